@@ -31,15 +31,15 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             host, port = (sockets or [])[0].getsockname()[:2]
-            shown = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
-            print(f"FSD Lab is ready: http://{shown}:{port}", flush=True)
+            displayed_host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
+            print(f"FSD Lab is ready: http://{displayed_host}:{port}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # an open page's stream is cut, as it must be
         await super().shutdown(sockets=sockets)
 
 
-def installation() -> Settings:
+def load_settings() -> Settings:
     """The settings; on Hugging Face Spaces one public port, named as Gradio's own."""
     if space.here() is not None:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
@@ -63,7 +63,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def kept(settings: Settings) -> AbstractContextManager[object]:
+def database_copies(settings: Settings) -> AbstractContextManager[object]:
     """Keeps copies of our own databases where the home is lost with the machine and its storage cannot hold them."""
     if settings.snapshots is None:
         return nullcontext()
@@ -83,7 +83,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
     settings.check_access()
     settings.make_folders()
-    with listen(settings.host, settings.port) as listener, kept(settings):
+    with listen(settings.host, settings.port) as listener, database_copies(settings):
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
@@ -94,12 +94,12 @@ def serve(settings: Settings) -> None:
                 os.nice(POLITENESS)
             from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
 
-            computes = executor(settings)
+            computation = executor(settings)
             app = build_app(repository, settings)
             # Behind a proxy that is believed, who connects must stay who it is, whatever a header says of clients.
-            believed = settings.access != "proxy"
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=believed)
-            with computes:
+            trust_headers = settings.access != "proxy"
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=trust_headers)
+            with computation:
                 Server(config).run(sockets=[listener])
 
 
@@ -109,7 +109,7 @@ def main() -> int:
     # uvicorn stops on this signal and then raises it anew: leave by the door, so that the children are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        serve(installation())
+        serve(load_settings())
     except FsdError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

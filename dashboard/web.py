@@ -30,6 +30,7 @@ from dashboard.runs import runs_page
 from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.workspace_file import workspace_routes
 from dashboard.server.api import api_routes
+from dashboard.server.blocks import Pages
 from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
@@ -64,7 +65,7 @@ PAGES = (
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""
-FORGETS = (
+EPHEMERAL_NOTE = (
     "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "
     "all of it along as one file, on the page Runs."
 )
@@ -120,30 +121,30 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             head=HEAD,
         )
     answer_in_json(pages)
-    sessions.keep_those_of(app, pages)
+    sessions.replace_state_holder(app, pages)
     return app
 
 
 def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     """Return all pages, each under a header with the navigation and the worker's status."""
-    blocks = gr.Blocks(title="FSD Lab", analytics_enabled=False, fill_width=True)
+    blocks = Pages(title="FSD Lab", analytics_enabled=False, fill_width=True)
     with blocks:  # before the pages, whose events would take the endpoints' names
         offer(experiment_endpoints(repository, settings))
         offer(annotation_endpoints(repository))
         offer(comparison_endpoints(repository))
         offer(review_endpoints(repository))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
-    note = FORGETS if settings.is_ephemeral else ""
+    note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, PAGES, page, way_in(settings, f"/{page.path}"), note)
+            build_header(status, PAGES, page, visitor_sign_in_link(settings, f"/{page.path}"), note)
             page.build(repository, settings)
     # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
 
 
-def way_in(settings: Settings, page: str) -> str:
+def visitor_sign_in_link(settings: Settings, page: str) -> str:
     """Return the link by which visitors of a demo sign in and come back to ``page``, or an empty string if there is
     none."""
     if not settings.demo:

@@ -65,15 +65,15 @@ def conditions_of(provenance: Mapping[str, Any] | None) -> dict[str, Any]:
     return {c.key: values[c.key] for c in CONDITIONS if values.get(c.key) is not None}
 
 
-def mixed(sittings: Sequence[Conditions]) -> tuple[str, ...]:
+def mixed(sessions: Sequence[Conditions]) -> tuple[str, ...]:
     """Return the names of the differences between a run's measurement sessions; empty if its speed is one figure.
 
     A session without recorded conditions counts as different from all others. A shared executor is always named,
     because no speed measured with it can be compared.
     """
-    shared = (SHARED_EXECUTOR,) if any(EXECUTOR in conditions for conditions in sittings) else ()
-    unknown = (UNRECORDED,) if len(sittings) > 1 and not all(sittings) else ()
-    differing = (difference.name for difference in differences([[conditions] for conditions in sittings]))
+    shared = (SHARED_EXECUTOR,) if any(EXECUTOR in conditions for conditions in sessions) else ()
+    unknown = (UNRECORDED,) if len(sessions) > 1 and not all(sessions) else ()
+    differing = (difference.name for difference in differences([[conditions] for conditions in sessions]))
     return tuple(dict.fromkeys((*shared, *differing, *unknown)))
 
 
@@ -81,7 +81,7 @@ def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
     """Return what differs between runs, each given by its measurement sessions. Unknown values differ from nothing."""
     result = []
     for condition in CONDITIONS:
-        values = [{_text(condition, item) for item in sittings if condition.key in item} for sittings in runs]
+        values = [{_text(condition, item) for item in sessions if condition.key in item} for sessions in runs]
         recorded = [frozenset(item) for item in values if item]
         if len(set(recorded)) > 1:
             result.append(Difference(condition.name, tuple(sorted(frozenset().union(*recorded)))))
@@ -100,16 +100,16 @@ def mixed_sentence(names: Sequence[str]) -> str:
     return " ".join(sentences)
 
 
-def sittings_sentence(sittings: Sequence[tuple[Conditions, Sequence[int]]]) -> str:
+def sessions_sentence(sessions: Sequence[tuple[Conditions, Sequence[int]]]) -> str:
     """Return which prompts were measured how, for a run whose speed is not one figure; empty for any other.
 
     Each measurement session comes with the positions of its prompts, from 0. The text numbers prompts from 1.
 
-    >>> sittings_sentence([({"threads": 2}, range(12)), ({"threads": 1}, range(12, 24))])
+    >>> sessions_sentence([({"threads": 2}, range(12)), ({"threads": 1}, range(12, 24))])
     'Prompts 1 to 12 were measured with 2 threads, the other 12 with 1 thread.'
     """
     groups: dict[str, list[int]] = {}
-    with_prompts = [(conditions, positions) for conditions, positions in sittings if positions]
+    with_prompts = [(conditions, positions) for conditions, positions in sessions if positions]
     names = mixed([conditions for conditions, _ in with_prompts])
     for conditions, positions in with_prompts:
         groups.setdefault(phrases(conditions, names), []).extend(positions)
@@ -148,9 +148,9 @@ def which(positions: Sequence[int]) -> str:
     return f"{len(positions)} prompts"
 
 
-def listed(words: Sequence[str]) -> str:
-    """Join words: ``one``, ``one and two``, ``one, two and three``."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+def listed(items: Sequence[str]) -> str:
+    """Join items: ``one``, ``one and two``, ``one, two and three``."""
+    return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 
 def short_commit(revision: str) -> str:

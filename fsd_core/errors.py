@@ -48,6 +48,16 @@ class Refused(FsdError, PermissionError):
     """An action that this person may not take."""
 
 
+class UnderReview(InvalidSetting):
+    """A setting that is proposed once more for a use, while the proposal with the id ``proposal`` is open."""
+
+    def __init__(self, proposal: str) -> None:
+        super().__init__(
+            f"This setting is under review for this use already: comment on its proposal {proposal} instead."
+        )
+        self.proposal = proposal
+
+
 class Overtaken(FsdError, RuntimeError):
     """Somebody else acted first and changed what this action is based on."""
 

@@ -98,20 +98,20 @@ def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str]
     if cause is not None:  # our own error: already a sentence
         return str(cause)
     path = [part for part in first["loc"] if not str(part).startswith("function-")]
-    where, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]
+    field, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]
     if first["type"] in _BOUNDS:
         bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
-        return f"{where} is {value!r}: expected {_BOUNDS[first['type']].format(**bounds)}."
+        return f"{field} is {value!r}: expected {_BOUNDS[first['type']].format(**bounds)}."
     if first["type"] in _KINDS:
-        return f"{where} is {value!r}: expected {_KINDS[first['type']]}."
+        return f"{field} is {value!r}: expected {_KINDS[first['type']]}."
     if message.startswith("Input should be "):
-        return f"{where} is {value!r}: expected {message.removeprefix('Input should be ')}."
-    return f"{where}: {message.lower()}, got {value!r}."
+        return f"{field} is {value!r}: expected {message.removeprefix('Input should be ')}."
+    return f"{field}: {message.lower()}, got {value!r}."
 
 
-def checked_words(model: type[Value], words: Mapping[str, str], **values: Any) -> Value:
-    """Build the value. Raises ``InvalidSetting`` with one sentence. ``words``: the user's names of fields, by field."""
-    return built(model, lambda path: words.get(str(path[-1])) or _field_label(path), values)
+def check_fields(model: type[Value], field_names: Mapping[str, str], **values: Any) -> Value:
+    """Build the value. Raises ``InvalidSetting`` with one sentence. ``field_names``: the user's names, by field."""
+    return built(model, lambda path: field_names.get(str(path[-1])) or _field_label(path), values)
 
 
 def built(model: type[Value], named: Callable[[Sequence[int | str]], str], values: Mapping[str, Any]) -> Value:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
 
@@ -11,14 +11,15 @@ from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_COMPARED_RUNS,
     ComparedRuns,
-    RunProgress,
+    baseline_of,
     compare,
     experiment_runs,
     progress,
+    selected_runs,
 )
 from dashboard.compare.comparison_html import (
     comparison_html,
-    nothing_chosen,
+    no_runs_html,
     settings_html,
     warnings_html,
     worst_prompts_html,
@@ -27,15 +28,16 @@ from dashboard.compare.export_links import NamedPrompt, links_html, named_margin
 from dashboard.compare.figures_panel import FiguresPanel
 from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
-from dashboard.compare.run_picker import PICK, picker_html
-from dashboard.tables.prompt_pairs import Show
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show, tells_errors
+from dashboard.compare.run_picker import PICK_RUNS, picker_html
+from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show
 from dashboard.ui.templates import Html, joined, script
+from dashboard.ui.view import Asked, Updates, View, digest
+from fsd_core.analysis.series import run_names
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.plots import divergence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunName, RunView
@@ -45,11 +47,9 @@ OFFERED_EXPERIMENTS = 100
 REFRESH_SECONDS = 5.0
 
 _SHOW_ADDRESS = script("compare/show_address.js")
-BRING = script("compare/bring_into_view.js")
+_WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}}); }"
 
 _LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
-
-Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -57,42 +57,61 @@ def build(repository: Repository, settings: Settings) -> None:
     ComparePage(repository)
 
 
+class Choice(NamedTuple):
+    """What is asked to be compared."""
+
+    ids: list[str]
+    runs: list[RunView]
+    """those of the ids that exist"""
+    baseline_id: str | None
+    """as asked for, or ``None`` for the first run with metrics"""
+    margin: float | None
+    problem: Html
+    """why the runs of an experiment cannot be compared, or nothing"""
+    ticked_in: object
+    """the list in which the runs were ticked, or ``None``"""
+
+    @property
+    def baseline(self) -> RunView | None:
+        return baseline_of(self.runs, self.baseline_id)
+
+
 class ComparePage:
-    """The page's components as attributes, and one method per event that returns the components it changes."""
+    """The page's components as attributes, and a method for each part that returns what differs of it."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         show(heading("Compare", _LEAD))
-        self._choice()
+        self._build_choices()
         self.warnings = show()
         self.empty = show()
         with gr.Column(visible=False) as self.results:
-            self._share()
+            self._build_link()
             self.table = show(js_on_load=KEEP_PLACE)
-            self.figures = FiguresPanel(repository)
-            self.matched = MatchedPanel(repository)
-            self._settings()
+            self.figures = FiguresPanel()
+            self.matched = MatchedPanel()
+            self._build_settings()
             self.pairs = PromptPairsPanel(repository)
-        self.seen = gr.State({})
         self.clock = gr.Timer(REFRESH_SECONDS, active=False)
-        self._events()
+        self._listen()
 
     # --- components ----------------------------------------------------------------------------------------------
 
-    def _choice(self) -> None:
+    def _build_choices(self) -> None:
         with gr.Row():
             self.experiment = gr.Dropdown([], label="Whole experiment", info="Chooses all of its runs", min_width=240)
-            self.baseline = gr.Dropdown([], label="Baseline", info="All differences are against it", min_width=240)
+            self.baseline = gr.Dropdown(
+                [], label="Baseline", info="All differences are against it", min_width=240, allow_custom_value=True
+            )
             self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", info="Points that may be lost", min_width=140)
-        self.picker = show(js_on_load=PICK, elem_id="runs-to-compare")
-        self.runs = gr.Dropdown([], multiselect=True, allow_custom_value=True, visible="hidden")  # their ids
+        self.picker = show(js_on_load=PICK_RUNS, elem_id="runs-to-compare")
 
-    def _settings(self) -> None:
+    def _build_settings(self) -> None:
         show(section("Settings"))
         self.differences_only = gr.Checkbox(True, label="Differences only", container=False)
         self.settings = show()
 
-    def _share(self) -> None:
+    def _build_link(self) -> None:
         with gr.Row(equal_height=True):
             self.link = gr.Textbox(
                 label="Link to this comparison",
@@ -106,206 +125,153 @@ class ComparePage:
             with gr.Column(scale=1, min_width=300, elem_classes=["cmp-exports"]):
                 self.exports = show()
 
-    def _events(self) -> None:
-        inputs = [self.runs, self.baseline, self.margin, self.differences_only]
-        polled = [self.warnings, self.table, self.seen, self.clock]
-        outputs = [
-            *polled, self.experiment, self.picker, self.runs, self.baseline, self.margin, self.empty, self.results,
-            self.settings, self.pairs.run_a, self.pairs.run_b, self.pairs.reader.filter, self.pairs.linked, self.link,
-            self.exports,
-        ]  # fmt: skip
-
-        def then_the_rest(event: Any) -> Any:
-            """Draw figures and prompts after the table: they take longer and are further down."""
-            figures = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, **PRIVATE_EVENT)
-            matched = figures.then(
-                self.matched.redraw,
-                [self.runs, self.baseline, self.margin, *self.matched.chosen],
-                self.matched.outputs,
-                **PRIVATE_EVENT,
-            )
-            return matched.then(
-                self.pairs.first,
-                [*self.pairs.chosen, self.pairs.linked],
-                self.pairs.outputs,
-                **PRIVATE_EVENT,
-            )
-
-        then_the_rest(gr.on(fn=self.open, outputs=outputs, **PRIVATE_EVENT)).then(None, js=BRING)
-        on_experiment = on_choice(self.experiment)
-        then_the_rest(on_experiment(self.choose_experiment, [self.experiment, *inputs], outputs, **FOLLOWS))
-        then_the_rest(self.picker.click(self.pick, inputs, outputs, **PRIVATE_EVENT))
-        then_the_rest(on_choice(self.baseline, self.margin)(self.choose, inputs, outputs, **FOLLOWS))
-        on_choice(self.differences_only)(self.show_settings, inputs, [self.settings], **FOLLOWS)
-        self.clock.tick(
-            self.refresh,
-            [
-                self.runs,
-                self.baseline,
-                self.figures.run,
-                self.seen,
-                *self.pairs.chosen,
-                self.pairs.reader.page,
-                self.margin,
-                *self.matched.chosen,
-            ],
-            [*polled, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
-            trigger_mode="once",
-            **PRIVATE_EVENT,
+    def _listen(self) -> None:
+        view = View(self.warnings, self.fail)
+        view.on(self.picker.click, self.clock.tick)
+        self.matched.listen(view)
+        self.pairs.listen(view)
+        # Of ticks and an experiment, the later choice counts.
+        self.experiment.change(
+            None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
         )
-        self.matched.listen(self.runs, self.baseline, self.margin)
         self.link.change(None, self.link, self.link, js=_SHOW_ADDRESS)
+        fields = [
+            self.experiment, self.baseline, self.margin, self.differences_only, *self.figures.fields,
+            *self.matched.fields, *self.pairs.fields,
+        ]  # fmt: skip
+        outputs = [
+            self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
+            self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.matched.outputs,
+            *self.pairs.outputs,
+        ]  # fmt: skip
+        view.listen(self.redraw, fields, outputs, self.matched.forms)
 
-    # --- events --------------------------------------------------------------------------------------------------
+    # --- what is asked -------------------------------------------------------------------------------------------
 
-    def open(self, request: gr.Request) -> Updates:
-        """Return the page that its address asks for."""
-        query = request.query_params
-        ids = named_runs(query.get("runs", ""))
-        margin = named_margin(query.get("margin", ""))
-        prompt = named_prompt(query)
-        return self._guarded(lambda: self._open(ids, query.get("experiment"), query.get("baseline"), margin, prompt))
-
-    def choose_experiment(
-        self, experiment: str | None, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
-    ) -> Updates:
-        """Replace the chosen runs by all runs of an experiment."""
-        if not experiment:
-            return {self.experiment: gr.skip()}
-        return self._guarded(
-            lambda: self._with_picker(
-                self._comparison_updates(experiment_runs(self.repository, experiment), None, margin, differences_only)
-            )
-        )
-
-    def choose(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
-        """Compare the chosen runs with the chosen baseline. The browser keeps the ticks in the list of runs."""
-        updates = self._guarded(lambda: self._comparison_updates(ids, baseline, margin, differences_only))
-        return {self.experiment: None} | updates
-
-    def pick(
-        self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool, event: gr.EventData
-    ) -> Updates:
-        """Compare the runs that are ticked now, with the chosen baseline if it is among them."""
-        picked = [str(id) for id in event.ids][: 2 * MOST_COMPARED_RUNS]
-        return self.choose(picked, baseline if baseline in picked else None, margin, differences_only)
-
-    def draw(self, ids: list[str], baseline: str | None) -> Updates:
-        """Return the figures of the chosen runs."""
-        try:
-            return self.figures.draw(compare(self.repository, ids, baseline), None)
-        except FsdError:
-            return {}  # the page already shows the error
-
-    @tells_errors("settings")
-    def show_settings(
-        self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
-    ) -> Updates:
-        """Return the settings table alone."""
-        return {self.settings: settings_html(compare(self.repository, ids, baseline), differences_only)}
-
-    def refresh(
-        self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, RunProgress],
-        run_a: str | None, run_b: str | None, which: Show, size: int, page: int, margin: float | None,
-        cost: str, ratios: str, margins: str, request: gr.Request,
-    ) -> Any:  # fmt: skip
-        """Return what has changed in the runs since ``seen``, and stop polling when all have ended."""
-        try:
-            if progress(self.repository.runs(ids=ids, limit=MOST_COMPARED_RUNS)) == seen:
-                return gr.skip()
-            comparison = compare(self.repository, ids, baseline, margin)
-        except FsdError:
-            return gr.skip()  # the header says that the database does not answer
-        now = progress(comparison.runs)
-        updates = {
-            self.warnings: warnings_html(comparison.warnings),
-            self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
-            **self._polling(comparison),
-        }
-        if _measured(now) != _measured(seen):
-            updates |= self.figures.draw(comparison, histogram_run)
-            updates |= self.matched.draw(comparison, cost, ratios, margins)
-        if any(now.get(id) != seen.get(id) for id in (run_a, run_b) if id):
-            updates |= self.pairs.show(run_a, run_b, which, size, request, page)
-        return updates
-
-    # --- shared helpers ------------------------------------------------------------------------------------------
-
-    def _open(
-        self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None,
-        prompt: NamedPrompt | None,
-    ) -> Updates:  # fmt: skip
+    def _choice(self, asked: Asked) -> Choice:
+        """Return what is asked to be compared: the last ticks or experiment, or else what the address names."""
+        wanted = asked.wanted("runs")
+        wanted = wanted if isinstance(wanted, dict) else {}
         problem = Html()
-        if experiment and not ids:
+        if isinstance(ids := wanted.get("ids"), list):
+            ids = [str(id) for id in ids[: 2 * MOST_COMPARED_RUNS]]
+        elif not (ids := [] if wanted else named_runs(asked.address.get("runs", ""))):
+            experiment = str(wanted.get("experiment") or asked.address.get("experiment") or "")
             try:
-                ids = experiment_runs(self.repository, experiment)
+                ids = experiment_runs(self.repository, experiment) if experiment else []
             except UnknownName as error:
                 problem = notice(str(error), "bad")
-        experiments = self.repository.experiment_names(OFFERED_EXPERIMENTS)
-        choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in experiments]
-        updates = self._with_picker(self._comparison_updates(ids, baseline, margin, True, prompt))
-        return updates | {
-            self.warnings: joined([problem, updates[self.warnings]]),
-            self.experiment: gr.Dropdown(
-                choices, value=experiment if experiment in {id for _, id in choices} else None
-            ),
+        runs = selected_runs(self.repository, ids)
+        margin = named_margin(asked.address.get("margin", "")) if asked.opening else asked[self.margin]
+        margin = None if margin is None else float(margin)
+        return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
+
+    def _baseline_id(self, asked: Asked, runs: Sequence[RunView]) -> str | None:
+        """Return the baseline that is chosen, or the address's."""
+        known = {run.id for run in runs}
+        if asked[self.baseline] in known:
+            return asked[self.baseline]
+        named = asked.address.get("baseline")
+        return named if asked.opening or named in known else None
+
+    # --- the page ------------------------------------------------------------------------------------------------
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the page. Figures and prompts come after the table, each in an answer of its own."""
+        choice = self._choice(asked)
+        runs, baseline, stages = choice.runs, choice.baseline, progress(choice.runs)
+        prompt = _compared(named_prompt(asked.address), runs)
+
+        @cache
+        def comparison() -> ComparedRuns:
+            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin, runs)
+
+        updates = self._choices(asked, choice)
+        pinned = [[run.id for run in runs], baseline and baseline.id]
+        if asked.differs("table", pinned, choice.margin, stages, choice.problem):
+            updates |= self._table(asked, choice, comparison())
+        if not baseline:
+            asked.new_address = "" if choice.ticked_in is not None else None
+            return updates
+        if asked.differs("settings", pinned, asked[self.differences_only]):
+            updates[self.settings] = settings_html(comparison(), asked[self.differences_only])
+        pair = self.pairs.chosen(asked, runs, baseline, prompt)
+        if prompt and (prompt.run_a, prompt.run_b) != pair:
+            prompt = None
+        query = f"?{query_of(runs, baseline, choice.margin)}" + (f"&{prompt.query}" if prompt else "")
+        asked.new_address = query
+        if asked.differs("link", query):
+            updates[self.link] = query
+        updates |= self.figures.redraw(asked, runs, pinned, stages, comparison)
+        updates |= self.matched.redraw(asked, [*pinned, choice.margin], stages, comparison)
+        return updates | self.pairs.redraw(asked, runs, pair, stages, prompt)
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of a comparison. The clock asks again."""
+        if not asked.opening:
+            asked.shown["opened"] = "yes"  # the fields hold a person's choices, which the address does not replace
+        return {
+            self.warnings: notice(str(error), "bad"),
+            self.empty: "",
+            self.results: gr.Column(visible=False),
+            self.clock: gr.Timer(active=True),
         }
 
-    def _comparison_updates(
-        self, ids: Sequence[str], baseline: str | None, margin: float | None, differences_only: bool,
-        prompt: NamedPrompt | None = None,
-    ) -> Updates:  # fmt: skip
-        comparison = compare(self.repository, ids, baseline, margin)
-        names = [(row.name, row.run.id) for row in comparison.rows]
-        pinned = comparison.baseline.id if comparison.baseline else None
-        other_ids = [run_id for _, run_id in names if run_id != pinned]
-        most_lenient = divergence.telling(divergence.judged(comparison.runs))
-        run_b = most_lenient.id if most_lenient and most_lenient.id in other_ids else next(iter(other_ids), None)
-        if prompt and not {prompt.run_a, prompt.run_b} <= {run.id for run in comparison.runs}:
-            prompt = None  # it names runs that are not compared
+    def _choices(self, asked: Asked, choice: Choice) -> Updates:
+        """Return the fields that say what is compared. They are filled in where what they hold is not compared."""
+        updates = self._picker(asked, choice)
+        if asked.differs("experiments"):
+            experiments = self.repository.experiment_names(OFFERED_EXPERIMENTS)
+            names = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in experiments]
+            updates[self.experiment] = gr.Dropdown(names)
+            opened = asked.address.get("experiment")
+            if asked.opening and not asked.address.get("runs") and opened in {id for _, id in names}:
+                asked.fill(self.experiment, opened)
+        if choice.ticked_in is not None:
+            asked.fill(self.experiment, None)
+        names = [(name, id) for id, name in run_names(choice.runs).items()]
+        if asked.differs("names", names):
+            updates |= {field: gr.Dropdown(names) for field in (self.baseline, *self.pairs.runs)}
+        asked.fill(self.baseline, choice.baseline and choice.baseline.id)
+        if asked.opening:
+            asked.fill(self.margin, choice.margin)
+        return updates
+
+    def _picker(self, asked: Asked, choice: Choice) -> Updates:
+        """Return the list of runs if other runs are to be ticked than a person has ticked in it."""
+        selected = [run.id for run in choice.runs]
+        drawn = asked.shown.get("list")
+        if choice.ticked_in == drawn and drawn is not None:
+            asked.shown["ticked"] = digest(selected)
+            return {}
+        if not asked.differs("ticked", selected):
+            return {}
+        latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
+        offered = {run.id for run in latest}
+        older = [run for run in choice.runs if run.id not in offered]
+        asked.shown["list"] = digest(selected, drawn)
+        return {self.picker: picker_html([*latest, *older], selected, asked.shown["list"])}
+
+    def _table(self, asked: Asked, choice: Choice, comparison: ComparedRuns) -> Updates:
+        """Return the table and what stands around it, or what to do if no run is chosen."""
+        problems = [choice.problem, warnings_html(comparison.warnings)]
+        prompt, ids = named_prompt(asked.address), {run.id for run in choice.runs}
+        if comparison.rows and prompt and (missing := sorted({prompt.run_a, prompt.run_b} - ids)):
+            names = ", ".join(id[:40] for id in missing)
+            problems.append(
+                notice(f"The link's prompt is not shown, because these runs are not compared: {names}.", "warn")
+            )
+        none = self.repository.experiments(limit=5, offset=0, archived=False) if not comparison.rows else ()
         return {
-            self.runs: [run.id for run in comparison.runs],
-            self.baseline: gr.Dropdown(names, value=pinned),
-            self.margin: gr.skip() if comparison.margin is None else comparison.margin,
-            self.warnings: warnings_html(comparison.warnings),
-            self.empty: ""
-            if comparison.rows
-            else nothing_chosen(self.repository.experiments(limit=5, offset=0, archived=False)),
+            self.warnings: joined(problems),
+            self.empty: "" if comparison.rows else no_runs_html(none),
             self.results: gr.Column(visible=bool(comparison.rows)),
             self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
-            self.settings: settings_html(comparison, differences_only),
-            self.pairs.run_a: gr.Dropdown(names, value=prompt.run_a if prompt else pinned),
-            self.pairs.run_b: gr.Dropdown(names, value=prompt.run_b if prompt else run_b),
-            self.pairs.reader.filter: "all" if prompt else gr.skip(),
-            self.pairs.linked: prompt.number if prompt else None,
-            self.link: f"?{query_of(comparison)}" + (f"&{prompt.query}" if prompt else ""),
             self.exports: links_html(comparison),
-            **self._polling(comparison),
-        }
-
-    def _polling(self, comparison: ComparedRuns) -> Updates:
-        return {
-            self.seen: progress(comparison.runs),
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
         }
 
-    def _with_picker(self, updates: Updates) -> Updates:
-        """Return ``updates`` with the list of runs redrawn: the latest runs, and older ones that are chosen."""
-        selected: list[str] = updates[self.runs]
-        latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
-        missing = set(selected).difference(offered.id for offered in latest)
-        older = self.repository.runs(missing, limit=None) if missing else []
-        return updates | {
-            self.picker: picker_html([*latest, *sorted(older, key=lambda run: selected.index(run.id))], selected)
-        }
 
-    def _guarded(self, update: Callable[[], Updates]) -> Updates:
-        """Return ``update()``, or its error as a sentence on the page with everything else unchanged."""
-        try:
-            return update()
-        except FsdError as error:
-            return {self.warnings: notice(str(error), "bad")}
-
-
-def _measured(stages: dict[str, RunProgress]) -> set[str]:
-    return {run_id for run_id, stage in stages.items() if stage.measured}
+def _compared(prompt: NamedPrompt | None, runs: Sequence[RunView]) -> NamedPrompt | None:
+    """Return a prompt if both of its runs are compared."""
+    return prompt if prompt and {prompt.run_a, prompt.run_b} <= {run.id for run in runs} else None

@@ -62,20 +62,34 @@ class ComparedRuns(NamedTuple):
         return any(cell.mixed or cell.delta_mixed for row in self.rows for cell in row.cells)
 
 
+def selected_runs(repository: Repository, run_ids: Sequence[str]) -> list[RunView]:
+    """Return the runs that exist, in the order of their ids, at most ``MOST_COMPARED_RUNS``."""
+    requested = list(dict.fromkeys(run_ids))[:MOST_COMPARED_RUNS]
+    possible = [run_id for run_id in requested if _ID.fullmatch(run_id)]
+    by_id = {run.id: run for run in repository.runs(ids=possible, limit=MOST_COMPARED_RUNS)} if possible else {}
+    return [by_id[run_id] for run_id in requested if run_id in by_id]
+
+
+def baseline_of(runs: Sequence[RunView], baseline_id: str | None) -> RunView | None:
+    """Return the run of this id, or else the first run with metrics, or else the first run."""
+    named = next((run for run in runs if run.id == baseline_id), None)
+    return named or next((run for run in runs if run.metrics), runs[0] if runs else None)
+
+
 def compare(
-    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: float | None = DEFAULT_MARGIN
-) -> ComparedRuns:
+    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: float | None = DEFAULT_MARGIN,
+    selected: Sequence[RunView] | None = None,
+) -> ComparedRuns:  # fmt: skip
     """Compare the runs that exist. Unknown ids become a warning.
 
     Without a known baseline, the first run with metrics is the baseline. A margin outside of 0 to 20 points becomes a
-    warning, and then no verdict is given.
+    warning, and then no verdict is given. ``selected`` are the runs, if they were read already.
     """
     requested = list(dict.fromkeys(run_ids))
-    possible = [run_id for run_id in requested[:MOST_COMPARED_RUNS] if _ID.fullmatch(run_id)]
-    results = repository.runs(ids=possible, limit=MOST_COMPARED_RUNS) if possible else []
-    prompts = repository.prompts(run.id for run in results if run.metrics)
-    by_id = {run.id: refreshed(run, prompts.get(run.id, {})) for run in results}
-    runs = [by_id[run_id] for run_id in requested if run_id in by_id]
+    selected = selected_runs(repository, requested) if selected is None else selected
+    prompts = repository.prompts(run.id for run in selected if run.metrics)
+    runs = [refreshed(run, prompts.get(run.id, {})) for run in selected]
+    by_id = {run.id: run for run in runs}
     warnings = []
     try:
         margin = checked_margin(margin)
@@ -91,12 +105,12 @@ def compare(
         )
     if baseline_id and baseline_id not in by_id:
         warnings.append(f"The baseline {baseline_id[:40]} is not among the chosen runs. The first run takes its place.")
-    baseline = by_id.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
+    baseline = baseline_of(runs, baseline_id)
     names = run_names(runs)
     warnings += comparability(runs, names)
     if baseline is None:
         return ComparedRuns(runs, baseline, [], warnings, prompts, margin)
-    warnings += strangers(runs, baseline, prompts, names)
+    warnings += unmatched_warnings(runs, baseline, prompts, names)
     results = cells(runs, baseline, prompts)
     rows = []
     for run in runs:
@@ -111,7 +125,9 @@ def _verdict(cells: Sequence[Cell], margin: float | None) -> Verdict | None:
     return next((verdict(cell.paired, margin) for cell in cells if cell.paired is not None), None)
 
 
-def strangers(runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]) -> list[str]:
+def unmatched_warnings(
+    runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]
+) -> list[str]:
     """Return a warning if measured runs have no prompt in common with the baseline and so cannot be compared."""
     measured = [run for run in runs if run.metrics and run.id != baseline.id]
     if not baseline.metrics or not (unmatched := [run for run in measured if not shared(run, baseline, prompts)[0]]):

@@ -58,7 +58,7 @@ def comparison_endpoints(repository: Repository) -> list[Endpoint]:
             "baseline": comparison.baseline.id if comparison.baseline else None,
             "rows": [record(row, comparison.margin) for row in comparison.rows],
             "warnings": comparison.warnings,
-            "page": f"/compare?{query_of(comparison)}",
+            "page": f"/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
         }
 
     return [list_runs, compare_runs]

@@ -28,7 +28,7 @@ def warnings_html(warnings: Sequence[str]) -> Html:
     return joined(notice(warning, "warn") for warning in warnings)
 
 
-def nothing_chosen(experiments: Sequence[ExperimentView]) -> Html:
+def no_runs_html(experiments: Sequence[ExperimentView]) -> Html:
     """Return what to do if no run is chosen: start an experiment, or open one of the latest."""
     if not experiments:
         return empty_state(
@@ -36,14 +36,14 @@ def nothing_chosen(experiments: Sequence[ExperimentView]) -> Html:
             "Runs appear here as soon as an experiment has begun.",
             ("experiments", "Start an experiment"),
         )
-    return render(_FILE, "nothing_chosen", experiments[:5])
+    return render(_FILE, "no_runs", experiments[:5])
 
 
 def comparison_html(comparison: ComparedRuns) -> Html:
     """Return the table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return Html()
-    columns = shown_columns(comparison.rows)
+    columns = displayed_columns(comparison.rows)
     metrics = [compared()[column] for column in columns]
     return render(
         _FILE,
@@ -62,7 +62,7 @@ def worst_prompts_html(comparison: ComparedRuns) -> Html:
     return render(_FILE, "worst_prompts", rows) if rows else Html()
 
 
-def shown_columns(rows: Sequence[ComparisonRow]) -> list[int]:
+def displayed_columns(rows: Sequence[ComparisonRow]) -> list[int]:
     """Return the indices of metrics that any run has. Fidelity is left out if any run has an accuracy."""
     filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]
     scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
@@ -85,7 +85,7 @@ def _cell(cell: Cell, metric: Metric) -> str:
         return DASH
     formatted = written(*cell.estimate, points=metric.is_share)
     delta = _delta(cell, metric, decimals(*cell.estimate))
-    return render(_FILE, "cell", formatted, mixed_mark(cell.mixed), cell.remark, delta)
+    return render(_FILE, "cell", formatted, mixed_mark(cell.mixed), cell.comment, delta)
 
 
 def _delta(cell: Cell, metric: Metric, digits: int) -> Html:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from fsd_core.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 FORMATS: dict[str, tuple[Callable[[ComparedRuns], str], str]] = {
     "csv": (csv_text, "text/csv"),
@@ -30,13 +32,13 @@ NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baselin
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
 
-def query_of(comparison: ComparedRuns) -> str:
-    """Return the query string of this comparison's address, or an empty string if nothing is compared."""
-    if not comparison.runs or not comparison.baseline:
+def query_of(runs: Sequence[RunView], baseline: RunView | None, margin: float | None) -> str:
+    """Return the query string of a comparison's address, or an empty string if nothing is compared."""
+    if not runs or not baseline:
         return ""
-    ids = ",".join(run.id for run in comparison.runs)
-    margin = {} if comparison.margin in (None, DEFAULT_MARGIN) else {"margin": f"{comparison.margin:g}"}
-    return urlencode({"runs": ids, "baseline": comparison.baseline.id} | margin, safe=",")
+    ids = ",".join(run.id for run in runs)
+    margins = {} if margin in (None, DEFAULT_MARGIN) else {"margin": f"{margin:g}"}
+    return urlencode({"runs": ids, "baseline": baseline.id} | margins, safe=",")
 
 
 def named_runs(text: str) -> list[str]:
@@ -47,9 +49,10 @@ def named_runs(text: str) -> list[str]:
 def named_margin(text: str) -> float | None:
     """Return the margin in such a query, in points, or ``None`` if it is not a number."""
     try:
-        return float(text) if text else DEFAULT_MARGIN
+        margin = float(text) if text else DEFAULT_MARGIN
     except ValueError:
         return None
+    return margin if isfinite(margin) else None
 
 
 class NamedPrompt(NamedTuple):
@@ -75,7 +78,7 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
 
 def links_html(comparison: ComparedRuns) -> Html:
     """Return a link for each format."""
-    query = query_of(comparison)
+    query = query_of(comparison.runs, comparison.baseline, comparison.margin)
     files = ((f"/export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
     return downloads(files) if query else Html()
 

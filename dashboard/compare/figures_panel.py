@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import show, tells_errors
+from dashboard.compare.chosen_run import chosen_run
+from dashboard.ui.view import Asked, Updates
+from fsd_core.analysis.series import run_names
 from fsd_core.plots import divergence
 from fsd_core.plots.gallery import comparison_figures
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import ComparedRuns
-    from fsd_core.storage.database.repository import Repository
-
-Updates = dict[Any, Any]
+    from dashboard.compare.compared_runs import ComparedRuns, RunProgress
+    from fsd_core.storage.records import RunView
 
 
 class FiguresPanel:
     """The panel's components as attributes."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self) -> None:
         with gr.Row(equal_height=False) as self.row:
             with gr.Column(min_width=340):
                 self.plots = [gr.Plot(show_label=False) for _ in range(4)]
             with gr.Column(min_width=340):
                 self.plots += [gr.Plot(show_label=False) for _ in range(3)]
                 self.histogram = gr.Plot(show_label=False)
-                self.run = gr.Dropdown([], label="Run of the divergences")
-                self.answer = show()
-        on_choice(self.run)(self.show_histogram, self.run, [self.histogram, self.answer], **FOLLOWS)
+                self.run = gr.Dropdown([], label="Run of the divergences", allow_custom_value=True)
+
+    @property
+    def fields(self) -> list[Any]:
+        """Components that :meth:`redraw` reads."""
+        return [self.run]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`draw` changes."""
+        """Components that :meth:`redraw` changes."""
         return [self.row, *self.plots, self.histogram, self.run]
 
-    def draw(self, comparison: ComparedRuns, run_id: str | None) -> Updates:
-        """Return all figures, or none before a run has metrics.
+    def redraw(
+        self, asked: Asked, runs: Sequence[RunView], compared: object, stages: Mapping[str, RunProgress],
+        comparison: Callable[[], ComparedRuns],
+    ) -> Updates:  # fmt: skip
+        """Return the figures that differ. Before a run has metrics there are none.
 
-        The divergences are those of the run ``run_id`` if it has any.
+        The divergences are those of the chosen run, if it has any.
         """
-        compared = comparison.runs, comparison.baseline, comparison.prompts
-        figures = comparison_figures(*compared) if comparison.rows else [None] * len(self.plots)
-        judged = divergence.judged(comparison.runs)
-        selected = next((run for run in judged if run.id == run_id), divergence.telling(judged))
-        names = [(row.name, row.run.id) for row in comparison.rows if row.run in judged]
-        return {
-            self.row: gr.Row(visible=any(run.metrics for run in comparison.runs)),
-            **dict(zip(self.plots, figures, strict=True)),
-            self.histogram: gr.Plot(
-                divergence.draw(divergence.info(selected)) if selected else None, visible=selected is not None
-            ),
-            self.run: gr.Dropdown(names, value=selected.id if selected else None, visible=selected is not None),
-        }
-
-    @tells_errors("answer")
-    def show_histogram(self, run_id: str | None) -> Updates:
-        """Return the divergences of another run."""
-        histogram = divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None
-        return {self.histogram: histogram, self.answer: ""}
+        updates: Updates = {}
+        measured = {id: stage for id, stage in stages.items() if stage.measured}
+        if asked.differs("figures", compared, measured, slow=True):
+            result = comparison()
+            figures = comparison_figures(result.runs, result.baseline, result.prompts)
+            updates |= {self.row: gr.Row(visible=bool(measured)), **dict(zip(self.plots, figures, strict=True))}
+        judged, names = divergence.judged(runs), run_names(runs)
+        choices = [(names[run.id], run.id) for run in judged]
+        if asked.differs("runs of divergences", choices):
+            updates[self.run] = gr.Dropdown(choices, visible=bool(choices))
+        id = chosen_run(asked, self.run, "run of divergences", judged, divergence.telling(judged), compared)
+        if asked.differs("divergences", id, stages[id] if id else None, slow=True):
+            figure = divergence.draw(divergence.info(next(run for run in judged if run.id == id))) if id else None
+            updates[self.histogram] = gr.Plot(figure, visible=id is not None)
+        return updates

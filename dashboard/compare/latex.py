@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.compare.compared_runs import ComparedRuns
-from dashboard.compare.comparison_html import delta_text, shown_columns
+from dashboard.compare.comparison_html import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
 from fsd_core.analysis.matching import MatchedComparison, match
@@ -14,7 +14,7 @@ from fsd_core.metrics import Metric, compared
 
 _KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
 """metrics of the table, if the comparison has them; more would not fit on a page"""
-_SIGNS = {
+_ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\ensuremath{<}", ">": r"\ensuremath{>}",
     "|": r"\ensuremath{|}", '"': "''", "≤": r"\ensuremath{\le}", "≥": r"\ensuremath{\ge}", "·": r"\ensuremath{\cdot}",
@@ -26,7 +26,7 @@ _SIGNS = {
 
 def latex(comparison: ComparedRuns) -> str:
     """Return the comparison's tables. Below each value with its 95 % interval is the difference from the baseline."""
-    indices = [i for i in shown_columns(comparison.rows) if compared()[i].key in _KEYS]
+    indices = [i for i in displayed_columns(comparison.rows) if compared()[i].key in _KEYS]
     columns = [compared()[i] for i in indices]
     titles = [
         f"{escaped(metric.title)} ({escaped(metric.unit)})" if metric.unit else escaped(metric.title)
@@ -71,8 +71,8 @@ def _point(cell: MatchedCell) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape a text for LaTeX. A non-ASCII character without a command in ``_SIGNS`` becomes a question mark."""
-    plain = "".join(_SIGNS.get(sign, sign) for sign in " ".join(text.split()))
+    """Escape a text for LaTeX. A non-ASCII character without a command in ``_ESCAPES`` becomes a question mark."""
+    plain = "".join(_ESCAPES.get(character, character) for character in " ".join(text.split()))
     return plain.encode("ascii", "replace").decode()
 
 

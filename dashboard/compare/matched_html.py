@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.storage.records import RunView
 
-BESIDE = "Beside the curves"
+OTHER_SETTINGS_TITLE = "Beside the curves"
 _TONES = {"loses least": "good", "fastest": "good", "loses more": "bad", "slower": "bad"}
 _FILE = "compare/matched.html"
 
@@ -39,11 +39,11 @@ def matched_html(
         why="" if matched.compared or matched.notes else why,
         absence=absence(matched),
         links=links,
-        found=[
+        rankings=[
             (table.title, table.verdicts, table.columns, [(None, name, map(_cell, row)) for name, row in table.rows])
             for table in tables(matched, ratios, margins)
         ],
-        beside=_beside(matched),
+        other_settings=_other_settings(matched),
     )
 
 
@@ -73,11 +73,13 @@ def _sampling(decoding: DecodingConfig, reference: RunView) -> dict[str, float]:
 
 
 def _cell(cell: MatchedCell) -> Html:
-    return render(_FILE, "cell", cell, cell.rank != OUTSIDE, _TONES.get(cell.said, ""))
+    return render(_FILE, "cell", cell, cell.rank != OUTSIDE, _TONES.get(cell.comparison, ""))
 
 
-def _beside(matched: MatchedComparison) -> Html:
+def _other_settings(matched: MatchedComparison) -> Html:
     if not matched.lines:
         return Html()
     rows = [(None, name, figures) for name, *figures in beside_rows(matched)]
-    return render(_FILE, "beside", BESIDE, [f"Times {matched.cost.fewer}", matched.quality.title], rows)
+    return render(
+        _FILE, "other_settings", OTHER_SETTINGS_TITLE, [f"Times {matched.cost.fewer}", matched.quality.title], rows
+    )

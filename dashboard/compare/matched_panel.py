@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
+from dashboard.compare.compared_runs import DEFAULT_MARGIN
 from dashboard.compare.matched_html import addition_links, matched_html
-from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import notice, section, show
+from dashboard.ui.templates import script
+from dashboard.ui.view import Asked, Updates, View
 from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import InvalidSetting
 from fsd_core.plots import draft_lengths, matched_curves, predicted
 from fsd_core.statistics.ranking import MARGINS_LISTED, RATIOS
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import ComparedRuns
-    from fsd_core.storage.database.repository import Repository
+    from dashboard.compare.compared_runs import ComparedRuns, RunProgress
 
 MOST_POINTS = 8
-Updates = dict[Any, Any]
+BRING_INTO_VIEW = script("compare/bring_into_view.js")
 
 
 class MatchedPanel:
     """The panel's components as attributes."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self) -> None:
         show(section("At matched points"))
         with gr.Row():
             self.cost = gr.Radio(
@@ -45,33 +45,38 @@ class MatchedPanel:
                 self.reach = gr.Plot(show_label=False)
                 self.lengths = gr.Plot(show_label=False, visible=False)
         self.predicted = gr.Plot(show_label=False, visible=False, elem_id="predicted")
-        self.tables = show(elem_id="matched")
+        self.tables = show(elem_id="matched", js_on_load=BRING_INTO_VIEW)
 
     @property
-    def chosen(self) -> list[Any]:
-        """Fields whose values :meth:`draw` takes after the comparison."""
-        return [self.cost, self.ratios, self.margins]
+    def fields(self) -> list[Any]:
+        """Components that :meth:`redraw` reads."""
+        return [self.cost]
+
+    @property
+    def forms(self) -> list[Any]:
+        """Fields of several numbers, which :meth:`redraw` reads once all are typed."""
+        return [self.ratios, self.margins]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`draw` changes."""
+        """Components that :meth:`redraw` changes."""
         return [self.row, self.curves, self.reach, self.lengths, self.predicted, self.tables]
 
-    def listen(self, runs: Any, baseline: Any, margin: Any) -> None:
-        """Redraw when a field of this panel changes. ``margin`` is for the figure at equal accuracy."""
-        inputs = [runs, baseline, margin, *self.chosen]
-        text_events = [event for field in (self.ratios, self.margins) for event in (field.submit, field.blur)]
-        # One event for all, so that the last choice is drawn last.
-        gr.on([on_choice(self.cost), *text_events], self.redraw, inputs, self.outputs, **FOLLOWS)
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.on(*(event for field in self.forms for event in (field.submit, field.blur)))
 
-    def redraw(self, ids: list[str], baseline: str | None, margin: float | None, *chosen: str) -> Updates:
-        """Return the figures and tables of the chosen runs."""
-        try:
-            return self.draw(compare(self.repository, ids, baseline, margin), *chosen)
-        except FsdError:
-            return {}  # the page already shows the error
+    def redraw(
+        self, asked: Asked, compared: object, stages: Mapping[str, RunProgress], comparison: Callable[[], ComparedRuns]
+    ) -> Updates:
+        """Return all figures and tables, if they differ."""
+        values = [asked[field] or "" for field in (*self.fields, *self.forms)]
+        measured = {id: stage for id, stage in stages.items() if stage.measured}
+        if not asked.differs("matched", compared, measured, values, slow=True):
+            return {}
+        return self._draw(comparison(), *values)
 
-    def draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
+    def _draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
         """Return all figures and tables. An invalid number becomes a sentence in place of the tables."""
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
         predictions = predicted.info(comparison.runs)

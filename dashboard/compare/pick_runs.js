@@ -1,8 +1,12 @@
 // The browser keeps the ticks and their order. The page updates a moment after the last tick and does not redraw the
-// list.
+// list. Ticks name the list in which they were made.
 let chosen = [], timer = null;
 const boxes = () => [...element.querySelectorAll('input[type=checkbox]')];
-const read = () => { chosen = (element.querySelector('.pick')?.dataset.chosen || '').split(',').filter(Boolean); };
+const read = () => {
+  chosen = (element.querySelector('.pick')?.dataset.chosen || '').split(',').filter(Boolean);
+  for (const box of boxes()) box.checked = chosen.includes(box.value);  // a box that is drawn again keeps a person's tick
+  tell();
+};
 const tell = () => {
   const said = element.querySelector('.pick-said');
   if (said) said.textContent = `${chosen.length} ${chosen.length === 1 ? 'run' : 'runs'} chosen`;
@@ -14,8 +18,9 @@ const tick = (box, on) => {
 };
 const follow = () => {
   tell();
+  window.fsd.want({runs: {ids: chosen, list: element.querySelector('.pick').dataset.list}});
   clearTimeout(timer);
-  timer = setTimeout(() => trigger('click', {ids: chosen}), $WAIT$);
+  timer = setTimeout(() => trigger('click'), $WAIT$);
 };
 element.addEventListener('change', (event) => {
   if (event.target.type !== 'checkbox') return;

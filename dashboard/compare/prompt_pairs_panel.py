@@ -2,69 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.compare.chosen_run import chosen_run
 from dashboard.compare.comparison_html import pairing_summary
 from dashboard.tables.pair_reader import PairReader, RunPair
-from dashboard.tables.prompt_pairs import Show, pair_up
-from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.tables.prompt_pairs import Pairing
 from dashboard.ui.components import notice, section, show
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import joined
+from dashboard.ui.view import Asked, Updates, View
 from fsd_core.analysis.series import run_names
-from fsd_core.errors import FsdError
+from fsd_core.plots import divergence
 
 if TYPE_CHECKING:
+    from dashboard.compare.compared_runs import RunProgress
+    from dashboard.compare.export_links import NamedPrompt
     from fsd_core.storage.database.repository import Repository
-
-Updates = dict[Any, Any]
+    from fsd_core.storage.records import RunView
 
 
 class PromptPairsPanel:
-    """The panel's components as attributes, and one method per event that returns the components it changes."""
+    """The panel's components as attributes."""
 
     def __init__(self, repository: Repository) -> None:
-        self.repository = repository
         show(section("Prompt by prompt"))
         with gr.Row():
-            self.run_a = gr.Dropdown([], label="Run A", min_width=240)
-            self.run_b = gr.Dropdown([], label="Run B", min_width=240)
+            self.run_a = gr.Dropdown([], label="Run A", min_width=240, allow_custom_value=True)
+            self.run_b = gr.Dropdown([], label="Run B", min_width=240, allow_custom_value=True)
         self.summary = show()
         self.reader = PairReader(repository, links=True)
-        self.linked = gr.State(None)  # the number of the prompt that the address names
-        on_choice(self.run_a, self.run_b)(self.show, self.chosen, self.outputs, **FOLLOWS)
 
     @property
-    def chosen(self) -> list[Any]:
-        """Fields whose values are the arguments of :meth:`show`, except the page."""
-        return [self.run_a, self.run_b, self.reader.filter, self.reader.size]
+    def runs(self) -> list[Any]:
+        """Fields in which a run is chosen."""
+        return [self.run_a, self.run_b]
+
+    @property
+    def fields(self) -> list[Any]:
+        """Components that :meth:`chosen` and :meth:`redraw` read."""
+        return [*self.runs, *self.reader.fields]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`show` changes."""
-        return [self.summary, *self.reader.outputs]
+        """Components that :meth:`redraw` changes."""
+        return [*self.runs, self.summary, *self.reader.outputs]
 
-    def first(
-        self, run_a: str | None, run_b: str | None, which: Show, size: int, linked: int | None, request: gr.Request
-    ) -> Updates:
-        """Return the page with prompt number ``linked`` of an address, or the first page."""
-        return self.show(run_a, run_b, which, size, request, linked=linked)
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        self.reader.listen(view)
 
-    def show(
-        self, run_a: str | None, run_b: str | None, which: Show, size: int, request: gr.Request, page: int = 0,
-        linked: int | None = None,
+    def chosen(
+        self, asked: Asked, runs: Sequence[RunView], baseline: RunView, prompt: NamedPrompt | None
+    ) -> tuple[str | None, str | None]:
+        """Return the ids of run A and run B.
+
+        By default they are those of the address's prompt, or else the baseline and the most lenient of the other runs.
+        """
+        others = [run for run in runs if run.id != baseline.id]
+        lenient = divergence.telling(divergence.judged(runs))
+        defaults = baseline, lenient if lenient in others else next(iter(others), None)
+        if prompt:
+            by_id = {run.id: run for run in runs}
+            defaults = by_id[prompt.run_a], by_id[prompt.run_b]
+        compared = [run.id for run in runs], baseline.id
+        run_a, run_b = (
+            chosen_run(asked, field, str(field.label), runs, default, compared)
+            for field, default in zip(self.runs, defaults, strict=True)
+        )
+        return run_a, run_b
+
+    def redraw(
+        self, asked: Asked, runs: Sequence[RunView], pair: tuple[str | None, str | None],
+        stages: Mapping[str, RunProgress], prompt: NamedPrompt | None,
     ) -> Updates:  # fmt: skip
-        """Return one page of two runs' prompts: ``page``, or the page with prompt number ``linked``."""
-        person = person_of(request)
+        """Return a page of two runs' prompts, if it differs: at first the page with the address's prompt."""
+        if asked.opening and prompt:
+            asked.fill(self.reader.filter, "all")
+        run_a, run_b = pair
         if not run_a or not run_b:
             hint = notice("Choose two runs to see where they disagree.")
-            return {self.summary: hint} | self.reader.read(None, which, size, 0, person)
-        try:
-            names = run_names(self.repository.runs(ids=[run_a, run_b]))
-            pairing = pair_up(self.repository, run_a, run_b)
-            runs = RunPair(run_a, run_b, names[run_a], names[run_b])
-            prompts = self.reader.read(runs, which, size, page, person, pairing, None if linked is None else linked - 1)
-        except FsdError as error:
-            return {self.summary: notice(str(error), "bad")}
-        return {self.summary: pairing_summary(pairing, names[run_a], names[run_b])} | prompts
+            updates = self.reader.redraw(asked, None, slow=True)
+            return updates and updates | {self.summary: hint}
+        names = run_names([run for run in runs if run.id in pair])
+        linked = prompt.number - 1 if prompt else None
+
+        def summary(pairing: Pairing) -> Updates:
+            parts = [pairing_summary(pairing, names[run_a], names[run_b])]
+            if prompt and all(one.a.position != linked for one in pairing.pairs):
+                parts.append(notice(f"The two runs have no prompt {prompt.number} in common.", "warn"))
+            return {self.summary: joined(parts)}
+
+        return self.reader.redraw(
+            asked, RunPair(run_a, run_b, names[run_a], names[run_b]), [stages[run_a], stages[run_b]],
+            which="all" if asked.opening and prompt else None, linked=linked, about=summary, slow=True,
+        )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.compare.compared_runs import MARKED, ComparedRuns
-from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
+from dashboard.compare.comparison_html import delta_text, displayed_columns, p_values
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import OPTION_TITLES, value_text
 from fsd_core.analysis.cells import Cell
@@ -18,7 +18,7 @@ from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS
 
-SAME = (
+SHARED_SETTINGS = (
     "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
     "setting.decoding.max_new_tokens", "batch",
 )  # fmt: skip
@@ -30,7 +30,7 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
 
     Each value is followed by its 95 % interval. Differences and ratios are against the row marked as baseline.
     """
-    indices = shown_columns(comparison.rows)
+    indices = displayed_columns(comparison.rows)
     columns = [compared()[i] for i in indices]
     lines = [f"## {_plain(title)}", "", f"{_setup(comparison)}", ""]
     if commands:
@@ -81,7 +81,7 @@ def _matched(comparison: ComparedRuns) -> list[str]:
 
 def _point(cell: MatchedCell) -> str:
     ends, knob = (f" ({cell.ends})" if cell.ends else ""), (f"; knob {cell.knob}" if cell.knob else "")
-    return _plain(f"{cell.value or '–'}{ends}{knob}" + (f"; {cell.said}" if cell.said else ""))
+    return _plain(f"{cell.value or '–'}{ends}{knob}" + (f"; {cell.comparison}" if cell.comparison else ""))
 
 
 def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
@@ -105,14 +105,16 @@ def _setup(comparison: ComparedRuns) -> str:
     """Return the settings that all runs share, and the machines."""
     flat = [settings_read(run.config) for run in comparison.runs]
     same_keys = [
-        key for key in SAME if key in flat[0] and len({value_text(settings.get(key)) for settings in flat}) == 1
+        key
+        for key in SHARED_SETTINGS
+        if key in flat[0] and len({value_text(settings.get(key)) for settings in flat}) == 1
     ]
     shared = [f"{OPTION_TITLES[key].lower()} {value_text(flat[0][key])}" for key in same_keys]
     machines = {
         ", ".join(str(facts[key]) for key in ("cpu", "gpu", "device", "dtype") if facts.get(key))
         + f", {facts.get('threads', '?')} CPU threads, commit {short_commit(facts.get('git_revision') or 'unknown')}"
         for run in comparison.runs
-        for facts in [session.conditions for session in run.sittings] or [run.provenance]
+        for facts in [session.conditions for session in run.measurement_sessions] or [run.provenance]
         if facts
     }
     return _plain("; ".join([*shared, *sorted(machines)])) + "."
@@ -133,4 +135,6 @@ def _cell(cell: Cell, metric: Metric) -> str:
 
 def _plain(text: str) -> str:
     """Escape a user's text, so that it is not read as Markdown or HTML."""
-    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))
+    return "".join(
+        f"\\{character}" if character in "\\`*_|<>[]#" else character for character in " ".join(text.split())
+    )

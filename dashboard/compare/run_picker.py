@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
     Offered = Sequence[RunName | RunView]
 
-ALONE = "Runs without an experiment"
+WITHOUT_EXPERIMENT = "Runs without an experiment"
 LONGEST_WAIT = 400
 """milliseconds after the last tick until the page updates"""
 
-PICK = script("compare/pick_runs.js", WAIT=LONGEST_WAIT)
+PICK_RUNS = script("compare/pick_runs.js", WAIT=LONGEST_WAIT)
 
 
-def picker_html(offered: Offered, chosen: Sequence[str]) -> Html:
-    """Return the list, folded if something is chosen. ``chosen`` are ids."""
+def picker_html(offered: Offered, selected: Sequence[str], list_id: str = "") -> Html:
+    """Return the list, folded if something is selected. ``selected`` are ids. Ticks name the list by ``list_id``."""
     if not offered:
         return Html()
-    ticked = set(chosen)
+    ticked = set(selected)
     tasks = len({run.task for run in offered}) > 1
     groups = []
     for (name, created), group in groupby(offered, key=_group):
         runs = list(group)
         names = short_names(runs, tasks)
         groups.append((name, created, [(run, names[run.id], run.id in ticked) for run in runs]))
-    return render("compare/picker.html", "picker", chosen, groups)
+    return render("compare/picker.html", "picker", selected, groups, list_id)
 
 
 def _group(run: RunName | RunView) -> tuple[str, str]:
     """Return the heading of a run's group. All runs of an experiment have the same creation time."""
-    return (run.experiment_name, f"{run.created_at:%d %b %H:%M}") if run.experiment_name else (ALONE, "")
+    return (run.experiment_name, f"{run.created_at:%d %b %H:%M}") if run.experiment_name else (WITHOUT_EXPERIMENT, "")
 
 
 def short_names(runs: Offered, tasks: bool) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,14 +12,14 @@ from dashboard.experiments.find_setting import check_candidates
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.request import asked_for
-from fsd_core.calibration.status import standing
-from fsd_core.calibration.summary import standing_json
+from fsd_core.calibration.request import build_calibration
+from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.summary import status_json
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.review.pooling import fresh_turns
+from fsd_core.review.pooling import fresh_rounds
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task
 from fsd_core.tasks.suitable import offered
@@ -42,6 +43,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
         choosing: int = 64,
         seed: int = 0,
         name: str = "",
+        key: str = "",
     ) -> dict[str, Any]:
         """Find the fastest setting that keeps a promise. Needs the role author.
 
@@ -65,16 +67,17 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
             choosing: prompts that choose the finalists. The rest try them
             seed: seed of all randomness, including the order of the prompts
             name: what the calibration should find out
+            key: 32 hexadecimal digits, random for each calibration. Sent again with the same key, it is started once
         """
         require(person_of(request), "author", "Starting a calibration")
         folder.take_in(repository)
-        config = asked_for(
+        config = build_calibration(
             find_task(task or offered(get_pair(pair))[0].name, repository), settings or [{}], pair=pair,
             limit=limit, name=name, goal=goal, margin=margin, acceptance=accepted, minutes=minutes, choosing=choosing,
             seeds=(seed,),
         )  # fmt: skip
         check_candidates(config)
-        gpu_billing.note(id := repository.create_experiment(config))
+        gpu_billing.remember_requester(id := repository.create_experiment(config, id=new_experiment_id(key)))
         return read_calibration(id)
 
     def read_calibration(experiment: str) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
         config = view.config
         if not isinstance(config, CalibrationConfig):
             raise InvalidSetting(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
-        state = standing(repository, config, view.runs)
+        state = calibration_status(repository, config, view.runs)
         return {
             "experiment": view.id,
             "name": view.name,
@@ -103,7 +106,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
             "candidates": len(config.decodings),
             "minutes": config.all_minutes,
             "minutes_spent": view.decoding_seconds / 60,
-            **standing_json(config, state),
+            **status_json(config, state),
             "evidence": _evidence(repository, view.id, config, state) if isinstance(state, Outcome) else None,
         }
 
@@ -124,10 +127,17 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
     return [start_calibration, read_calibration, continue_calibration]
 
 
+def new_experiment_id(key: str) -> str | None:
+    """Return the id that a caller chose for what it starts, or ``None`` without one. Raises ``InvalidSetting``."""
+    if key and not re.fullmatch("[0-9a-f]{32}", key):
+        raise InvalidSetting(f"The key {key[:40]!r} cannot be used: expected 32 hexadecimal digits.")
+    return key or None
+
+
 def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:
     """Return the evidence that ``propose`` takes: run ids of the setting and of the target on fresh prompts."""
     settings = (
         SettingConfig(pair=config.pair, decoding=decoding) for decoding in (outcome.chosen.decoding, config.target)
     )
-    runs, baselines = ([run.id for run in fresh_turns(repository, id, setting.id)] for setting in settings)
+    runs, baselines = ([run.id for run in fresh_rounds(repository, id, setting.id)] for setting in settings)
     return {"runs": runs, "baselines": baselines}

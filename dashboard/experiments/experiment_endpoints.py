@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.calibration_endpoints import calibration_endpoints
+from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
 from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import experiment_record
 from dashboard.ui import actions
@@ -19,7 +19,7 @@ from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.roles import require
-from fsd_core.tasks.custom.lookup import TaskFolder, find_task, own_tasks
+from fsd_core.tasks.custom.lookup import TaskFolder, find_task, latest_custom_tasks
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
 
@@ -40,10 +40,10 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         a setting with their ranges and defaults.
         """
         folder.take_in(repository)
-        own = own_tasks(repository)
+        custom_tasks = latest_custom_tasks(repository)
         return {
             "pairs": [
-                {"pair": name, "title": pair.title, "tasks": [task.name for task in offered(pair, own)]}
+                {"pair": name, "title": pair.title, "tasks": [task.name for task in offered(pair, custom_tasks)]}
                 for name, pair in MODEL_PAIRS.items()
             ],
             "rules": [
@@ -82,6 +82,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         seeds: list[int] = [0],  # noqa: B006  # read, never written; a tuple would have no schema
         name: str = "",
         batch: int = 1,
+        key: str = "",
     ) -> dict[str, Any]:
         """Start an experiment: several settings on the same prompts, taking turns. Needs the role author.
 
@@ -100,6 +101,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             seeds: seeds of all randomness. Each seed makes one run of each setting
             name: what the experiment should find out
             batch: batch size, the number of texts decoded together. 1 decodes each by itself
+            key: 32 hexadecimal digits, random for each experiment. Sent again with the same key, it is started once
         """
         require(person_of(request), "author", "Starting an experiment")
         if not settings:
@@ -114,7 +116,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         sweep = sweep_of(
             decodings, in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds, batch=batch
         )
-        gpu_billing.note(id := repository.create_experiment(sweep))
+        gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=new_experiment_id(key)))
         return experiment_record(repository.experiment(id), runs=True)
 
     def cancel_experiment(experiment: str, request: gr.Request) -> str:
@@ -133,8 +135,15 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         """
         return actions.perform(repository, home, person_of(request), "resume", "experiment", experiment)
 
-    own = [list_choices, list_experiments, read_experiment, start_experiment, cancel_experiment, resume_experiment]
-    return [*own, *calibration_endpoints(repository, home, folder)]
+    endpoints = [
+        list_choices,
+        list_experiments,
+        read_experiment,
+        start_experiment,
+        cancel_experiment,
+        resume_experiment,
+    ]
+    return [*endpoints, *calibration_endpoints(repository, home, folder)]
 
 
 def _described(option: Option) -> dict[str, Any]:

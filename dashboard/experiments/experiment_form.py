@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -10,17 +10,18 @@ import gradio as gr
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_of
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
-from dashboard.ui.beginnings import beginning, untouched
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import on_load, show
-from dashboard.ui.option_fields import field, several
+from dashboard.ui.components import notice, show
+from dashboard.ui.option_fields import field, multiselect_field
+from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.templates import escape
+from dashboard.ui.view import Asked, Updates
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
+from fsd_core.errors import UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 from fsd_core.tasks import TASKS, Task
-from fsd_core.tasks.custom.lookup import find_task, own_tasks
+from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import kept_or_first, offered
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _DIALS = [
     )
 ]
 """options that have one value for all settings of an experiment"""
-CHOSEN = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
+SELECTORS = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
 DEPENDENT = ["divergence", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
 """fields that are displayed if a chosen option reads them"""
 _DEFAULTS: dict[str, Any] = {
@@ -49,7 +50,7 @@ THRESHOLD_HINT = (
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
 _PAIR_DEFAULTS = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
-"""fields whose default depends on the pair, with the name of the default in ``Beginning``"""
+"""fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
 KNOB_HINT = "A list such as these or a range start:stop:count."
 
 
@@ -65,14 +66,14 @@ def grid_of(name: str) -> tuple[float, ...]:
     return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
 
 
-def task_choices(pair: str, own: Iterable[Task] = ()) -> list[tuple[str, str]]:
+def task_choices(pair: str, custom: Iterable[Task] = ()) -> list[tuple[str, str]]:
     """Return titles and names of the tasks that can be run, suitable ones first."""
-    return [(task.title, task.name) for task in offered(get_pair(pair), own)]
+    return [(task.title, task.name) for task in offered(get_pair(pair), custom)]
 
 
-def task_names(own: Iterable[Task] = ()) -> tuple[str, ...]:
+def task_names(custom: Iterable[Task] = ()) -> tuple[str, ...]:
     """Return the names of the tasks that can be run."""
-    return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
+    return tuple(task.name for task in (*TASKS.values(), *custom) if task.available)
 
 
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
@@ -80,7 +81,8 @@ def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 
 class ExperimentForm:
-    """The form's components as attributes, and one method per event. ``fields`` maps option names to components."""
+    """The form's components as attributes, and what it shows as functions of what is asked. ``fields`` maps option
+    names to components."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -88,7 +90,7 @@ class ExperimentForm:
 
     def _components(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in MODEL_PAIRS.items()]
-        tasks, defaults = task_choices(pairs[0][1]), beginning(pairs[0][1])
+        tasks, defaults = task_choices(pairs[0][1]), pair_defaults(pairs[0][1])
         fields: dict[str, Any] = {}
         visibility = visible_fields(_DEFAULTS)
         with gr.Group():
@@ -108,7 +110,7 @@ class ExperimentForm:
                     info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
                 )  # fmt: skip
                 fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=visibility["drafts"])
-            fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])
+            fields["divergence"] = multiselect_field(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])
             for name in KNOBS:
                 grid = ", ".join(f"{value:g}" for value in grid_of(name))
                 fields[name] = gr.Textbox(
@@ -126,8 +128,8 @@ class ExperimentForm:
         self.measured = show(escape(defaults.sentence), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
-                fields["drafter"] = several(METHOD_OPTIONS["drafter"])
-                fields["topology"] = several(METHOD_OPTIONS["topology"])
+                fields["drafter"] = multiselect_field(METHOD_OPTIONS["drafter"])
+                fields["topology"] = multiselect_field(METHOD_OPTIONS["topology"])
             with gr.Row():
                 for name in _DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=visibility[name])
@@ -142,18 +144,14 @@ class ExperimentForm:
             )  # fmt: skip
         return fields
 
-    def listen(self) -> None:
-        """Attach the events by which one field changes others."""
-        sources = [self.fields[name] for name in CHOSEN]
-        gr.on(
-            [part.change for part in sources], self.arrange, set(sources), [self.fields[name] for name in DEPENDENT],
-            **FOLLOWS,
-        )  # fmt: skip
-        on_load(self.prefill, None, list(self.fields.values()))
-        offered = [self.fields[name] for name in ("task", *_PAIR_DEFAULTS)]
-        on_choice(self.fields["pair"])(
-            self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], **FOLLOWS
-        )
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that :meth:`redraw` and :meth:`redraw_tasks` may change."""
+        return [self.fields["task"], self.measured, *(self.fields[name] for name in DEPENDENT)]
+
+    def values(self, asked: Asked) -> dict[Any, Any]:
+        """Return the values of the fields, by component, with those that the answer fills in."""
+        return {part: asked.filled.get(part, asked[part]) for part in self.fields.values()}
 
     def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:
         """Return the experiment that the fields ask for. Raises ``FsdError``."""
@@ -163,40 +161,54 @@ class ExperimentForm:
         """Return a built-in or custom task. Raises ``UnknownName``."""
         return find_task(name, self.repository)
 
-    # --- events --------------------------------------------------------------------------------------------------
+    # --- what is shown -------------------------------------------------------------------------------------------
 
-    def prefill(self, request: gr.Request) -> Any:
-        """Return the form that the page's address asks for."""
-        values = prefilled(self.repository, request.query_params)
-        if not values:
-            return gr.skip()
-        updates = {self.fields[name]: value for name, value in values.items() if name in self.fields}
-        tasks = (
-            gr.Dropdown(task_choices(values["pair"]), value=values["task"])
-            if values["pair"] in MODEL_PAIRS
-            else gr.skip()
-        )
-        return updates | {self.fields["task"]: tasks}
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the fields that a chosen option reads, and of what was measured of the pair."""
+        prefilled = self._prefill(asked) if asked.opening and not asked.reloaded else {}
+        values = self.values(asked)
+        updates = self._pair(asked, values) | prefilled
+        selected = {name: values[self.fields[name]] for name in SELECTORS}
+        if asked.differs("visible", selected):
+            visible = visible_fields(selected)
+            updates |= {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
+        return updates
 
-    def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """Display the fields that a chosen option reads."""
-        visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
-        return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
+    def redraw_tasks(self, asked: Asked, names: tuple[str, ...], custom: Sequence[Task]) -> Updates:
+        """Return the tasks, suitable ones first, if they differ.
 
-    def offer(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """Return the tasks, suitable ones first, and replace an unsuitable task by the first of them.
-
-        Fields that nobody has changed get the defaults measured for the pair.
+        A task that is gone is replaced. So is one that does not suit another pair than before.
         """
-        pair, task = values[self.fields["pair"]], self.fields["task"]
-        defaults = beginning(pair)
-        resets = {
-            self.fields[name]: gr.update(value=getattr(defaults, value))
-            for name, value in _PAIR_DEFAULTS.items()
-            if untouched(value, values[self.fields[name]])
-        }
-        custom_tasks = own_tasks(self.repository)
-        suitable = kept_or_first(values[task], get_pair(pair), custom_tasks)
-        selection: dict[str, Any] = {} if suitable == values[task] else {"value": suitable}
-        tasks = gr.Dropdown(task_choices(pair, custom_tasks), **selection)
-        return {task: tasks, self.measured: escape(defaults.sentence), **resets}
+        values = self.values(asked)
+        pair, task = values[self.fields["pair"]], values[self.fields["task"]]
+        if pair not in MODEL_PAIRS or not asked.differs("tasks", pair, names):
+            return {}
+        before = asked.shown.get("pair of the tasks", pair)
+        asked.shown["pair of the tasks"] = pair
+        if before != pair or task not in names:
+            asked.fill(self.fields["task"], kept_or_first(task, get_pair(pair), custom))
+        return {self.fields["task"]: gr.Dropdown(task_choices(pair, custom))}
+
+    def _prefill(self, asked: Asked) -> Updates:
+        """Fill in what the page's address asks for where nobody has typed yet, or return why that cannot be."""
+        try:
+            values = prefilled(self.repository, asked.address)
+        except UnknownName as error:
+            return {self.measured: notice(str(error), "warn")}
+        for name, value in values.items():
+            part = self.fields.get(name)
+            if part is not None and asked[part] == part.value:
+                asked.fill(part, value)
+        return {}
+
+    def _pair(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
+        """Return the source of a pair's defaults. Fields that nobody has changed get those of another pair."""
+        pair, before = values[self.fields["pair"]], asked.shown.get("pair")
+        if pair == before or pair not in MODEL_PAIRS:
+            return {}
+        asked.shown["pair"] = pair
+        defaults = pair_defaults(pair)
+        for name, default in _PAIR_DEFAULTS.items() if before else ():
+            if is_default(default, values[self.fields[name]]):
+                asked.fill(self.fields[name], getattr(defaults, default))
+        return {self.measured: escape(defaults.sentence)}

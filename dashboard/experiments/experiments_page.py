@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
 
 from dashboard.experiments import more_tasks
-from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names
+from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
+from dashboard.experiments.experiment_form import ExperimentForm, task_names
 from dashboard.experiments.experiment_list import OPEN_STATUSES, PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
-from dashboard.experiments.own_tasks import OwnTasksPanel
 from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, on_load, section, show
+from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
 from dashboard.ui.polled import Polled
-from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import Html, escape
+from dashboard.ui.templates import Html, escape, render
+from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
-from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import require
-from fsd_core.tasks.custom.lookup import own_tasks
-from fsd_core.tasks.suitable import kept_or_first
+from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.tasks import Task
 
 _LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
 _POLL_SECONDS = 1.0
+_OLDER = "older experiments"
+_MOST_PAGES = 1000
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -42,18 +39,20 @@ def build(repository: Repository, settings: Settings) -> None:
     ExperimentsPage(repository, settings)
 
 
-class ShownState(NamedTuple):
-    """The parts of an open page that may change by themselves: HTML, and the names of available tasks."""
+class Latest(NamedTuple):
+    """What an open page shows that may change by itself: HTML, the names of available tasks, and custom tasks."""
 
-    worker: str
-    experiments: str
-    missing: str
-    own: str
+    worker: Html
+    experiments: Html
+    has_older: bool
+    missing_tasks: Html
+    custom_tasks: Html
     tasks: tuple[str, ...]
+    custom: tuple[Task, ...]
 
 
 class ExperimentsPage:
-    """The page's components as attributes, and one method per event."""
+    """The page's components as attributes, and what it shows as functions of what is asked."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.home = repository, settings.home
@@ -64,12 +63,14 @@ class ExperimentsPage:
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=340):
                 self.form = ExperimentForm(repository)
-                self.more = self._more_tasks()
-                self.own = OwnTasksPanel(repository, settings)
+                with gr.Accordion("More tasks", open=False):
+                    self.fetch_answer = show()
+                    self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
+                self.custom_tasks = CustomTasksPanel(repository, settings, self.latest.forget)
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
-                self.finder = FindPanel(repository, self.form.task)
+                self.finder = FindPanel(repository, self.form, self.latest.forget)
             with gr.Column(scale=6, min_width=340):
                 show(section("Progress and history"))
                 self.archived = gr.Checkbox(
@@ -77,124 +78,105 @@ class ExperimentsPage:
                 )
                 self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
-        self.shown = gr.State(ShownState("", "", "", "", task_names()))
-        self.limit = gr.State(PER_PAGE)
-        self._events()
+        self._listen(gr.Timer(_POLL_SECONDS))
 
-    def _more_tasks(self) -> gr.HTML:
-        with gr.Accordion("More tasks", open=False):
-            self.refused = show()
-            return show(js_on_load=actions.CLICKS, elem_id="more-tasks")
-
-    def _events(self) -> None:
-        fields = self.form.fields
-        # Without triggers, Gradio runs this when the page opens and whenever a field changes.
-        gr.on(
-            fn=self.measure, inputs=set(fields.values()), outputs=[self.size, self.start],
-            **FOLLOWS,
-        )  # fmt: skip
-        self.form.listen()
-        poll: dict[str, Any] = {
-            "fn": self.poll, "inputs": [self.limit, self.archived, self.shown, fields["pair"], fields["task"]],
-            "outputs": [
-                self.worker, self.list, self.older, self.more, self.own.list, fields["task"], self.shown
-            ], **PRIVATE_EVENT,
-        }  # fmt: skip
-        gr.Timer(_POLL_SECONDS).tick(trigger_mode="once", **poll)
-        on_load(self.poll, poll["inputs"], poll["outputs"])
-        self.start.click(
-            self.begin, set(fields.values()), [self.answer, fields["name"]], trigger_mode="once", **PRIVATE_EVENT
-        ).then(**poll)  # fmt: skip
-        self.list.click(self.act, None, self.answer, **PRIVATE_EVENT).then(**poll)
-        self.more.click(self.fetch, None, self.refused, **PRIVATE_EVENT).then(**poll)
-        self.own.listen(self.latest.forget, poll)
-        self.finder.listen(fields, self.latest.forget, poll)
-        on_choice(self.archived)(**poll | FOLLOWS)
-        self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **PRIVATE_EVENT).then(**poll)
-
-    # --- events --------------------------------------------------------------------------------------------------
-
-    def measure(self, values: dict[Any, Any]) -> tuple[Html, Any]:
-        """Return how much work the form asks for, or what is wrong with it."""
-        try:
-            sweep = self.form.sweep(values)
-        except FsdError as error:
-            return notice(str(error), "warn"), gr.Button(interactive=False)
-        return escape(size_line(sweep)), gr.Button(interactive=True)
-
-    def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[Html, str]:
-        """Store the experiment and its job for the worker, and clear the name for the next one."""
-        try:
-            require(person_of(request), "author", "Starting an experiment")
-            sweep = self.form.sweep(values)
-            gpu_billing.note(self.repository.create_experiment(sweep))
-            self.latest.forget()
-        except FsdError as error:
-            return notice(str(error), "bad"), values[self.form.fields["name"]]
-        return notice(f"Added: {size_line(sweep)}."), ""
-
-    def act(self, event: gr.EventData, request: gr.Request) -> Html:
-        """Cancel, resume or delete the experiment whose button was clicked."""
-        action, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = actions.answered(self.repository, self.home, person_of(request), action, kind, id)
-        self.latest.forget()
-        return answer
-
-    def fetch(self, event: gr.EventData, request: gr.Request) -> Html:
-        """Let the worker fetch the task whose button was clicked."""
-        try:
-            require(person_of(request), "author", "Fetching a task")
-            more_tasks.request(self.repository, str(event.act), str(event.kind), str(event.id))
-        except FsdError as error:
-            return notice(str(error), "bad")
-        self.latest.forget()
-        return Html()
-
-    def poll(self, limit: int, archived: bool, shown: ShownState, pair: str, task: str | None) -> Any:
-        """Return the list, the worker's status and the tasks, or no updates if nothing has changed."""
-        try:
-            now, more = self.latest(limit, archived)
-        except FsdError as error:
-            now, more = shown._replace(worker=notice(str(error), "bad")), False
-        if now == shown:
-            return (gr.skip(),) * 7
-        same_tasks = now.tasks == shown.tasks
-        custom_tasks = [] if same_tasks else own_tasks(self.repository)
-        return (
-            now.worker,
-            now.experiments,
-            gr.Button(visible=more),
-            gr.skip() if now.missing == shown.missing else now.missing,
-            gr.skip() if now.own == shown.own else now.own,
-            gr.skip() if same_tasks else self._task_field(pair, task, now.tasks, custom_tasks),
-            now,
+    def _listen(self, clock: gr.Timer) -> None:
+        form = [*self.form.fields.values()]
+        view = View(self.answer, self.fail)
+        view.on(clock.tick, self.list.click, self.more_tasks.click)
+        view.turns(_OLDER, [(self.older, 1)])
+        view.button(self.start, "start", form, self.queue_experiment)
+        for action in actions.ACTIONS:
+            view.act(action, self.on_list_button)
+        view.act("fetch", self.fetch_task, self.fetch_answer)
+        self.custom_tasks.listen(view)
+        self.finder.listen(view)
+        kept = [*form, *self.finder.fields]
+        outputs = [self.worker, self.list, self.older, self.more_tasks, self.custom_tasks.list, self.size, self.start]
+        view.listen(
+            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()], kept=kept
         )
 
-    @staticmethod
-    def _task_field(pair: str, task: str | None, names: tuple[str, ...], custom_tasks: Sequence[Task]) -> gr.Dropdown:
-        """Return the tasks that are available now.
+    # --- what is shown -------------------------------------------------------------------------------------------
 
-        The selection is kept unless its task is gone: another may have been selected since this poll was sent.
-        """
-        choices = task_choices(pair, custom_tasks)
-        if task in names:
-            return gr.Dropdown(choices)
-        return gr.Dropdown(choices, value=kept_or_first(task, get_pair(pair), custom_tasks))
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the form, the tasks and the list."""
+        page = min(asked.page(_OLDER, ""), _MOST_PAGES)
+        updates = self.form.redraw(asked) | self.finder.redraw(asked)
+        try:
+            now = self.latest((page + 1) * PER_PAGE, bool(asked[self.archived]))
+        except FsdError as error:
+            unknown = notice(str(error), "bad")
+            return (
+                updates | self._size(asked, ()) | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
+            )
+        updates |= self.form.redraw_tasks(asked, now.tasks, now.custom) | self._size(asked, now.tasks)
+        if asked.differs("worker", now.worker):
+            updates[self.worker] = now.worker
+        if asked.differs("missing tasks", now.missing_tasks):
+            updates[self.more_tasks] = now.missing_tasks
+        if asked.differs("custom tasks", now.custom_tasks):
+            updates[self.custom_tasks.list] = now.custom_tasks
+        if asked.differs("list", page, now.experiments, now.has_older):
+            turned = {"data-pager": _OLDER, "data-of": "", "data-page": page}
+            updates[self.list] = render("experiments/list.html", "list", now.experiments, turned)
+            updates[self.older] = gr.Button(visible=now.has_older)
+        return updates
 
-    def _latest(self, limit: int, archived: bool) -> tuple[ShownState, bool]:
-        """Return what the page displays, and whether there are older experiments."""
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error above what was shown before."""
+        return {self.worker: notice(str(error), "bad")}
+
+    def _size(self, asked: Asked, tasks: tuple[str, ...]) -> Updates:
+        """Return how much work the form asks for, or what is wrong with it, if it differs."""
+        values = self.form.values(asked)
+        if not asked.differs("size", [*values.values()], tasks):
+            return {}
+        try:
+            sweep = self.form.sweep(values)
+        except FsdError as error:
+            return {self.size: notice(str(error), "warn"), self.start: gr.Button(interactive=False)}
+        return {self.size: escape(size_line(sweep)), self.start: gr.Button(interactive=True)}
+
+    def _latest(self, limit: int, archived: bool) -> Latest:
+        """Return the latest experiments and the tasks."""
         views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
-        experiments = [local_runs.as_it_stands(view, self.home) for view in views]
+        experiments = [local_runs.with_actual_status(view, self.home) for view in views]
         waiting = any(experiment.status in OPEN_STATUSES for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
-        custom_tasks, tasks_html = self.own.tasks()
-        state = ShownState(
-            absence_notice(worker, self.executor, waiting), experiments_html(
-                experiments[:limit], scores, lambda e: calibration_html(self.repository, e)
-            ),
-            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker), tasks_html,
+        custom_tasks, tasks_html = self.custom_tasks.tasks()
+        return Latest(
+            absence_notice(worker, self.executor, waiting),
+            experiments_html(experiments[:limit], scores, lambda e: calibration_html(self.repository, e)),
+            len(experiments) > limit,
+            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
+            tasks_html,
             task_names(custom_tasks),
-        )  # fmt: skip
-        return state, len(experiments) > limit
+            tuple(custom_tasks),
+        )
+
+    # --- what a person does --------------------------------------------------------------------------------------
+
+    def queue_experiment(self, values: Values, asked: Asked) -> Updates:
+        """Store the experiment and its job for the worker, and clear the name for the next one."""
+        require(asked.person, "author", "Starting an experiment")
+        sweep = self.form.sweep(values)
+        gpu_billing.remember_requester(self.repository.create_experiment(sweep, id=values.key))
+        self.latest.forget()
+        asked.used(values, self.form.fields["name"])
+        return {self.answer: notice(f"Added: {size_line(sweep)}.")}
+
+    def on_list_button(self, act: Act, asked: Asked) -> Updates:
+        """Do what a button of an experiment asks for."""
+        answer = actions.perform_and_report(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
+        self.latest.forget()
+        return {self.answer: answer}
+
+    def fetch_task(self, act: Act, asked: Asked) -> Updates:
+        """Let the worker fetch the task whose button was clicked."""
+        require(asked.person, "author", "Fetching a task")
+        more_tasks.request(self.repository, act["id"])
+        self.latest.forget()
+        return {self.fetch_answer: ""}

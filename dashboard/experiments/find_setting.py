@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, notice, show
-from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import Html, render
-from fsd_core.calibration.request import asked_for
+from dashboard.ui.components import notice, show
+from dashboard.ui.templates import render
+from dashboard.ui.view import Asked, Updates, Values, View
+from fsd_core.calibration.request import build_calibration
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
+    from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.storage.database.repository import Repository
 
 _GOALS = {
-    "accuracy": ("Accuracy within so many points of the target", "Points", 2.0),
-    "acceptance": ("At least so many percent of drafted tokens accepted", "Percent", 90.0),
-    "speed": ("The fastest, whatever it costs", "Points or percent", None),
+    "accuracy": "Accuracy within so many points of the target",
+    "acceptance": "At least so many percent of drafted tokens accepted",
+    "speed": "The fastest, whatever it costs",
 }
-"""title, label of the bound, and its default"""
 _LABELS = {
     "margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes",
     "other goals": "the goal of so many percent accepted, or the fastest",
@@ -41,17 +40,19 @@ _LEAD = (
 
 
 class FindPanel:
-    """The panel's components as attributes, and one method per event."""
+    """The panel's components as attributes, and what it shows as a function of what is asked."""
 
-    def __init__(self, repository: Repository, find: Callable[[str], Task]) -> None:
-        self.repository, self._find = repository, find
+    def __init__(self, repository: Repository, form: ExperimentForm, forget: Callable[[], None]) -> None:
+        """``forget`` is called after a start."""
+        self.repository, self.form, self._forget = repository, form, forget
         with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
             show(render("experiments/form.html", "lead", _LEAD))
-            self.goal = gr.Dropdown(
-                [(title, kind) for kind, (title, *_) in _GOALS.items()], value="accuracy", label="Goal"
-            )
+            self.goal = gr.Dropdown([(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal")
             with gr.Row():
-                self.bound = gr.Number(_GOALS["accuracy"][2], label=_GOALS["accuracy"][1], minimum=0, maximum=100)
+                self.bounds = {
+                    "accuracy": gr.Number(2, label="Points", minimum=0, maximum=100),
+                    "acceptance": gr.Number(90, label="Percent", minimum=0, maximum=100, visible=False),
+                }
                 self.minutes = gr.Number(10, label="Minutes", info="Of decoding.", minimum=0)
             self.replayed = gr.Checkbox(
                 True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths are named above."
@@ -59,37 +60,40 @@ class FindPanel:
             self.start = gr.Button("Find the setting")
             self.answer = show(elem_id="find-answer")
 
-    def listen(self, fields: Mapping[str, Any], after: Callable[[], None], poll: dict[str, Any]) -> None:
-        """Attach the events. ``after`` is called after a start, before the page is polled."""
+    @property
+    def fields(self) -> list[Any]:
+        """What a person chooses."""
+        return [self.goal, *self.bounds.values(), self.minutes, self.replayed]
 
-        def usual(goal: str) -> Any:
-            _, label, value = _GOALS[goal]
-            return gr.update(label=label, value=value, interactive=value is not None)
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        fields = [*self.form.fields.values(), *self.fields]
+        view.button(self.start, "find", fields, self.queue_calibration, self.answer)
 
-        on_choice(self.goal)(usual, self.goal, self.bound, **FOLLOWS)
+    def redraw(self, asked: Asked) -> Updates:
+        """Return the bound of the goal, if another goal is chosen. The others keep what was typed."""
+        goal = asked.filled.get(self.goal, asked[self.goal])
+        if not asked.differs("goal", goal):
+            return {}
+        return {bound: gr.Number(visible=kind == goal) for kind, bound in self.bounds.items()}
 
-        def begin(values: dict[Any, Any], request: gr.Request) -> Html:
-            choices = {name: values[part] for name, part in fields.items()}
-            try:
-                require(person_of(request), "author", "Starting a calibration")
-                if values[self.replayed]:
-                    del choices["draft_length"]
-                config = calibration_of(
-                    choices, values[self.goal], values[self.bound], values[self.minutes], self._find
-                )
-                gpu_billing.note(self.repository.create_experiment(config))
-            except FsdError as error:
-                return notice(str(error), "bad")
-            return notice(f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts.")
-
-        inputs = {*fields.values(), self.goal, self.bound, self.minutes, self.replayed}
-        self.start.click(begin, inputs, self.answer, trigger_mode="once", **PRIVATE_EVENT).then(
-            after, **PRIVATE_EVENT
-        ).then(**poll)
+    def queue_calibration(self, values: Values, asked: Asked) -> Updates:
+        """Store the calibration and its job for the worker."""
+        require(asked.person, "author", "Starting a calibration")
+        choices = {name: values[part] for name, part in self.form.fields.items()}
+        if values[self.replayed]:
+            del choices["draft_length"]
+        goal = values[self.goal]
+        bound = values[self.bounds[goal]] if goal in self.bounds else None
+        config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task)
+        gpu_billing.remember_requester(self.repository.create_experiment(config, id=values.key))
+        self._forget()
+        told = f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts."
+        return {self.answer: notice(told)}
 
 
 def calibration_of(
-    values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find: Callable[[str], Task]
+    values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find_task: Callable[[str], Task]
 ) -> CalibrationConfig:
     """Return the calibration of the form's settings. Raises ``InvalidSetting`` with one sentence.
 
@@ -104,8 +108,8 @@ def calibration_of(
     drafting = [kind for kind in rules_of(values) if not RULES[kind].baseline]
     if not drafting:
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
-    task = find(str(values["task"]))
-    config = asked_for(
+    task = find_task(str(values["task"]))
+    config = build_calibration(
         task, [method_options(values, drafting)], option_label, _LABELS, pair=values["pair"],
         seeds=parse_seeds(values["seeds"]), name=str(values["name"]).strip() or f"Find the setting on {task.title}",
         goal=goal, margin=bound if goal == "accuracy" else None, minutes=minutes,

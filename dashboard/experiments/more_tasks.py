@@ -10,7 +10,7 @@ from dashboard.experiments.experiment_list import OPEN_STATUSES
 from dashboard.ui.actions import button
 from dashboard.ui.components import notice
 from dashboard.ui.templates import Html, render
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.errors import DataDamaged
 from fsd_core.storage.messages import FetchJob
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.download import fetchable, origin
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import JobView, WorkerView
 
 _PRIORITY = 5
-NEWS = timedelta(minutes=10)
+REPORTED_FOR = timedelta(minutes=10)
 """how long the page reports a fetched task"""
 _LEAD = (
     "Benchmarks of the field, from the Hugging Face hub into this installation's data folder. The worker fetches them; "
     "then they are in the list of tasks."
 )
-OTHERS = "The files of {} come from their authors: python -m fsd_core tasks says which are wanted, and where."
+MANUAL_TASKS_NOTE = (
+    "The files of {} come from their authors: python -m fsd_core tasks says which are wanted, and where."
+)
 
 
 class Fetch(NamedTuple):
@@ -39,7 +41,9 @@ class Fetch(NamedTuple):
 def fetches(repository: Repository) -> list[Fetch]:
     """Return the missing tasks and those fetched recently, in the order of all tasks."""
     latest = _latest(repository.latest_jobs(FetchJob.kind))
-    fresh = {name for name, job in latest.items() if job.finished_at and datetime.now(UTC) - job.finished_at < NEWS}
+    fresh = {
+        name for name, job in latest.items() if job.finished_at and datetime.now(UTC) - job.finished_at < REPORTED_FOR
+    }
     return [
         Fetch(task, latest.get(name))
         for name, task in TASKS.items()
@@ -47,10 +51,8 @@ def fetches(repository: Repository) -> list[Fetch]:
     ]
 
 
-def request(repository: Repository, act: str, kind: str, name: str) -> None:
-    """Let the worker fetch a task, unless a job does so already. Raises ``InvalidSetting`` or ``UnknownName``."""
-    if (act, kind) != ("fetch", "task"):
-        raise InvalidSetting("This page offers no such thing: reload it.")
+def request(repository: Repository, name: str) -> None:
+    """Let the worker fetch a task, unless a job does so already. Raises ``UnknownName``."""
     origin(name[:40])  # rejects an unknown name, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
     if last is None or last.status not in OPEN_STATUSES:
@@ -72,7 +74,7 @@ def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> Html
     """Return a line for each task: what it is, its source, and how far it is fetched."""
     lines = [_line(fetch, worker) for fetch in fetches]
     manual = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
-    note = OTHERS.format(_listed(manual)) if manual else ""
+    note = MANUAL_TASKS_NOTE.format(_listed(manual)) if manual else ""
     return render("experiments/more_tasks.html", "tasks", _LEAD, lines, note)
 
 

@@ -12,6 +12,7 @@ from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
 from fsd_core.errors import UnknownName
+from fsd_core.models.model_pairs import get_pair
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -24,7 +25,7 @@ def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any
     """Return values of the form's fields by name, or none without ``like=``, the id of a run.
 
     ``rules=`` has comma-separated baselines that replace the run's own rule. Sampling options may be named too. Invalid
-    values in a link are replaced by the run's.
+    values in a link are replaced by the run's. Raises ``UnknownName`` for a run of a pair that is not known here.
     """
     id = query.get("like", "")
     if not _ID.fullmatch(id):
@@ -33,6 +34,7 @@ def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any
         run = repository.run(id)
     except UnknownName:
         return {}
+    get_pair(run.pair)
     options = options_read(run.config)
     rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN_RULES]
     values: dict[str, Any] = {

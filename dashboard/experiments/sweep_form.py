@@ -26,17 +26,17 @@ def rules_of(values: Mapping[str, Any]) -> list[str]:
     return [kind for part, kinds in METHOD_GROUPS for kind in kinds if kind in values[part]]
 
 
-def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_task) -> SweepConfig:
+def build_sweep(values: Mapping[str, Any], find_task: Callable[[str], Task] = get_task) -> SweepConfig:
     """Return the experiment that the form asks for. Raises ``InvalidSetting`` with one sentence.
 
     ``values`` are those of the fields by name: options, ``METHOD_GROUPS``, ``seeds`` and ``name``. ``None`` is an
-    emptied number field. ``find`` returns the task of a name.
+    emptied number field. ``find_task`` returns the task of a name.
     """
     rules = rules_of(values)
     if not rules:
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
     limit = number(OPTIONS["limit"], values["limit"])
-    task = find(values["task"])
+    task = find_task(values["task"])
     task.check_limit(limit)
     decodings = methods(method_options(values, rules), option_label)
     for decoding in decodings:
@@ -102,16 +102,16 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def whole_numbers(text: str, what: str, example: str) -> tuple[int, ...]:
     """Return the distinct numbers of a list such as ``0, 1, 2``. Raises ``InvalidSetting``, which calls them
     ``what``."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words or not all(_is_whole(word) and int(word) < 2**31 for word in words):
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts or not all(_is_whole(part) and int(part) < 2**31 for part in parts):
         raise InvalidSetting(
             f"The {what.lower()} {text[:60]!r} cannot be read: expected whole numbers of at least 0, such as {example}."
         )
-    return tuple(dict.fromkeys(int(word) for word in words))
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _is_whole(word: str) -> bool:
-    return word.isascii() and word.isdigit() and len(word) <= 10
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def _count(n: int, noun: str) -> str:

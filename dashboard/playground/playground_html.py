@@ -34,28 +34,33 @@ def worker_notice(worker: WorkerView | None, executor: Executor, status: str) ->
     return notice("The worker will start after its current prompt." if busy else "Waiting for the worker.")
 
 
-def lane_html(number: int, lane: OutputPanel) -> Html:
+def followed_html(job: str) -> Html:
+    """Return the id of the job that the page shows, for its scripts."""
+    return render("playground/playground.html", "followed", job)
+
+
+def output_panel_html(number: int, panel: OutputPanel) -> Html:
     """Return a setting's label, its figures and its text so far."""
     return render(
         "playground/playground.html",
-        "lane",
+        "output",
         number,
-        lane=lane,
-        tokens=tokens_html(lane.tokens, f"Text of setting {number}") if lane.tokens else "",
-        end=_ENDS.get(lane.stop_reason or "", "") if lane.done else "",
-        figures=_figures(lane),
+        panel=panel,
+        tokens=tokens_html(panel.tokens, f"Text of setting {number}") if panel.tokens else "",
+        end=_ENDS.get(panel.stop_reason or "", "") if panel.done else "",
+        figures=_figures(panel),
     )
 
 
-def _figures(lane: OutputPanel) -> list[tuple[str, Html]]:
+def _figures(panel: OutputPanel) -> list[tuple[str, Html]]:
     """Return values and their names."""
-    figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
+    figures = panel.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     speed = figures.tokens_per_second
     return [
         (f"{speed:,.0f}" if speed else DASH, term("tokens/s")),
         (percent(figures.acceptance_rate), term("acceptance rate")),
         (quantity(figures.mean_acceptance_length or None), term("mean acceptance length")),
-        (f"{figures.tokens:,}" if lane.figures else DASH, term("tokens")),
+        (f"{figures.tokens:,}" if panel.figures else DASH, term("tokens")),
     ]
 
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from anyio.to_thread import run_sync
 
-from dashboard.playground.kept_job import ASK, RECALL, REMEMBER, RESUMED
-from dashboard.playground.playground_html import compared_html, lane_html, waiting_html, worker_notice
+from dashboard.playground.followed_jobs import FollowedJobs
+from dashboard.playground.playground_html import (
+    compared_html,
+    followed_html,
+    output_panel_html,
+    waiting_html,
+    worker_notice,
+)
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, OutputPanel, comparison, payload
+from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, comparison, payload
 from dashboard.playground.visitors import VISITORS_NOTE, Visitors
-from dashboard.ui.beginnings import beginning, untouched
-from dashboard.ui.choosing import FOLLOWS
-from dashboard.ui.components import PRIVATE_EVENT, heading, kept, legend, notice, on_load, show, tells_errors
-from dashboard.ui.option_fields import chosen
-from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import joined
+from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, page_note, show
+from dashboard.ui.option_fields import decoding_of
+from dashboard.ui.pair_defaults import is_default, pair_defaults
+from dashboard.ui.templates import Html, joined, script
+from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.conditions import SHARED_DEVICE
-from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
+from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refused
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import gpu_billing
@@ -32,21 +34,16 @@ from fsd_core.worker import gpu_billing
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import JobView
 
 _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
 WRITING = "The settings take turns, and each is timed by itself."
+FORMER = "These texts are of the form as it was: it has been changed since."
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 _PAIR_DEFAULTS = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
-"""for each setting, the fields whose default depends on the pair, with the name of the default in ``Beginning``"""
-
-ASKED_SECONDS = 10.0
-"""how long a reloaded page waits for a job that it requested a moment before"""
+"""for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
 _ID = re.compile("[0-9a-f]{32}")
-
-Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -54,231 +51,282 @@ def build(repository: Repository, settings: Settings) -> None:
     Playground(repository, Visitors(repository) if settings.demo else None, settings.executor)
 
 
-def owner_of(request: gr.Request) -> str | None:
-    """Return the owner of the texts that a request asks for, or ``None`` if nobody has signed in."""
-    person = person_of(request)
-    return person.name if person.known else None
-
-
 class Playground:
-    """The page's components as attributes, and one method per event that returns the components it changes."""
+    """The page's components as attributes, and what it shows of a job.
+
+    ``asked.shown["job"]`` is the job that the browser shows, or an empty text.
+    """
 
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
-        self.repository, self.visitors = repository, visitors
+        self.repository, self.visitors, self.jobs = repository, visitors, FollowedJobs(repository)
         self.executor: Executor = executor
-        show(joined([heading("Playground", _LEAD), kept(VISITORS_NOTE) if visitors else ""]))
+        show(joined([heading("Playground", _LEAD), page_note(VISITORS_NOTE) if visitors else ""]))
         if executor == "in-process":
-            show(kept(SHARED_DEVICE))
+            show(page_note(SHARED_DEVICE))
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
-            defaults = beginning(BUNDLED)
+            defaults = pair_defaults(BUNDLED)
             self.cards = [
                 SettingCard(i + 1, kind, **{name: getattr(defaults, value) for name, value in fields.items()})
                 for i, (kind, fields) in enumerate(zip(DEFAULTS, _PAIR_DEFAULTS, strict=True))
             ]
         with gr.Row(elem_classes=["actions"]):
-            self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140)
+            self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140, elem_id="generate")
             self.stop = gr.Button("Stop", variant="stop", scale=0, min_width=90, interactive=False)
             self.more = gr.Button("Add a setting", scale=0, min_width=130)
             self.fewer = gr.Button("Remove the last", scale=0, min_width=140, interactive=False)
         self.verdict = show(elem_id="verdict")
+        self.former = show(elem_id="former")
         with gr.Row(equal_height=False, elem_classes=["lanes"]):
-            self.lanes: list[gr.HTML] = []
+            self.panels: list[gr.HTML] = []
             self.columns = []
             for i in range(MOST_OUTPUT_PANELS):
                 with gr.Column(min_width=300, visible=i < 2) as column:
-                    self.lanes.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
+                    self.panels.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
                 self.columns.append(column)
         show(legend())
-        self.number = gr.State(2)
-        self.job = gr.State(None)
-        self.begun = gr.Textbox(visible="hidden")  # the last job's id, for the browser to keep
-        self.asked = gr.Textbox(visible="hidden")  # the id that the browser chose for the next one
+        self.number = gr.Number(2, visible="hidden")  # of settings
+        self.owner = gr.Textbox(visible="hidden")  # whose page it is
+        self.followed = show(js_on_load=script("playground/remember.js"), elem_id="followed")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-        self._events()
+        self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
+        self._built |= {
+            card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
+            for card in self.cards
+        }
+        self._built |= {f"text {i + 1}": digest(None, None) for i in range(MOST_OUTPUT_PANELS)}
+        """what the page shows before the first answer"""
+        self._listen()
+
+    @property
+    def fields(self) -> list[Any]:
+        """What a person fills in."""
+        return [
+            *self.form.fields.values(),
+            self.number,
+            *(part for card in self.cards for part in card.fields.values()),
+        ]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that generating may change."""
-        return [self.job, self.begun, self.clock, self.generate, self.stop, self.verdict, *self.lanes]
+        """Components that :meth:`redraw` may change."""
+        return [
+            self.form.example, self.form.prompt, *(part for card in self.cards for part in card.outputs),
+            self.generate, self.stop, self.more, self.fewer, self.verdict, self.former, *self.columns, *self.panels,
+            self.followed, self.clock,
+        ]  # fmt: skip
 
-    @property
-    def sizes(self) -> list[Any]:
-        """Components that adding or removing a setting changes."""
-        return [self.number, self.more, self.fewer, *self.columns, *(card.column for card in self.cards)]
-
-    def _events(self) -> None:
+    def _listen(self) -> None:
         for button, step in ((self.more, 1), (self.fewer, -1)):
-            button.click(self._resize(step), self.number, self.sizes, **PRIVATE_EVENT)
-        inputs = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
-        asking = self.generate.click(None, None, self.asked, js=ASK)
-        generating = asking.then(self.start, {self.asked, *inputs}, [self.asked, *self.outputs], **PRIVATE_EVENT)
-        generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
-        pair_fields = [
-            card.fields[name] for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True) for name in fields
-        ]
-        self.form.another_pair(self.begin_anew, {self.form.pair, *pair_fields}, pair_fields, **FOLLOWS)
-        self.stop.click(self.cancel, self.job, [self.stop, self.verdict], **PRIVATE_EVENT)
-        self.clock.tick(self.poll, self.job, self.outputs, trigger_mode="once", **PRIVATE_EVENT)
-        controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
-        components = [*self.outputs, *self.sizes, *controls]
-        opening = on_load(self.resume, [self.begun, self.asked], components, js=RECALL)
-        opening.success(None, self.begun, None, js=RESUMED)
+            js = script("playground/step.js", STEP=step, MOST=MOST_OUTPUT_PANELS)
+            button.click(None, self.number, self.number, js=js, trigger_mode="multiple", **PRIVATE_EVENT)
+        view = View(self.verdict, self.fail)
+        asking = [*self.fields, self.owner]
+        view.button(self.generate, "generate", asking, self.start, js=script("playground/generate.js"))
+        view.by_script(self.stop.click, [], script("playground/stop.js"))
+        view.act("stop", self.cancel)
+        view.on(self.clock.tick)
+        view.listen(self.redraw, self.fields, self.outputs, [self.owner], kept=asking)
 
-    def _resize(self, step: int) -> Any:
-        def resize(number: int) -> Updates:
-            return self._sized(max(1, min(MOST_OUTPUT_PANELS, number + step)))
+    def start(self, values: Values, asked: Asked) -> None:
+        """Begin the job of an act, once. Raises ``FsdError`` with what is wrong."""
+        if not self._is_own(values[self.owner], asked):
+            return
+        if self.repository.find_job(values.key) is None:
+            self._begin(values, asked)
+        asked.shown["job"] = values.key
 
-        return resize
+    def _begin(self, values: Values, asked: Asked) -> None:
+        for part in self.fields:
+            if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in part.choices):
+                raise InvalidSetting(f"{part.label} has no such choice: reload the page.")
+        message = self._requested(values, owner_of(asked))
+        if self._is_open(asked.shown.get("job"), asked):
+            raise Refused("The texts of this page are still being written: stop them, or wait for their end.")
 
-    def begin_anew(self, values: Updates) -> Updates:
-        """Return the defaults measured for the selected pair, for fields that nobody has changed."""
-        defaults = beginning(values[self.form.pair])
-        return {
-            card.fields[name]: getattr(defaults, value)
-            for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True)
-            for name, value in fields.items()
-            if untouched(value, values[card.fields[name]])
-        }
+        def enqueue() -> str:
+            return self.repository.enqueue(message, _PRIORITY, values.key)
 
-    def _sized(self, number: int) -> Updates:
-        columns = zip(self.columns, (card.column for card in self.cards), strict=True)
-        return {
-            self.number: number,
-            self.more: gr.Button(interactive=number < MOST_OUTPUT_PANELS),
-            self.fewer: gr.Button(interactive=number > 1),
-            **{column: gr.Column(visible=i < number) for i, pair in enumerate(columns) for column in pair},
-        }
+        if self.visitors is None:
+            enqueue()
+        else:
+            visit = str(asked.request.session_hash)
+            self.visitors.begin(asked.person, visit, message.pair, message.decodings, enqueue)
+        gpu_billing.remember_requester(values.key)
 
-    def start(self, values: Updates, request: gr.Request) -> Updates:
-        """Queue the job and follow it, or return what is wrong. ``values`` are by component."""
-        try:
-            return self._start(values, request)
-        except FsdError as error:
-            return {self.verdict: notice(str(error), "bad"), self.asked: ""}
-
-    def _start(self, values: Updates, request: gr.Request) -> Updates:
+    def _requested(self, values: Mapping[Any, Any], owner: str | None) -> PlaygroundJob:
+        """Return what the form asks for. Raises ``InvalidSetting``."""
         pair, prompt, seed, sampling = self.form.values(values)
-        number = int(values[self.number])
-        decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
+        cards = self.cards[: _clamped(values[self.number])]
+        decodings = [decoding_of(card.values(values) | sampling) for card in cards]
         for decoding in decodings:
             check_drafter(pair, decoding)
-        verdict = worker_notice(self.repository.worker(), self.executor, "queued")
-        id = values[self.asked] or ""
-        id = id if _ID.fullmatch(id) else None
-        if id and self.repository.find_job(id):
-            return {self.verdict: notice("This has begun already: reload the page to see it.", "bad")}
-        message = payload(pair, prompt, seed, decodings, owner_of(request))
-        person, visit = person_of(request), str(request.session_hash)
-        if self.visitors is not None:
-            self.visitors.check(person, visit, pair, decodings)
-        job = self.repository.enqueue(message, _PRIORITY, id)
-        gpu_billing.note(job)
-        if self.visitors is not None:
-            self.visitors.began(person, visit, job)
-        following = self._following(FollowedJob(job, [OutputPanel(decoding) for decoding in decodings]))
-        return following | {self.begun: job, self.verdict: verdict}
+        return payload(pair, prompt, seed, decodings, owner)
 
-    async def resume(self, last: str, asked: str, request: gr.Request) -> Updates:
-        """Return the job that this browser started last, with its form, or nothing if it is unknown or somebody else's.
-
-        ``asked`` is the id of a job that was requested a moment ago and has not been answered yet.
-        """
-        job_id = asked if _ID.fullmatch(asked or "") and await self._wait_for(asked) else last
-        resumed = await run_sync(self._resume, job_id, request)
-        return resumed | {self.begun: job_id if resumed else last}
-
-    async def _wait_for(self, id: str) -> bool:
-        """Return whether a job exists within ``ASKED_SECONDS``. Waiting holds no thread."""
-        end = time.monotonic() + ASKED_SECONDS
+    def _is_open(self, id: str | None, asked: Asked) -> bool:
         try:
-            while await run_sync(self.repository.find_job, id) is None:
-                if time.monotonic() > end:
-                    return False
-                await asyncio.sleep(0.1)
-        except DatabaseUnavailable:
-            return False
-        return True
-
-    def _resume(self, job_id: str, request: gr.Request) -> Updates:
-        """Return the page that follows a job, or nothing if the job is unknown."""
-        try:
-            state, message = self._find_job(job_id, request)
-            job = FollowedJob(job_id, [OutputPanel(decoding) for decoding in message.decodings])
+            return bool(id) and not self.jobs.read(id, owner_of(asked)).ended
         except FsdError:
-            return {}
-        progress = self.poll(job, request)
-        if state.status == "finished" and not job.begun:
-            return {}  # its text is no longer stored
-        stop = {self.stop: gr.Button(interactive=not state.cancel_requested)}
-        return self._restore(message, job.lanes) | self._following(job) | stop | progress
+            return False
 
-    def _find_job(self, job_id: str, request: gr.Request) -> tuple[JobView, PlaygroundJob]:
-        """Return a job of the playground. Raises ``UnknownName`` for any other job and for somebody else's."""
-        state = self.repository.job(job_id)
-        if state.kind != PlaygroundJob.kind:
-            raise UnknownName("There is no such job of the Playground.")
-        message = PlaygroundJob.read(state.payload)
-        if message.owner not in (None, owner_of(request)):
-            raise UnknownName("This text is somebody else's: write one of your own.")
-        return state, message
+    def cancel(self, act: Act, asked: Asked) -> None:
+        """Ask the worker to stop a job. The page follows it until it has."""
+        self.jobs.read(act["job"], owner_of(asked))
+        self.repository.request_cancel(act["job"])
 
-    def _following(self, job: FollowedJob) -> Updates:
-        return {
-            self.job: job,
-            self.clock: gr.Timer(active=True),
-            self.generate: gr.Button(interactive=False),
-            self.stop: gr.Button(interactive=True),
-            **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
-        }
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of what was asked for."""
+        return {self.verdict: notice(str(error), "bad")}
 
-    def _restore(self, message: PlaygroundJob, lanes: Sequence[OutputPanel]) -> Updates:
-        """Return the form that requested a job."""
-        form = self.form.restore(message.pair, message.prompt, message.seed, lanes[0].decoding)
-        for card, lane in zip(self.cards, lanes, strict=False):
-            form |= card.restore(lane.decoding)
-        return form | self._sized(len(lanes))
-
-    @tells_errors("verdict")
-    def cancel(self, job: FollowedJob | None, request: gr.Request) -> Any:
-        """Ask the worker to stop. The page follows until it has."""
-        if job is not None:
-            self._find_job(job.id, request)
-            self.repository.request_cancel(job.id)
-        return {self.stop: gr.Button(interactive=False)}
-
-    def poll(self, job: FollowedJob | None, request: gr.Request) -> Any:
-        """Return what the worker has written since the last poll."""
-        if job is None:
-            return self._end(gr.skip())
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the form and of the job that the page follows."""
+        typed = asked.reloaded and self._is_own(asked[self.owner], asked)
+        if asked.reloaded and not typed:
+            for field in self.fields:
+                asked.fill(field, field.value)
+        asked.fill(self.owner, owner_of(asked) or "")
+        opening, chosen = "job" not in asked.shown, "pair" in asked.shown
+        asked.shown |= {} if asked.shown else self._built
+        job, failed = None, None
         try:
-            state, _ = self._find_job(job.id, request)  # read before the chunks: an ended job writes no more
-            changed = job.add(self.repository.chunks(job.id, job.after))
-            if job.begun:
-                waiting = notice(WRITING if len(job.lanes) > 1 else "Writing.")
-            else:
-                waiting = worker_notice(self.repository.worker(), self.executor, state.status)
-        except DatabaseUnavailable as error:  # perhaps temporary, so keep polling
-            return {self.verdict: notice(str(error), "bad")}
+            if opening:
+                asked.shown["job"] = self._remembered(asked)
+            job = self._followed(asked)
         except FsdError as error:
-            return self._end(notice(str(error), "bad"))
-        updates = {self.lanes[i]: lane_html(i + 1, job.lanes[i]) for i in changed}
-        if state.status in ("queued", "running"):
-            if not changed and job.said == waiting:
-                return gr.skip()
-            job.said = waiting
-            return updates | {self.job: job, self.verdict: waiting}
-        if state.status == "finished":
-            return updates | self._end(compared_html(comparison(job.lanes)))
-        if state.status == "cancelled":
-            return updates | self._end(notice("Stopped. The text written so far is shown."))
-        return updates | self._end(notice(state.error or "The worker could not generate the texts.", "bad"))
+            failed = error
+        if opening and job and not typed:
+            self._restore_form(asked, job.message)
+        form = self._redraw_form(asked, job, chosen=chosen)
+        return form | (self._redraw_failure(asked, failed) if failed else self._redraw_job(asked, job))
 
-    def _end(self, verdict: Any) -> Updates:
+    @staticmethod
+    def _is_own(owner: str, asked: Asked) -> bool:
+        """Return whether a form is the asking person's. Somebody else may have signed in since it was filled in."""
+        return owner in ("", owner_of(asked))
+
+    def _remembered(self, asked: Asked) -> str:
+        """Return the job that this browser showed last, or an empty text if it is unknown or somebody else's."""
+        id = asked.wanted("job")
+        if not isinstance(id, str) or not _ID.fullmatch(id):
+            return ""
+        try:
+            job = self.jobs.read(id, owner_of(asked))
+        except DatabaseUnavailable:
+            raise
+        except FsdError:
+            return ""
+        return "" if job.status == "finished" and not job.has_output else id  # its text is no longer stored
+
+    def _followed(self, asked: Asked) -> FollowedJob | None:
+        id = asked.shown["job"]
+        return self.jobs.read(id, owner_of(asked)) if id else None
+
+    def _restore_form(self, asked: Asked, message: PlaygroundJob) -> None:
+        """Fill in the form that requested a job."""
+        decodings = message.decodings
+        self.form.restore(asked, message, decodings[0])
+        asked.fill(self.number, len(decodings))
+        for card, decoding in zip(self.cards, decodings, strict=False):
+            card.restore(asked, decoding)
+
+    def _redraw_form(self, asked: Asked, job: FollowedJob | None, *, chosen: bool) -> Updates:
+        """Return what differs of the form. If the person has ``chosen`` the pair, its defaults are filled in."""
+        pair = asked.filled.get(self.form.pair, asked[self.form.pair])
+        updates = self.form.redraw(asked, pair, chosen=chosen)
+        if updates and chosen:
+            self._fill_defaults(asked, pair)
+        values = self._values(asked)
+        for card in self.cards:
+            updates |= card.redraw(asked, values)
+        number = _clamped(values[self.number])
+        texts = max(number, len(job.panels)) if job else number
+        if asked.differs("number", number, texts):
+            updates |= {column: gr.Column(visible=i < texts) for i, column in enumerate(self.columns)}
+            updates |= {card.column: gr.Column(visible=i < number) for i, card in enumerate(self.cards)}
+            updates |= {
+                self.more: gr.Button(interactive=number < MOST_OUTPUT_PANELS),
+                self.fewer: gr.Button(interactive=number > 1),
+            }
+        return updates
+
+    def _fill_defaults(self, asked: Asked, pair: str) -> None:
+        """Fill in the defaults measured for a pair, in fields that nobody has changed."""
+        defaults = pair_defaults(pair)
+        for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True):
+            for name, value in fields.items():
+                if is_default(value, asked[card.fields[name]]):
+                    asked.fill(card.fields[name], getattr(defaults, value))
+
+    def _values(self, asked: Asked) -> dict[Any, Any]:
+        """Return the values of the fields as this answer leaves them."""
+        return {field: asked.filled.get(field, asked[field]) for field in self.fields}
+
+    def _redraw_job(self, asked: Asked, job: FollowedJob | None) -> Updates:
+        """Return what differs of the texts, of the sentence on them, and of the buttons."""
+        id, updates = job.id if job else "", Updates()
+        for i, html in enumerate(self.panels):
+            panel = job.panels[i] if job and i < len(job.panels) else None
+            if asked.differs(f"text {i + 1}", panel and id, panel and panel.after):
+                updates[html] = output_panel_html(i + 1, panel) if panel else waiting_html(i + 1)
+        if job and asked.differs("followed", id):
+            updates[self.followed] = followed_html(id)
+        written = job if job and job.has_output else None
+        if asked.differs("former", bool(written), id, list(self._values(asked).values())):
+            former = written is not None and self._differs_from_form(asked, written.message)
+            updates[self.former] = page_note(FORMER) if former else ""
+        running = job if job and not job.ended else None
+        updates |= self._redraw_buttons(asked, bool(running), bool(running and not running.cancel_requested))
+        waiting = self._waiting(running) if running else ""
+        if asked.differs("verdict", id, waiting or (job and (job.status, job.after))):
+            updates[self.verdict] = waiting or (_ended_html(job) if job else "")
+        return updates
+
+    def _redraw_failure(self, asked: Asked, error: FsdError) -> Updates:
+        """Return why the job cannot be shown. A database that does not answer may do so at the next tick."""
+        updates: Updates = {self.verdict: notice(str(error), "bad")} if asked.differs("verdict", str(error)) else {}
+        return (
+            updates if isinstance(error, DatabaseUnavailable) else updates | self._redraw_buttons(asked, False, False)
+        )
+
+    def _redraw_buttons(self, asked: Asked, running: bool, stoppable: bool) -> Updates:
+        if not asked.differs("buttons", running, stoppable):
+            return {}
         return {
-            self.job: None,
-            self.clock: gr.Timer(active=False),
-            self.generate: gr.Button(interactive=True),
-            self.stop: gr.Button(interactive=False),
-            self.verdict: verdict,
+            self.clock: gr.Timer(active=running),
+            self.generate: gr.Button(interactive=not running),
+            self.stop: gr.Button(interactive=stoppable),
         }
+
+    def _differs_from_form(self, asked: Asked, message: PlaygroundJob) -> bool:
+        """Return whether the form asks for something else than a job did."""
+        try:
+            form = self._requested(self._values(asked), message.owner)
+            return (form.pair, form.prompt, form.seed) != (message.pair, message.prompt, message.seed) or (
+                form.decodings != message.decodings
+            )
+        except FsdError:
+            return True
+
+    def _waiting(self, job: FollowedJob) -> Html:
+        if job.has_output:
+            return notice(WRITING if len(job.panels) > 1 else "Writing.")
+        return worker_notice(self.repository.worker(), self.executor, job.status)
+
+
+def owner_of(asked: Asked) -> str | None:
+    """Return the owner of the texts that somebody asks for, or ``None`` if nobody has signed in."""
+    return asked.person.name if asked.person.known else None
+
+
+def _clamped(number: Any) -> int:
+    """Return a possible number of settings."""
+    return int(min(max(number, 1), MOST_OUTPUT_PANELS)) if isinstance(number, int | float) else 2
+
+
+def _ended_html(job: FollowedJob) -> Html:
+    """Return what there is to say of a job that has ended."""
+    if job.status == "finished":
+        return compared_html(comparison(job.panels))
+    if job.status == "cancelled":
+        return notice("Stopped. The text written so far is shown.")
+    return notice(job.error or "The worker could not generate the texts.", "bad")

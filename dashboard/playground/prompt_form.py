@@ -7,17 +7,18 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard.ui.beginnings import beginning
-from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import PRIVATE_EVENT
 from dashboard.ui.option_fields import field, number, settings_of
+from dashboard.ui.pair_defaults import pair_defaults
 from dashboard.ui.templates import script
+from dashboard.ui.view import Asked, Updates
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import get_task
 
 EXAMPLES = 8
-FILL = script("playground/fill.js")
 BUNDLED = "bundled"
 HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it is."
 CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
@@ -45,7 +46,7 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
 def examples_of(pair: str) -> list[tuple[str, str]]:
     """Return short names and prompts of a pair's examples. The most telling one of its calibration comes first."""
     if pair == BUNDLED:
-        problems, first_id = get_task("arithmetic").all_examples(), beginning(pair).example
+        problems, first_id = get_task("arithmetic").all_examples(), pair_defaults(pair).example
         first_example = [problem for problem in problems if problem.id == first_id]
         remaining = [problem for problem in problems[:EXAMPLES] if problem.id != first_id]
         return [(_question(example.prompt), example.prompt) for example in [*first_example, *remaining][:EXAMPLES]]
@@ -87,21 +88,23 @@ class PromptForm:
                     self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
         # In the browser, and not when the list is closed without a choice, so that nothing being typed is lost.
         gr.on(
-            [self.example.select, self.example.change], None, [self.example, self.prompt], self.prompt, js=FILL,
-            **FOLLOWS,
+            [self.example.select, self.example.change], None, self.example, self.prompt,
+            js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
         )  # fmt: skip
-        self.another_pair = on_choice(self.pair)
-        self.another_pair(self._offer, [self.pair, self.prompt], [self.example, self.prompt], **FOLLOWS)
 
-    @staticmethod
-    def _offer(pair: str, prompt: str) -> tuple[Any, Any]:
-        """Return the pair's examples, and replace an example of another pair by the first of them."""
+    def redraw(self, asked: Asked, pair: str, *, chosen: bool) -> Updates:
+        """Return the hint and the examples of a pair, if they differ.
+
+        If the pair was ``chosen``, its first example replaces one of another pair.
+        """
+        if not asked.differs("pair", pair):
+            return {}
         examples = examples_of(pair)
-        hint = HINT if pair == BUNDLED else CHAT_HINT
         other_examples = examples_of("" if pair == BUNDLED else BUNDLED)
-        is_other_example = any(prompt == example_prompt for _, example_prompt in other_examples)
-        text: dict[str, Any] = {"value": examples[0][1]} if is_other_example else {}
-        return gr.Dropdown(examples, value=None), gr.Textbox(info=hint, **text)
+        if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
+            asked.fill(self.prompt, examples[0][1])
+        hint = HINT if pair == BUNDLED else CHAT_HINT
+        return {self.example: gr.Dropdown(examples, value=None), self.prompt: gr.Textbox(info=hint)}
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -116,12 +119,12 @@ class PromptForm:
         sampling = {name: values[part] for name, part in self.sampling.items()}
         return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), sampling
 
-    def restore(self, pair: str, prompt: str, seed: int, method: DecodingConfig) -> dict[Any, Any]:
-        """Return the fields that requested ``method``. A pair that is no longer offered is ignored."""
+    def restore(self, asked: Asked, message: PlaygroundJob, method: DecodingConfig) -> None:
+        """Fill in what requested a job. A pair that is no longer offered is ignored."""
+        if message.pair in MODEL_PAIRS:
+            asked.fill(self.pair, message.pair)
+        asked.fill(self.prompt, message.prompt)
+        asked.fill(self.seed, message.seed)
         options = settings_of(method)
-        return {
-            **({self.pair: pair} if pair in MODEL_PAIRS else {}),
-            self.prompt: prompt,
-            self.seed: seed,
-            **{part: options[name] for name, part in self.sampling.items()},
-        }
+        for name, part in self.sampling.items():
+            asked.fill(part, options[name])

@@ -8,9 +8,9 @@ from typing import Any
 import gradio as gr
 
 from dashboard.ui.algorithms import about, choices, knob_range
-from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import show
 from dashboard.ui.option_fields import field, settings_of, visible_fields
+from dashboard.ui.view import Asked, Updates
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 
@@ -23,9 +23,8 @@ CARD_OPTIONS = [
 OF_RULE = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
 OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part != "acceptance"]
 _DIALS = [*OF_RULE, *OF_DRAFT]
+_SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
 WIDE = {"divergence", "drafter", "topology"}
-
-Updates = dict[Any, Any]
 
 
 class SettingCard:
@@ -33,11 +32,14 @@ class SettingCard:
 
     def __init__(self, number: int, kind: str, **initial: Any) -> None:
         """``initial`` are first values of fields that differ from the options' defaults."""
-        properties = arranged({name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind})
+        self.title = f"Setting {number}"
+        properties = control_properties(
+            {name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind}
+        )
         for name, value in initial.items():
             properties[name]["value"] = value
         with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
-            rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=f"Setting {number}")
+            rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=self.title)
             self.about = show(properties["about"]["value"])
             self.fields = {"acceptance": rule}
             for names in (OF_RULE, OF_DRAFT):
@@ -45,37 +47,36 @@ class SettingCard:
                     for name in names:
                         scale = 2 if name in WIDE else 1
                         self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
-        selectors = {name: self.fields[name] for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices}
-        changed = [self.about, *(self.fields[name] for name in _DIALS)]
-        on_choice(*selectors.values())(self.arrange, set(selectors.values()), changed, **FOLLOWS)
 
     @property
-    def parts(self) -> list[Any]:
-        """Components that :meth:`restore` may change."""
-        return [self.about, *self.fields.values()]
+    def outputs(self) -> list[Any]:
+        """Components that may change."""
+        return [self.column, self.about, *self.fields.values()]
 
     def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the chosen values by option, from the components' ``values``."""
-        return {name: values[part] for name, part in self.fields.items() if part in values}
+        return {name: values[part] for name, part in self.fields.items()}
 
-    def arrange(self, values: Updates) -> Updates:
-        """Display the controls that the algorithm reads, with the range of its knob."""
-        return self._updates(arranged(self.values(values)))
+    def selected(self, values: Mapping[Any, Any]) -> list[Any]:
+        """Return the choices that decide which controls are displayed."""
+        return [values[self.fields[name]] for name in _SELECTORS]
 
-    def restore(self, method: DecodingConfig) -> Updates:
-        """Return the controls that requested ``method``. Controls that it does not read stay unchanged."""
-        stored = {name: value for name, value in settings_of(method).items() if name in CARD_OPTIONS}
-        options = arranged(stored)
-        for name in stored.keys() & {*_DIALS}:
-            options[name]["value"] = stored[name]
-        return self._updates(options) | {self.fields["acceptance"]: method.acceptance.kind}
-
-    def _updates(self, options: dict[str, dict[str, Any]]) -> Updates:
+    def redraw(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
+        """Return the controls that the chosen algorithm reads, with the range of its knob, if they differ."""
+        if not asked.differs(self.title, self.selected(values)):
+            return {}
         parts = {"about": self.about, **self.fields}
-        return {parts[name]: gr.update(**values) for name, values in options.items()}
+        properties = control_properties(self.values(values))
+        return {parts[name]: gr.update(**options) for name, options in properties.items()}
+
+    def restore(self, asked: Asked, method: DecodingConfig) -> None:
+        """Fill in what requested ``method``. Controls that it does not read stay unchanged."""
+        for name, value in settings_of(method).items():
+            if name in self.fields:
+                asked.fill(self.fields[name], value)
 
 
-def arranged(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def control_properties(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return each control's properties for the chosen values, by option name. ``about`` is the explanation."""
     kind = values["acceptance"]
     divergence = values.get("divergence") or METHOD_OPTIONS["divergence"].default

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
@@ -14,50 +14,62 @@ MOST_OUTPUT_PANELS = 4
 OTHER_PROGRAMS_BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."
 
 
-@dataclass
+@dataclass(frozen=True)
 class OutputPanel:
-    """One setting's tokens and its latest figures."""
+    """One setting's tokens and its latest figures, up to the chunk ``after``."""
 
     decoding: DecodingConfig
-    tokens: list[EmittedToken] = field(default_factory=list)
+    tokens: tuple[EmittedToken, ...] = ()
     figures: StreamFigures | None = None
     done: bool = False
     stop_reason: str | None = None
     error: str | None = None
+    after: int = -1
 
-    def add(self, chunk: Chunk) -> None:
-        """Append the next chunk of this setting's stream."""
-        self.tokens += chunk.tokens
-        self.figures = chunk.figures
-        self.done, self.stop_reason, self.error = chunk.done, chunk.stop_reason, chunk.error
+    def with_chunk(self, sequence: int, chunk: Chunk) -> OutputPanel:
+        """Return the panel with the next chunk of this setting's stream."""
+        return replace(
+            self, tokens=self.tokens + chunk.tokens, figures=chunk.figures, done=chunk.done,
+            stop_reason=chunk.stop_reason, error=chunk.error, after=sequence,
+        )  # fmt: skip
 
     @property
     def ids(self) -> list[int]:
         return [token.id for token in self.tokens]
 
 
-@dataclass
+@dataclass(frozen=True)
 class FollowedJob:
-    """A playground job that the page follows. ``after`` is the last chunk that was read."""
+    """A playground job as far as it was read."""
 
     id: str
-    lanes: list[OutputPanel]
-    after: int = -1
-    said: str = ""
-    """the notice that the page shows while it waits"""
-
-    def add(self, chunks: Sequence[tuple[int, Chunk]]) -> set[int]:
-        """Append new chunks and return the settings they belong to. Raises ``DataDamaged`` for an unknown setting."""
-        for sequence, chunk in chunks:
-            if chunk.setting >= len(self.lanes):
-                raise DataDamaged(f"The job has no setting {chunk.setting + 1}: what is stored of it was damaged.")
-            self.lanes[chunk.setting].add(chunk)
-            self.after = sequence
-        return {chunk.setting for _, chunk in chunks}
+    message: PlaygroundJob
+    panels: tuple[OutputPanel, ...]
+    status: str = "queued"
+    cancel_requested: bool = False
+    error: str | None = None
 
     @property
-    def begun(self) -> bool:
-        return any(lane.tokens or lane.done for lane in self.lanes)
+    def after(self) -> int:
+        """The last chunk that was read."""
+        return max((panel.after for panel in self.panels), default=-1)
+
+    @property
+    def ended(self) -> bool:
+        return self.status not in ("queued", "running")
+
+    @property
+    def has_output(self) -> bool:
+        return any(panel.tokens or panel.done for panel in self.panels)
+
+    def with_chunks(self, chunks: Sequence[tuple[int, Chunk]]) -> FollowedJob:
+        """Return the job with its next chunks. Raises ``DataDamaged`` for an unknown setting."""
+        panels = [*self.panels]
+        for sequence, chunk in chunks:
+            if chunk.setting >= len(panels):
+                raise DataDamaged(f"The job has no setting {chunk.setting + 1}: what is stored of it was damaged.")
+            panels[chunk.setting] = panels[chunk.setting].with_chunk(sequence, chunk)
+        return replace(self, panels=tuple(panels))
 
 
 def payload(
@@ -73,35 +85,35 @@ def payload(
     return PlaygroundJob.of(pair, prompt, seed, decodings, owner)
 
 
-def comparison(lanes: Sequence[OutputPanel]) -> list[str]:
+def comparison(panels: Sequence[OutputPanel]) -> list[str]:
     """Return a sentence for each setting after the first: its speed relative to the first, and where their texts
     differ.
 
     If the machine was busy, a last sentence doubts the speeds.
     """
-    first, *remaining = lanes
+    first, *remaining = panels
     if first.error or not first.tokens:
         return []
-    sentences = [_relative(lane, first) for lane in remaining if not lane.error and lane.tokens]
+    sentences = [_relative(panel, first) for panel in remaining if not panel.error and panel.tokens]
     return (
         [*sentences, OTHER_PROGRAMS_BUSY]
-        if sentences and any(lane.figures and lane.figures.held_up for lane in lanes)
+        if sentences and any(panel.figures and panel.figures.held_up for panel in panels)
         else sentences
     )
 
 
-def _relative(lane: OutputPanel, first: OutputPanel) -> str:
-    speed, reference = (panel.figures.tokens_per_second if panel.figures else None for panel in (lane, first))
+def _relative(panel: OutputPanel, first: OutputPanel) -> str:
+    speed, reference = (output.figures.tokens_per_second if output.figures else None for output in (panel, first))
     pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
-    return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
+    return f"{panel.decoding.label} {pace}; {_texts(panel, first)}."
 
 
-def _texts(lane: OutputPanel, first: OutputPanel) -> str:
-    a, b = lane.ids, first.ids
+def _texts(panel: OutputPanel, first: OutputPanel) -> str:
+    a, b = panel.ids, first.ids
     if a == b:
         return "their texts are identical"
     index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    greedy = lane.decoding.sampling.greedy and first.decoding.sampling.greedy
-    both_exact = lane.decoding.acceptance.lossless and first.decoding.acceptance.lossless
+    greedy = panel.decoding.sampling.greedy and first.decoding.sampling.greedy
+    both_exact = panel.decoding.acceptance.lossless and first.decoding.acceptance.lossless
     why = ", as lossless samples may: only their distribution is the same" if both_exact and not greedy else ""
     return f"their texts differ from token {index + 1}{why} ({count(len(a), 'token')} and {len(b):,})"

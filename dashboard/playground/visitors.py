@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
@@ -35,10 +35,16 @@ class Visitors:
         self._last_jobs: LRUCache[str, str] = LRUCache(1000)
         self._lock = threading.Lock()
 
-    def check(self, person: Person, visit: str, pair: str, decodings: Sequence[DecodingConfig]) -> None:
-        """Raise ``Refused`` with the limit that a request exceeds. ``visit`` identifies somebody who has not signed
-        in."""
+    def begin(
+        self, person: Person, visit: str, pair: str, decodings: Sequence[DecodingConfig], enqueue: Callable[[], str]
+    ) -> None:
+        """Enqueue a job, or raise ``Refused`` with the limit that a request exceeds.
+
+        ``visit`` identifies somebody who has not signed in. Of two requests at once, the second finds the job of the
+        first.
+        """
         if person.may("author"):
+            enqueue()
             return
         if pair not in _PAIRS:
             raise Refused("In this demo visitors choose among the small pairs: bundled and SmolLM2 135M.")
@@ -46,24 +52,18 @@ class Visitors:
             raise Refused(f"In this demo visitors compare up to {_MOST_SETTINGS} settings: remove the last ones.")
         if max(decoding.max_new_tokens for decoding in decodings) > _MOST_TOKENS:
             raise Refused(f"In this demo visitors write up to {_MOST_TOKENS} tokens: lower “Tokens”.")
+        visitor = f"person {person.name}" if person.known else f"visit {visit}"
         with self._lock:
-            last = self._last_jobs.get(_key(person, visit))
-        if last is not None and self._is_open(last):
-            raise Refused("Your last text is still being written: stop it, or wait for its end.")
-        if self.repository.queue_length((PlaygroundJob.kind,)) >= MOST_WAITING:
-            raise Refused(f"{MOST_WAITING} texts of visitors wait already: try again in a minute.")
+            if self._is_open(self._last_jobs.get(visitor)):
+                raise Refused("Your last text is still being written: stop it, or wait for its end.")
+            if self.repository.queue_length((PlaygroundJob.kind,)) >= MOST_WAITING:
+                raise Refused(f"{MOST_WAITING} texts of visitors wait already: try again in a minute.")
+            self._last_jobs[visitor] = enqueue()
 
-    def began(self, person: Person, visit: str, job: str) -> None:
-        """Record a visitor's job."""
-        with self._lock:
-            self._last_jobs[_key(person, visit)] = job
-
-    def _is_open(self, job: str) -> bool:
+    def _is_open(self, job: str | None) -> bool:
+        if job is None:
+            return False
         try:
             return self.repository.job(job).status in ("queued", "running")
         except FsdError:  # it is no longer stored
             return False
-
-
-def _key(person: Person, visit: str) -> str:
-    return f"person {person.name}" if person.known else f"visit {visit}"

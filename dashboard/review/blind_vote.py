@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
-from dashboard.ui.components import PRIVATE_EVENT, notice, section, show
+from dashboard.ui.components import section, show
 from dashboard.ui.quantities import interval, percent
-from dashboard.ui.signed_in import person_of
 from dashboard.ui.templates import Html, render
-from fsd_core.errors import FsdError, InvalidSetting
+from dashboard.ui.view import Asked, Updates, Values, View, digest
+from fsd_core.errors import Overtaken
 from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally
 
@@ -19,88 +20,116 @@ if TYPE_CHECKING:
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.review.review_service import ReviewService
     from fsd_core.roles import Person
+    from fsd_core.storage.records import GenerationView
 
-Updates = dict[Any, Any]
 CHOICES = ("Left", "Right", "Tie", "Both bad")
 
 
 class Ballot(NamedTuple):
-    """The two answers that a person is looking at. Stored on the server."""
+    """Two answers to one prompt, side by side."""
 
-    proposal: str
-    position: int
-    left: Side
+    left_side: Side
+    left: GenerationView
+    right: GenerationView
+
+    @property
+    def identity(self) -> str:
+        """The number of the prompt, and a digest of the texts from left to right. It says no more than the page
+        shows."""
+        return f"{self.left.position} {digest(self.left.prompt, self.left.text, self.right.text)}"
 
 
 class BlindVote:
-    """The panel's components as attributes, and one method per event that returns the components it changes."""
+    """The panel's components as attributes."""
 
-    def __init__(self, desk: ReviewService) -> None:
-        self.desk = desk
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
         show(section("Blind vote"))
         self.tally = show()
         self.answers = show()
         with gr.Row(elem_classes=["rev-forms"], visible=False) as self.row:
             self.buttons = [gr.Button(label) for label in CHOICES]
-        self.ballot = gr.State(None)
+        self.answer = show()
+        self.ballot = gr.Textbox(visible="hidden")  # identity of the displayed one
+        self.outputs: list[Any] = [self.tally, self.answers, self.row, self.ballot]
+
+    def listen(self, view: View) -> None:
+        """Attach the events."""
         for button, label in zip(self.buttons, CHOICES, strict=True):
-            button.click(self._vote(label), self.ballot, self.outputs, **PRIVATE_EVENT)
+            view.button(button, f"vote {label}", [self.ballot], self._vote(label), self.answer)
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`open` may change."""
-        return [self.tally, self.answers, self.row, self.ballot]
-
-    def open(self, case: ProposalReview, pairing: Pairing | None, person: Person) -> Updates:
-        """Return the next two answers for a person, and the tally so far."""
-        no_ballot = {self.answers: "", self.row: gr.Row(visible=False), self.ballot: None}
-        tally_update = {self.tally: tally_html(case)}
-        if pairing is None or case.proposal.state != "open":
-            return no_ballot | tally_update
-        pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
-        runs = {position: pair.a.run_id for position, pair in pairs.items()}
-        position = next_position(case.proposal, runs, person.name)
-        if position is None:
+    def redraw(self, asked: Asked, review: ProposalReview, read: Callable[[], Pairing | None]) -> Updates:
+        """Return the tally so far and the next two answers for a person, if they differ. ``read`` returns the prompts
+        of the first evidence."""
+        proposal, person = review.proposal, asked.person
+        html = tally_html(review)
+        updates = {self.tally: html} if asked.differs("tally", html) else {}
+        voted = [key for key in proposal.votes if key[2] == person.name]
+        if not asked.differs("ballot", proposal.state, review.hash, voted, person.name, slow=asked.opening):
+            return updates
+        pairing = read() if proposal.state == "open" else None
+        ballot = next_ballot(review, pairing, person) if pairing else None
+        if ballot:
+            sides = {"Left": ballot.left.text, "Right": ballot.right.text}
+            answers = render("review/discussion.html", "ballot", ballot.left.prompt, sides)
+        else:
             done = "You have voted on every prompt whose answers differ."
-            return no_ballot | tally_update | {self.answers: render("review/discussion.html", "faded", done)}
-        left, pair = left_side(case.proposal, person.name, position), pairs[position]
-        first, second = (pair.a, pair.b) if left == "setting" else (pair.b, pair.a)
-        sides = {"Left": first.text, "Right": second.text}
-        answers = render("review/discussion.html", "ballot", pair.a.prompt, sides)
-        ballot = Ballot(case.proposal.id, position, left)
-        return tally_update | {self.answers: answers, self.row: gr.Row(visible=True), self.ballot: ballot}
+            answers = render("review/discussion.html", "faded", done) if pairing else ""
+        return updates | {
+            self.answers: answers, self.row: gr.Row(visible=ballot is not None),
+            self.ballot: ballot.identity if ballot else "",
+        }  # fmt: skip
 
-    def _vote(self, label: str) -> Any:
-        def vote(ballot: Ballot | None, request: gr.Request) -> Updates:
-            person = person_of(request)
-            try:
-                if ballot is None:
-                    raise InvalidSetting("There is nothing to vote on: reload the page.")
-                other: Side = "baseline" if ballot.left == "setting" else "setting"
-                choice: Any = {"Left": ballot.left, "Right": other}.get(label, label.lower())
-                self.desk.vote(person, self.desk.case(ballot.proposal), ballot.position, choice, ballot.left)
-                review = self.desk.case(ballot.proposal)
-                return self.open(review, pairing_of(self.desk, review), person)
-            except FsdError as error:
-                return {self.tally: notice(str(error), "bad")}
+    def _vote(self, label: str) -> Callable[[Values, Asked], Updates]:
+        def vote(values: Values, asked: Asked) -> Updates:
+            review = self.service.review(asked.address.get("proposal", ""))
+            ballot = self._ballot(review, values[self.ballot].partition(" ")[0], asked.person)
+            if ballot is None or ballot.identity != values[self.ballot]:
+                for part in ("ballot", "prompts"):
+                    asked.shown.pop(part, None)  # their texts are others now
+                raise Overtaken("These answers were replaced since they were shown: read what is here now.")
+            other: Side = "baseline" if ballot.left_side == "setting" else "setting"
+            choice: Any = {"Left": ballot.left_side, "Right": other}.get(label, label.lower())
+            self.service.vote(asked.person, review, ballot.left.position, choice, ballot.left_side, key=values.key)
+            return {self.answer: ""}
 
         return vote
 
+    def _ballot(self, review: ProposalReview, position: str, person: Person) -> Ballot | None:
+        """Return the two answers to one prompt as they are stored now, or ``None`` if one of them is gone."""
+        pools = review.evidence[0][:2] if review.evidence else ()
+        writers = [(id, at) for pool in pools for at, id in pool.writers.items() if str(at) == position]
+        stored = [one for id, at in writers for one in self.service.repository.generations(id, position=at)]
+        return _ballot(review, stored[0], stored[1], person) if len(stored) == 2 else None
 
-def pairing_of(desk: ReviewService, case: ProposalReview) -> Pairing | None:
+
+def next_ballot(review: ProposalReview, pairing: Pairing, person: Person) -> Ballot | None:
+    """Return the next two answers for a person, or ``None`` if they voted on all that differ."""
+    pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
+    runs = {position: pair.a.run_id for position, pair in pairs.items()}
+    position = next_position(review.proposal, runs, person.name)
+    return None if position is None else _ballot(review, *pairs[position], person)
+
+
+def _ballot(review: ProposalReview, setting: GenerationView, baseline: GenerationView, person: Person) -> Ballot:
+    side = left_side(review.proposal, person.name, setting.position)
+    return Ballot(side, *((setting, baseline) if side == "setting" else (baseline, setting)))
+
+
+def pairing_of(service: ReviewService, review: ProposalReview) -> Pairing | None:
     """Return the prompts of a proposal's first evidence."""
-    return pair_up(desk.repository, *ids_of(case)) if case.evidence else None
+    return pair_up(service.repository, *ids_of(review)) if review.evidence else None
 
 
-def ids_of(case: ProposalReview) -> tuple[Ids, Ids]:
+def ids_of(review: ProposalReview) -> tuple[Ids, Ids]:
     """Return the ids of the setting's and of the baseline's runs in the first evidence, whose answers are read."""
-    measured, baseline, _ = case.evidence[0]
+    measured, baseline, _ = review.evidence[0]
     return tuple(run.id for run in measured.runs), tuple(run.id for run in baseline.runs)
 
 
-def tally_html(case: ProposalReview) -> Html:
+def tally_html(review: ProposalReview) -> Html:
     """Return all votes as a sentence."""
-    votes = tally(case.proposal)
+    votes = tally(review.proposal)
     if not sum(votes):
         nobody = "Nobody voted yet. Names and sides are hidden; the tally says who won."
         return render("review/discussion.html", "faded", nobody)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.tables.review_log import words
+from dashboard.tables.review_log import written_text
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
@@ -37,15 +37,21 @@ def csv_text(log: Sequence[LoggedEvent]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for logged in log:
-        event = json.dumps(logged.act.as_json(), ensure_ascii=False)
-        row = (*_common_fields(logged).values(), logged.act.kind, logged.act.about or "", words(logged.act), event)
+        event = json.dumps(logged.event.as_json(), ensure_ascii=False)
+        row = (
+            *_common_fields(logged).values(),
+            logged.event.kind,
+            logged.event.about or "",
+            written_text(logged.event),
+            event,
+        )
         writer.writerow([harmless(value) for value in row])
     return out.getvalue()
 
 
 def json_lines(log: Sequence[LoggedEvent]) -> str:
     """Return a line per event."""
-    lines = (_common_fields(logged) | {"act": logged.act.as_json()} for logged in log)
+    lines = (_common_fields(logged) | {"act": logged.event.as_json()} for logged in log)
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
-from dashboard.review.proposal_html import case_html, conversation_html, prompts_html
-from dashboard.tables.pair_reader import PAGE_SIZES, PairReader, RunPair
-from dashboard.tables.prompt_pairs import Pair
-from dashboard.ui.components import PRIVATE_EVENT, notice, section, show
-from dashboard.ui.signed_in import person_of
+from dashboard.review.proposal_html import conversation_html, prompts_html, proposal_html
+from dashboard.tables.pair_reader import PairReader, RunPair
+from dashboard.tables.prompt_pairs import Pair, Pairing
+from dashboard.ui.components import notice, section, show
+from dashboard.ui.templates import Html, render
+from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.roles import Person
-from fsd_core.storage.review_events import LONGEST_WORDS
+from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
 
 if TYPE_CHECKING:
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.review.review_service import ReviewService
 
-Updates = dict[Any, Any]
 BY_NAME = "Kept with your name"
-Shown = tuple[str, int]
-"""id of the proposal, and the sequence number of the last event on the page"""
 
 
 class OpenedProposal:
-    """The page's components as attributes, and one method per event that returns the components it changes."""
+    """The page's components as attributes, and one method per act."""
 
-    def __init__(self, desk: ReviewService) -> None:
-        self.desk = desk
-        self.case = show()
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
+        self.proposal = show()
         show(section("Verdict"))
-        self.own = show()
-        self.verdict_words = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_WORDS)
+        self.author_notice = show()
+        self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_TEXT)
         with gr.Row(elem_classes=["rev-forms"]):
             self.approve = gr.Button("Approve", variant="primary")
             self.changes = gr.Button("Request changes")
@@ -48,140 +47,135 @@ class OpenedProposal:
             self.requirement = gr.Dropdown(
                 choices, value="margin", label="Answer for", info="A requirement that is open"
             )
-            self.waiver = gr.Textbox(label="Why that is acceptable", info=BY_NAME, max_length=LONGEST_WORDS, scale=3)
+            self.waiver = gr.Textbox(label="Why that is acceptable", info=BY_NAME, max_length=LONGEST_TEXT, scale=3)
             self.waive = gr.Button("Answer for it")
         self.answer = show()
         show(section("Comments"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
-            self.words = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_WORDS, scale=4)
+            self.comment = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_TEXT, scale=4)
             self.reply = optional_number("Answers #", "Empty: nothing")
             self.prompt = optional_number("On prompt", "Empty: the whole")
             self.say = gr.Button("Comment")
-        self.votes = BlindVote(desk)
+        self.votes = BlindVote(service)
         show(section("Prompt by prompt"))
         self.prompts = show()
-        self.reader = PairReader(desk.repository, "text", worst_first)
-        self.shown = gr.State(("", 0))
-        self._events()
+        self.reader = PairReader(service.repository, "text", worst_first)
+        self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page, and the hash of its evidence
+        self.fields = self.reader.fields
+        self.forms = [self.verdict_comment, self.waiver, self.comment, self.reply, self.prompt]
+        self._verdicts = [self.approve, self.changes, self.decline]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`open` may change."""
-        reading = [*self.reader.outputs, self.reader.filter, self.reader.size]
-        changing = [*self._buttons, *self._fields, *self.votes.outputs, *reading]
-        return [self.case, self.own, self.conversation, self.prompts, self.shown, self.answer, *changing]
+        """Components that :meth:`redraw` may change."""
+        return [
+            self.proposal, self.author_notice, self.conversation, self.prompts, self.seen, *self._verdicts,
+            self.withdraw, self.waive, *self.votes.outputs, *self.reader.outputs,
+        ]  # fmt: skip
 
-    @property
-    def _buttons(self) -> list[Any]:
-        return [*self._verdicts, self.withdraw, self.waive]
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        self.votes.listen(view)
+        self.reader.listen(view)
+        verdicts: dict[str, tuple[gr.Button, Verdict, str]] = {
+            "approve": (self.approve, "approve", "Approved."),
+            "request changes": (self.changes, "request changes", "Changes are asked for."),
+            "decline": (self.decline, "decline", "Declined."),
+        }
+        for name, (button, verdict, message) in verdicts.items():
+            judge = self._submit_review(verdict, message)
+            view.button(button, name, [self.seen, self.verdict_comment], judge, self.answer)
+        waived = [self.seen, self.requirement, self.waiver]
+        view.button(self.withdraw, "withdraw", [self.verdict_comment], self.withdraw_proposal, self.answer)
+        view.button(self.waive, "waive", waived, self.waive_requirement, self.answer)
+        view.button(self.say, "comment", [self.comment, self.reply, self.prompt], self.add_comment, self.answer)
 
-    @property
-    def _verdicts(self) -> list[Any]:
-        return [self.approve, self.changes, self.decline]
+    def redraw(self, asked: Asked, proposal_id: str) -> Updates:
+        """Return what differs of a proposal. Raises ``UnknownName`` if there is none of this id."""
+        review = self.service.review(proposal_id)
+        pairing = cache(partial(pairing_of, self.service, review))
+        updates = self._proposal(asked, review)
+        return updates | self.votes.redraw(asked, review, pairing) | self._prompts(asked, review, pairing)
 
-    @property
-    def _fields(self) -> list[Any]:
-        return [self.verdict_words, self.waiver, self.words, self.reply, self.prompt]
+    def fail(self, error: FsdError) -> Updates:
+        """Return an error in place of the prompts."""
+        return {self.reader.summary: "", self.reader.pairs: notice(str(error), "bad")}
 
-    def _events(self) -> None:
-        verdicts: dict[gr.Button, Any] = {
-            self.approve: "approve", self.changes: "request changes", self.decline: "decline",
-        }  # fmt: skip
-        for button, verdict in verdicts.items():
-            button.click(self._submit_review(verdict), [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
-        self.withdraw.click(self.give_up, [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
-        self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **PRIVATE_EVENT)
-        self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **PRIVATE_EVENT)
-
-    def open(self, proposal_id: str, person: Person) -> Updates:
-        """Return the proposal's current state, with the next ballot of a person."""
-        review = self.desk.case(proposal_id)
-        label = self.desk.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
-        pairing = pairing_of(self.desk, review)
-        read = None
-        if review.evidence:
-            read = RunPair(*ids_of(review), review.evidence[0].run.label, review.evidence[0].baseline.label)
+    def _proposal(self, asked: Asked, review: ProposalReview) -> Updates:
+        label = self.service.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
+        html, conversation = proposal_html(review, label), conversation_html(review.proposal.comments)
+        seen, person = f"{review.use.sequence} {review.hash}", asked.person
+        if not asked.differs("proposal", html, conversation, seen, person.name):
+            return {}
         is_open, is_author = review.proposal.state == "open", review.proposal.author == person.name
-        reading = self.reader.read(read, "text", PAGE_SIZES[0], 0, person, pairing)
-        return (
-            self.votes.open(review, pairing, person)
-            | reading
-            | {
-                self.case: case_html(review, label),
-                self.conversation: conversation_html(review.proposal.remarks),
-                self.prompts: prompts_html(pairing),
-                self.reader.filter: "text",
-                self.reader.size: PAGE_SIZES[0],
-                self.shown: (review.proposal.id, review.use.sequence),
-                self.own: notice(_author_text(person), "warn") if is_open and is_author else "",
-                **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},
-                **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
-                self.answer: "",
-            }
-        )
+        return {
+            self.proposal: html,
+            self.conversation: conversation,
+            self.seen: seen,
+            self.author_notice: notice(author_html(person), "warn") if is_open and is_author else "",
+            **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},
+            **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
+        }
 
-    def _perform(
-        self, person: Person, shown: Shown, action: Callable[[ProposalReview], None], message: str, *cleared: Any
-    ) -> Updates:
-        """Run an action on the proposal and redraw it. A refusal keeps what was typed."""
-        try:
-            action(self.desk.case(shown[0]))
-            updates = self.open(shown[0], person)
-        except FsdError as error:
-            return {self.answer: notice(str(error), "bad")}
-        return updates | {self.answer: notice(message)} | dict.fromkeys(cleared, "")
-
-    def _submit_review(self, verdict: Any) -> Any:
-        def judge(shown: Shown, comment: str, request: gr.Request) -> Updates:
-            person = person_of(request)
-            messages = {"approve": "Approved.", "request changes": "Changes are asked for.", "decline": "Declined."}
-            return self._perform(
-                person, shown, lambda review: self.desk.judge(person, review, verdict, comment or "", shown[1]),
-                messages[verdict], self.verdict_words,
-            )  # fmt: skip
-
-        return judge
-
-    def give_up(self, shown: Shown, words: str, request: gr.Request) -> Updates:
-        """Withdraw the proposal for its author."""
-        person = person_of(request)
-        return self._perform(
-            person,
-            shown,
-            lambda review: self.desk.withdraw(person, review, words or ""),
-            "Withdrawn.",
-            self.verdict_words,
-        )
-
-    def answer_for(self, shown: Shown, requirement: str, words: str, request: gr.Request) -> Updates:
-        """Record that a person answers for an open requirement, by name."""
-        person = person_of(request)
-        return self._perform(
-            person, shown, lambda review: self.desk.waive(person, review, requirement or "", words or ""),
-            "Noted with your name.", self.waiver,
+    def _prompts(self, asked: Asked, review: ProposalReview, pairing: Callable[[], Pairing | None]) -> Updates:
+        if not review.evidence:
+            updates = {self.prompts: prompts_html(None)} if asked.differs("order", None) else {}
+            return updates | self.reader.redraw(asked, None)
+        runs = RunPair(*ids_of(review), review.evidence[0].run.label, review.evidence[0].baseline.label)
+        return self.reader.redraw(
+            asked, runs, review.hash, read=lambda _: pairing() or Pairing([]), slow=asked.opening,
+            about=lambda drawn: {self.prompts: prompts_html(drawn)},
         )  # fmt: skip
 
-    def remark(self, shown: Shown, words: str, reply: str, prompt: str, request: gr.Request) -> Updates:
+    def _review(self, asked: Asked) -> ProposalReview:
+        return self.service.review(asked.address.get("proposal", ""))
+
+    def _submit_review(self, verdict: Verdict, message: str) -> Callable[[Values, Asked], Updates]:
+        def submit(values: Values, asked: Asked) -> Updates:
+            sequence, evidence = _seen(values[self.seen])
+            comment = values[self.verdict_comment]
+            self.service.submit_review(
+                asked.person, self._review(asked), verdict, comment, sequence, evidence, values.key
+            )
+            asked.used(values, self.verdict_comment)
+            return {self.answer: notice(message)}
+
+        return submit
+
+    def withdraw_proposal(self, values: Values, asked: Asked) -> Updates:
+        """Withdraw the proposal for its author."""
+        self.service.withdraw(asked.person, self._review(asked), values[self.verdict_comment], values.key)
+        asked.used(values, self.verdict_comment)
+        return {self.answer: notice("Withdrawn.")}
+
+    def waive_requirement(self, values: Values, asked: Asked) -> Updates:
+        """Record that a person answers for an open requirement, by name."""
+        _, evidence = _seen(values[self.seen])
+        requirement, reason = values[self.requirement] or "", values[self.waiver]
+        self.service.waive(asked.person, self._review(asked), requirement, reason, evidence, values.key)
+        asked.used(values, self.waiver)
+        return {self.answer: notice("Noted with your name.")}
+
+    def add_comment(self, values: Values, asked: Asked) -> Updates:
         """Add a comment."""
-        person = person_of(request)
+        review = self._review(asked)
+        location = _location(review, read(values[self.prompt], "On prompt", int))
+        reply = read(values[self.reply], "Answers #", int)
+        self.service.comment(asked.person, review, values[self.comment], reply, *location, key=values.key)
+        asked.used(values, self.comment, self.reply, self.prompt)
+        return {self.answer: notice("Said.")}
 
-        def say(review: ProposalReview) -> None:
-            location = _location(review, read(prompt, "On prompt", int))
-            self.desk.remark(person, review, words or "", read(reply, "Answers #", int), *location)
 
-        return self._perform(person, shown, say, "Said.", self.words, self.reply, self.prompt)
+def _seen(text: str) -> tuple[int, str]:
+    """Return the number of the last act that a page showed, and the hash of its evidence."""
+    sequence, _, evidence = text.partition(" ")
+    return int(sequence) if sequence.isascii() and sequence.isdigit() else 0, evidence
 
 
-def _author_text(person: Person) -> str:
+def author_html(person: Person) -> Html:
     """Return what an author sees instead of a verdict."""
-    text = "This proposal is your own: somebody else gives the verdict."
-    if person.known:
-        return text
-    return (
-        f"{text} Here nobody signs in, so there is nobody else. Start the app with FSD_ACCESS=password, and add people "
-        "with `python -m fsd_core users add`."
-    )
+    return render("review/proposal.html", "author", alone=not person.known)
 
 
 def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
@@ -197,7 +191,7 @@ def _location(review: ProposalReview, prompt: int | None) -> tuple[str | None, i
     """Return the run and the position of a prompt number. Raises ``InvalidSetting`` if the evidence lacks it."""
     if prompt is None:
         return None, None
-    writers = review.evidence[0].ours.writers if review.evidence else {}
+    writers = review.evidence[0].setting_pool.writers if review.evidence else {}
     if prompt - 1 not in writers:
         raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it empty for the whole proposal.")
     return writers[prompt - 1], prompt - 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.review.use_html import asked
-from dashboard.tables.company import machine
+from dashboard.review.use_html import requirements_text
 from dashboard.tables.review_log import setting_link
+from dashboard.tables.siblings import machine
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, notice, pill, table, tiles
 from dashboard.ui.quantities import DASH, interval, percent, quantity
@@ -19,7 +19,7 @@ from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall
 from fsd_core.review.measured_weights import certain_weights
 from fsd_core.statistics.intervals import Estimate
-from fsd_core.storage.review_events import Remarked
+from fsd_core.storage.review_events import Commented
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
@@ -30,22 +30,24 @@ if TYPE_CHECKING:
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
 
 
-def case_html(case: ProposalReview, label: str) -> Html:
+def proposal_html(review: ProposalReview, label: str) -> Html:
     """Return the whole proposal except its conversation and its prompts."""
-    proposal = case.proposal
-    missing = notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad") if case.missing else ""
+    proposal = review.proposal
+    missing = (
+        notice(f"{count(len(review.missing), 'run')} of its evidence was deleted.", "bad") if review.missing else ""
+    )
     return render(
         "review/proposal.html",
-        "case",
-        case.use,
+        "proposal",
+        review.use,
         proposal,
         label=label,
         setting=setting_link(proposal.setting),
-        asked=asked(proposal.requirements),
-        notices=joined([missing, _status(case.standing, proposal.state)]),
-        requirements=_requirements(case),
-        weights=_weights(case),
-        measured=joined(_measured(evidence) for evidence in case.evidence),
+        requirements_text=requirements_text(proposal.requirements),
+        notices=joined([missing, _status(review.status, proposal.state)]),
+        requirements=_requirements(review),
+        weights=_weights(review),
+        measured=joined(_measured(evidence) for evidence in review.evidence),
     )
 
 
@@ -65,17 +67,17 @@ def _requirements(review: ProposalReview) -> Html:
     outcomes, rows = overall(review.evidence), []
     for name, outcome in outcomes.items():
         findings = "; ".join(
-            finding.told for evidence in review.evidence for finding in evidence.findings if finding.requirement == name
+            finding.text for evidence in review.evidence for finding in evidence.findings if finding.requirement == name
         )
         waiver = review.proposal.waived(name, review.hash)
-        answer = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
+        answer = f"{waiver.who}: {waiver.reason}" if waiver else "–" if outcome == "met" else "open"
         rows.append((REQUIREMENT_TITLES[name], findings, pill(outcome), answer))
     return table(_REQUIREMENTS, rows, "Requirements")
 
 
 def _weights(review: ProposalReview) -> Html:
     """Return the weights that are approved with the setting, or why none can be if its runs disagree."""
-    runs = [run for evidence in review.evidence for run in (*evidence.ours.runs, *evidence.theirs.runs)]
+    runs = [run for evidence in review.evidence for run in (*evidence.setting_pool.runs, *evidence.baseline_pool.runs)]
     if not runs:
         return Html()
     try:
@@ -103,14 +105,14 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile
     return Tile(name, quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mixed)
 
 
-def conversation_html(remarks: Sequence[LoggedEvent]) -> Html:
+def conversation_html(comments: Sequence[LoggedEvent]) -> Html:
     """Return the comments, with replies below what they answer."""
-    if not remarks:
+    if not comments:
         return render("review/discussion.html", "faded", "Nobody said anything yet.")
     answers: dict[int | None, list[LoggedEvent]] = {}
-    for logged in remarks:
-        assert isinstance(logged.act, Remarked)
-        answers.setdefault(logged.act.reply_to, []).append(logged)
+    for logged in comments:
+        assert isinstance(logged.event, Commented)
+        answers.setdefault(logged.event.reply_to, []).append(logged)
     return render("review/discussion.html", "conversation", answers)
 
 

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.tables.company import company
-from dashboard.ui.components import PRIVATE_EVENT, link, notice, show
-from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import Html, joined, render
+from dashboard.tables.siblings import sibling_runs
+from dashboard.ui.components import link, notice, show
+from dashboard.ui.templates import joined, render
+from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.config.baselines import USUAL_BASELINES
-from fsd_core.errors import FsdError, UnknownName
-from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
-from fsd_core.storage.review_events import LONGEST_WORDS
+from fsd_core.errors import UnderReview, UnknownName
+from fsd_core.review.pooling import fresh_rounds, grouped, is_calibration_round, on_fresh_prompts
+from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from fsd_core.review.review_service import ReviewService
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
-Updates = dict[Any, Any]
 Measurement = tuple["RunView", ...]
-"""a run, or the turns of a calibration, pooled as one"""
+"""a run, or the rounds of a calibration, pooled as one"""
 _MOST = 60
 """newest runs of a setting that can be chosen"""
 
 
 class ProposeForm:
-    """The form's components as attributes, and one method per event that returns the components it changes."""
+    """The form's components as attributes."""
 
-    def __init__(self, desk: ReviewService) -> None:
-        self.desk = desk
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
         self.head = show()
         with gr.Row(elem_classes=["rev-forms"]):
             self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220)
@@ -42,27 +41,25 @@ class ProposeForm:
             self.baselines = gr.Dropdown(
                 [], label="Baselines", info="On the same prompts", multiselect=True, scale=2, min_width=280
             )
-        self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_WORDS)
+        self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
-        self.setting = gr.State("")
-        fields = [self.use, self.runs, self.baselines, self.rationale]
-        self.send.click(self.propose, fields, self.answer, **PRIVATE_EVENT)
+        self.forms = [self.use, self.runs, self.baselines, self.rationale]
+        self.outputs = [self.head, *self.forms[:3]]
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`open` may change."""
-        return [self.head, self.use, self.runs, self.baselines, self.setting]
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        view.button(self.send, "propose", self.forms, self.propose, self.answer)
 
-    def open(self, setting_id: str, calibration: str = "") -> Updates:
-        """Return the form for one setting, with evidence and baselines selected.
+    def redraw(self, asked: Asked, setting_id: str) -> Updates:
+        """Return the form for one setting, if it differs, at first with evidence and baselines selected.
 
         For each task and seed this is the measurement of most prompts, with the first baseline of its experiment. With
-        ``calibration``, an id, it is the calibration's turns on fresh prompts, with those of the target. Raises
+        a calibration in the address, it is the calibration's rounds on fresh prompts, with those of the target. Raises
         ``UnknownName`` for a calibration that did not try the setting on fresh prompts.
         """
-        repository = self.desk.repository
-        setting, uses = repository.setting(setting_id), self.desk.uses()
+        repository, calibration = self.service.repository, asked.address.get("calibration", "")
+        setting, uses = repository.setting(setting_id), self.service.uses()
         measurements = _measurements(repository, setting_id, calibration)
         selected = (
             [runs for runs in measurements if runs[0].experiment_id == calibration]
@@ -78,40 +75,44 @@ class ProposeForm:
             [baseline for runs in group for baseline in _baselines(repository, runs)]
             for group in (measurements, selected)
         )
-        return {
-            self.head: render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses)),
-            self.use: gr.Dropdown([(use.name, use.id) for use in uses], value=uses[0].id if uses else None),
-            self.runs: gr.Dropdown(_choices(measurements), value=[_value(runs) for runs in selected]),
-            self.baselines: gr.Dropdown(_choices(baselines), value=_first_of_each(selected_baselines)),
-            self.setting: setting_id,
-        }
+        if asked.opening and not asked[self.runs]:
+            defaults = uses[0].id if uses else None, [_value(runs) for runs in selected]
+            for field, value in zip(self.forms, (*defaults, _first_of_each(selected_baselines)), strict=False):
+                asked.fill(field, value)
+        choices = [(use.name, use.id) for use in uses], _choices(measurements), _choices(baselines)
+        if not asked.differs("form", setting, choices):
+            return {}
+        head = render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses))
+        dropdowns = zip(self.forms, choices, strict=False)
+        return {self.head: head} | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
 
-    def propose(
-        self, use: str | None, runs: list[str], baselines: list[str], rationale: str, request: gr.Request
-    ) -> Html:
+    def propose(self, values: Values, asked: Asked) -> Updates:
         """Store the proposal and return a link to it."""
+        runs, baselines = _ids(values[self.runs]), _ids(values[self.baselines])
+        use, rationale = values[self.use] or "", values[self.rationale]
         try:
-            person = person_of(request)
-            id = self.desk.propose(person, use or "", _ids(runs), _ids(baselines), rationale or "")
-        except FsdError as error:
-            return notice(str(error), "bad")
-        return notice(joined(["Proposed. ", link(f"/review?proposal={id}", "Open it")]))
+            id = self.service.propose(asked.person, use, runs, baselines, rationale, key=values.key)
+        except UnderReview as error:
+            return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
+        return {self.answer: notice(joined(["Proposed. ", link(f"/review?proposal={id}", "Open it")]))}
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:
     """Return the newest measured runs of a setting.
 
-    For calibrations among them, and for the named one, these are all turns that can be evidence.
+    For calibrations among them, and for the named one, these are all rounds that can be evidence.
     """
     newest = repository.runs(setting_id=setting_id, limit=_MOST, archived=False)
-    calibrations = dict.fromkeys(filter(None, [calibration, *(run.experiment_id for run in newest if is_turn(run))]))
-    turns = [run for id in calibrations for run in fresh_turns(repository, id, setting_id)]
-    return grouped([*turns, *(run for run in newest if run.metrics and not is_turn(run))])
+    calibrations = dict.fromkeys(
+        filter(None, [calibration, *(run.experiment_id for run in newest if is_calibration_round(run))])
+    )
+    rounds = [run for id in calibrations for run in fresh_rounds(repository, id, setting_id)]
+    return grouped([*rounds, *(run for run in newest if run.metrics and not is_calibration_round(run))])
 
 
 def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
     """Return the baselines measured in the same experiment, task and seed, the target alone first."""
-    siblings = [run for run in company(repository, runs[0]) if run.setting_id != runs[0].setting_id]
+    siblings = [run for run in sibling_runs(repository, runs[0]) if run.setting_id != runs[0].setting_id]
     baselines = [run for run in siblings if run.decoding.acceptance.kind in USUAL_BASELINES]
     fresh = on_fresh_prompts(repository, baselines)
     return grouped(sorted(fresh, key=lambda run: (USUAL_BASELINES.index(run.decoding.acceptance.kind), run.position)))
@@ -147,7 +148,7 @@ def _choices(measurements: Iterable[Measurement]) -> list[tuple[str, str]]:
 
 def _name(runs: Measurement) -> str:
     run, prompts = runs[0], _prompts(runs)
-    if is_turn(run):
+    if is_calibration_round(run):
         source = f"{run.experiment_name}, seed {run.seed} · {(run.experiment_id or '')[:6]}"
         return f"{run.label} · {run.task}, {prompts} fresh prompts of {source}"
     return f"{run.label} · {run.task}, {prompts} prompts, seed {run.seed} · {run.id[:6]}"
@@ -158,5 +159,5 @@ def _first_of_each(baselines: Iterable[Measurement]) -> list[str]:
     first: dict[tuple[object, ...], str] = {}
     for runs in baselines:
         run = runs[0]
-        first.setdefault((run.task, run.seed, run.experiment_id if is_turn(run) else None), _value(runs))
+        first.setdefault((run.task, run.seed, run.experiment_id if is_calibration_round(run) else None), _value(runs))
     return list(first.values())

@@ -12,7 +12,7 @@ from fsd_core.review.delivery import deliver, described
 from fsd_core.review.history import Proposal, Use
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.review_events import Remarked
+from fsd_core.storage.review_events import Commented
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -45,7 +45,7 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
         Args:
             proposal: its id, from propose or read_use
         """
-        return _review(service.case(proposal))
+        return _review(service.review(proposal))
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
         """Return the setting that is approved for a use.
@@ -61,7 +61,7 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
         return answer | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
 
     def propose(
-        use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = ""
+        use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = "", key: str = ""
     ) -> dict[str, Any]:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
@@ -70,18 +70,21 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
             runs: ids of the runs that are evidence, all of one setting
             baselines: ids of the runs to compare them with, on the same prompts
             rationale: why
+            key: 32 hexadecimal digits, random for each proposal. Sent again with the same key, it is made once
         """
-        return _review(service.case(service.propose(person_of(request), use, runs, baselines, rationale)))
+        id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
+        return _review(service.review(id))
 
-    def comment(proposal: str, words: str, request: gr.Request) -> dict[str, Any]:
+    def comment(proposal: str, words: str, request: gr.Request, key: str = "") -> dict[str, Any]:
         """Comment on a proposal. Needs the role author.
 
         Args:
             proposal: its id
             words: the comment
+            key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
         """
-        service.remark(person_of(request), service.case(proposal), words)
-        return _review(service.case(proposal))
+        service.comment(person_of(request), service.review(proposal), words, key=key or None)
+        return _review(service.review(proposal))
 
     return [list_uses, read_use, read_verdict, approved_setting, propose, comment]
 
@@ -120,27 +123,30 @@ def _review(review: ProposalReview) -> dict[str, Any]:
             {
                 "run": item.run.id,
                 "baseline": item.baseline.id,
-                "runs": [run.id for run in item.ours.runs],
-                "baselines": [run.id for run in item.theirs.runs],
+                "runs": [run.id for run in item.setting_pool.runs],
+                "baselines": [run.id for run in item.baseline_pool.runs],
                 "prompts": item.shared,
-                "calibration": item.ours.calibration,
-                "findings": [finding._asdict() for finding in item.findings],
+                "calibration": item.setting_pool.calibration,
+                "findings": [
+                    {"requirement": check.requirement, "outcome": check.outcome, "told": check.text}
+                    for check in item.findings
+                ],
             }
             for item in review.evidence
         ],
         "missing_runs": list(review.missing),
         "open_requirements": list(review.open_requirements),
         "standing": {
-            key: list(value) if isinstance(value, tuple) else value for key, value in review.standing._asdict().items()
+            key: list(value) if isinstance(value, tuple) else value for key, value in review.status._asdict().items()
         },
         "judgements": [
             {"who": item.who, "verdict": item.verdict, "comment": item.comment, "at": item.at.isoformat()}
             for item in review.proposal.judgements
         ],
         "comments": [
-            {"who": logged.who, "at": logged.at.isoformat(), "words": logged.act.words}
-            for logged in review.proposal.remarks
-            if isinstance(logged.act, Remarked)
+            {"who": logged.who, "at": logged.at.isoformat(), "words": logged.event.words}
+            for logged in review.proposal.comments
+            if isinstance(logged.event, Commented)
         ],
         "page": f"/review?proposal={review.proposal.id}",
     }

@@ -14,64 +14,93 @@ from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_html import use_html, uses_html
-from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, notice, on_load, section, show
-from dashboard.ui.signed_in import person_of
-from fsd_core.errors import FsdError
+from dashboard.ui.components import dead_end, heading, notice, section, show
+from dashboard.ui.templates import Html
+from dashboard.ui.view import Asked, Updates, Values, View
+from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.review_events import LONGEST_USE_TITLE, LONGEST_WORDS, Requirements
+from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
 _LEAD = "What settings are wanted for, which one is approved, and why."
-
-Updates = dict[Any, Any]
+_NAMED = ("proposal", "propose", "use")
+"""what an address may name, the first one first"""
 
 
 def build(repository: Repository, settings: Settings) -> None:
     """Add the page's components and events to the caller's Blocks context."""
-    service, message = ReviewService(repository), show()
-    with gr.Column(visible=False) as overview_part:
-        overview = Overview(service)
-    with gr.Column(visible=False) as use_part:
-        opened_use = OpenedUse(service)
-    with gr.Column(visible=False) as propose_part:
-        form = ProposeForm(service)
-    with gr.Column(visible=False) as proposal_part:
-        proposal = OpenedProposal(service)
-    parts = {"use": use_part, "propose": propose_part, "proposal": proposal_part, "": overview_part}
+    ReviewPage(repository)
 
-    def open_page(request: gr.Request) -> Updates:
-        """Return what the address names."""
-        named = next((name for name in ("proposal", "propose", "use") if request.query_params.get(name)), "")
-        id = request.query_params.get(named, "")
-        openers: dict[str, Any] = {
-            "use": opened_use.open, "": lambda _: overview.open(),
-            "propose": lambda id: form.open(id, request.query_params.get("calibration", "")),
-            "proposal": lambda id: proposal.open(id, person_of(request)),
-        }  # fmt: skip
+
+class ReviewPage:
+    """All uses, one of them, a proposal or the form for a new one, as the address names it."""
+
+    def __init__(self, repository: Repository) -> None:
+        service, self.message = ReviewService(repository), show()
+        with gr.Column(visible=False) as overview_part:
+            self.overview = Overview(service)
+        with gr.Column(visible=False) as use_part:
+            self.use = OpenedUse(service)
+        with gr.Column(visible=False) as propose_part:
+            self.form = ProposeForm(service)
+        with gr.Column(visible=False) as proposal_part:
+            self.proposal = OpenedProposal(service)
+        self._parts = {"": overview_part, "use": use_part, "propose": propose_part, "proposal": proposal_part}
+        view = View(self.message, self.fail)
+        panels = self.overview, self.use, self.form, self.proposal
+        for panel in panels:
+            panel.listen(view)
+        outputs = [*self._parts.values(), *(output for panel in panels for output in panel.outputs)]
+        view.listen(self.redraw, self.proposal.fields, outputs, [form for panel in panels for form in panel.forms])
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of what the address names."""
+        named = _named(asked)
+        panels = {"": self.overview, "use": self.use, "propose": self.form, "proposal": self.proposal}
         try:
-            updates = openers[named](id)
-        except FsdError as error:
-            return {message: dead_end(str(error), "/review", "See all uses")}
-        return updates | {part: gr.Column(visible=name == named) for name, part in parts.items()}
+            updates = panels[named].redraw(asked, asked.address.get(named, ""))
+        except UnknownName as error:
+            return self._only(asked, None, _nothing(error))
+        return updates | self._only(asked, named)
 
-    outputs = [*overview.outputs, *opened_use.outputs, *form.outputs, *proposal.outputs]
-    on_load(open_page, None, [message, *parts.values(), *outputs])
+    def _only(self, asked: Asked, part: str | None, message: Html = Html()) -> Updates:  # noqa: B008  # immutable
+        """Return this part of the page without the others, below a message."""
+        if not asked.differs("part", part, message):
+            return {}
+        updates: Updates = {column: gr.Column(visible=name == part) for name, column in self._parts.items()}
+        return updates | {self.message: message}
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of what was asked for."""
+        if asked.opening:
+            return {self.message: _nothing(error)}
+        if _named(asked) == "proposal":
+            return self.proposal.fail(error)
+        return {self.message: notice(str(error), "bad")}
+
+
+def _named(asked: Asked) -> str:
+    return next((name for name in _NAMED if asked.address.get(name)), "")
+
+
+def _nothing(error: FsdError) -> Html:
+    return dead_end(str(error), "/review", "See all uses")
 
 
 class Overview:
     """All uses, and a form for a new one."""
 
-    def __init__(self, desk: ReviewService) -> None:
-        self.desk = desk
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
         show(heading("Review", _LEAD))
         self.uses = show()
         show(section("Make a use"))
         with gr.Row(elem_classes=["rev-forms"]):
             self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_USE_TITLE)
-            self.description = gr.Textbox(label="Description", max_length=LONGEST_WORDS, scale=2)
+            self.description = gr.Textbox(label="Description", max_length=LONGEST_TEXT, scale=2)
         with gr.Row(elem_classes=["rev-forms"]):
             self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
             self.speed = optional_number("Speed", "Times as fast as the baseline, at least; empty: any")
@@ -80,65 +109,71 @@ class Overview:
             self.days = optional_number("Good for", "Days; empty: for ever")
             self.make = gr.Button("Make the use", variant="primary")
         self.answer = show()
-        fields = [self.name, self.description, self.margin, self.speed, self.length, self.approvals, self.days]
-        self.make.click(self.describe, fields, [self.uses, self.answer, self.name, self.description], **PRIVATE_EVENT)
+        self.forms = [self.name, self.description]
+        self.outputs = [self.uses]
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`open` may change."""
-        return [self.uses]
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        fields = [*self.forms, self.margin, self.speed, self.length, self.approvals, self.days]
+        view.button(self.make, "make a use", fields, self.describe, self.answer)
 
-    def open(self) -> Updates:
-        uses = self.desk.uses()
-        return {self.uses: uses_html(uses, self.desk.labels(uses))}
+    def redraw(self, asked: Asked, _id: str) -> Updates:
+        """Return all uses, if they differ."""
+        uses = self.service.uses()
+        html = uses_html(uses, self.service.labels(uses))
+        return {self.uses: html} if asked.differs("uses", html) else {}
 
-    def describe(
-        self, name: str, description: str, margin: float | None, speed: str, length: str, approvals: int | None,
-        days: str, request: gr.Request,
-    ) -> Updates:  # fmt: skip
-        try:
-            least, most, days_valid = read(speed, "Speed"), read(length, "Answers"), read(days, "Good for", int)
-            requirements = Requirements.checked(margin=margin, least_speedup=least, longest_answers=most)
-            use = self.desk.describe(
-                person_of(request), name or "", description or "", requirements, approvals or 0, days_valid
-            )
-        except FsdError as error:
-            return {self.answer: notice(str(error), "bad")}
-        message = notice(f"“{use.name}” is made: open a setting and propose it.")
-        return self.open() | {self.answer: message, self.name: "", self.description: ""}
+    def describe(self, values: Values, asked: Asked) -> Updates:
+        """Make a use."""
+        requirements = Requirements.checked(
+            margin=values[self.margin],
+            least_speedup=read(values[self.speed], "Speed"),
+            longest_answers=read(values[self.length], "Answers"),
+        )
+        use = self.service.describe(
+            asked.person, values[self.name], values[self.description], requirements, values[self.approvals] or 0,
+            read(values[self.days], "Good for", int), key=values.key,
+        )  # fmt: skip
+        asked.used(values, *self.forms)
+        return {self.answer: notice(f"“{use.name}” is made: open a setting and propose it.")}
 
 
 class OpenedUse:
     """One use with its log, and the rollback to what was approved before."""
 
-    def __init__(self, desk: ReviewService) -> None:
-        self.desk = desk
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
         self.use = show()
         with gr.Row(visible=False, elem_classes=["rev-forms"]) as self.row:
-            self.comment = gr.Textbox(label="Why it is rolled back", max_length=LONGEST_WORDS, scale=3)
-            self.back = gr.Button("Roll back to what was approved before", variant="stop")
+            self.comment = gr.Textbox(label="Why it is rolled back", max_length=LONGEST_TEXT, scale=3)
+            self.back = gr.Button(variant="stop")
         self.answer = show()
-        self.shown = gr.State(("", 0))
-        self.back.click(self.roll_back, [self.shown, self.comment], [*self.outputs, self.answer], **PRIVATE_EVENT)
+        self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
+        self.forms = [self.comment]
+        self.outputs: list[Any] = [self.use, self.row, self.back, self.seen]
 
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`open` may change."""
-        return [self.use, self.row, self.shown, self.comment]
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        view.button(self.back, "roll back", [self.seen, self.comment], self.roll_back, self.answer)
 
-    def open(self, use_id: str) -> Updates:
-        use = self.desk.use(use_id)
+    def redraw(self, asked: Asked, use_id: str) -> Updates:
+        """Return the use, if it differs."""
+        use = self.service.use(use_id)
+        html, approvals = use_html(use, self.service.labels([use])), len(use.in_force)
+        if not asked.differs("use", html, use.sequence):
+            return {}
+        earlier = "Roll back to what was approved before" if approvals > 1 else "Take the approval back"
         return {
-            self.use: use_html(use, self.desk.labels([use])),
+            self.use: html,
             self.row: gr.Row(visible=use.named("approved") is not None),
-            self.shown: (use.id, use.sequence),
-            self.comment: "",
+            self.back: gr.Button(earlier),
+            self.seen: str(use.sequence),
         }
 
-    def roll_back(self, shown: tuple[str, int], comment: str, request: gr.Request) -> Updates:
+    def roll_back(self, values: Values, asked: Asked) -> Updates:
         """Point the alias ``approved`` back to the setting that it named before."""
-        try:
-            self.desk.roll_back(person_of(request), shown[0], comment or "", shown[1])
-        except FsdError as error:
-            return {self.answer: notice(str(error), "bad")}
-        return self.open(shown[0]) | {self.answer: notice("Rolled back.")}
+        use, seen = asked.address.get("use", ""), values[self.seen]
+        number = int(seen) if seen.isascii() and seen.isdigit() else 0
+        self.service.roll_back(asked.person, use, values[self.comment], number, values.key)
+        asked.used(values, self.comment)
+        return {self.answer: notice("Rolled back.")}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.review.log_files import links_html
-from dashboard.tables.review_log import acts_html, setting_link
+from dashboard.tables.review_log import events_html, setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, link, pill, table
 from dashboard.ui.quantities import DASH, ago
@@ -24,7 +24,7 @@ _USES = (
 _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
 
 
-def asked(requirements: Requirements) -> str:
+def requirements_text(requirements: Requirements) -> str:
     """Return requirements in words."""
     parts = []
     if requirements.margin is not None:
@@ -48,7 +48,7 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
     rows = [
         (
             link(f"/review?use={use.id}", use.name),
-            asked(use.requirements),
+            requirements_text(use.requirements),
             _named(use.named("approved"), labels),
             str(sum(proposal.state == "open" for proposal in use.proposals.values())),
             ago(use.log[-1].at),
@@ -69,13 +69,13 @@ def use_html(use: Use, labels: Mapping[str, str]) -> Html:
         "review/use.html",
         "use",
         use,
-        asked=asked(use.requirements),
+        requirements_text=requirements_text(use.requirements),
         approved=_named(use.named("approved"), labels),
         weights=weights_html(measured) if measured else "",
         candidate=_named(use.named("candidate"), labels),
         proposals=_proposals(use, labels),
         exports=links_html(use.id),
-        acts=acts_html([(use, logged) for logged in reversed(use.log)]),
+        events=events_html([(use, logged) for logged in reversed(use.log)]),
     )
 
 

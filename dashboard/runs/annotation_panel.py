@@ -8,9 +8,9 @@ import gradio as gr
 
 from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
-from dashboard.ui.components import PRIVATE_EVENT, notice, show
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.components import notice, show
 from dashboard.ui.templates import Html, joined, render
+from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.roles import require
 from fsd_core.storage.edits import LONGEST_NOTE, LONGEST_RUN_NAME, Edit, Subject, read_tags
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 MOST_CHANGES = 100
-Updates = dict[Any, Any]
 
 
 class AnnotationPanel:
-    """The panel's components as attributes. ``shown`` holds the id and how many edits the person has seen."""
+    """The panel's components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, kind: Subject) -> None:
         self.repository = repository
         self.kind: Subject = kind
-        self.said = show(elem_id=f"{kind}-said")
+        self.annotations = show(elem_id=f"{kind}-said")
         named = kind == "experiment"
         title = "Edit name, note and tags" if named else "Edit note and tags"
         with gr.Accordion(title, open=False, visible=False) as self.form:
@@ -43,48 +42,58 @@ class AnnotationPanel:
             )
             self.save = gr.Button("Save", size="sm", scale=0, min_width=100)
         self.answer = show()
-        self.shown = gr.State(("", 0))
+        self.seen = gr.Textbox(visible="hidden")  # how many edits the person has seen
         self.history: gr.HTML
+        """displays the log, elsewhere on the page"""
+
+    @property
+    def fields(self) -> list[Any]:
+        """What a person edits."""
+        return [self.name, self.note, self.tags]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`open` and the events may change, except the history elsewhere on the page."""
-        return [self.said, self.form, self.name, self.note, self.tags, self.answer, self.shown]
+        """Components that the events may change, except the history."""
+        return [self.annotations, self.form, self.answer, self.seen]
 
-    def listen(self, history: gr.HTML) -> None:
-        """Attach the event. ``history`` is the component that displays the log."""
-        self.history = history
-        fields = [self.shown, self.name, self.note, self.tags]
-        self.save.click(self.keep, fields, [*self.outputs, history], **PRIVATE_EVENT)
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.fields], self.save_edits)
 
-    def open(self, view: RunView | ExperimentView) -> Updates:
-        """Return the fields with their current values."""
-        name = getattr(view, "name", "")
-        fields = {self.name: name, self.note: view.note, self.tags: " ".join(view.tags)}
-        return fields | self.refresh(view) | {self.form: gr.Accordion(visible=True), self.answer: ""}
+    def redraw(self, record: RunView | ExperimentView, asked: Asked) -> Updates:
+        """Return the annotations and the log, if they differ. Fields are filled in once: what is typed stays."""
+        updates: Updates = {}
+        if asked.opening:
+            values = getattr(record, "name", ""), record.note, " ".join(record.tags)
+            for field, value in zip(self.fields, values, strict=True):
+                asked.fill(field, value)
+            updates |= {self.form: gr.Accordion(visible=True), self.seen: str(record.edits)}
+        if asked.differs("annotations", record.edits, len(getattr(record, "runs", ()))):
+            updates |= {self.annotations: _annotations_html(record), self.history: self._log(record.id)}
+        return updates
 
-    def refresh(self, view: RunView | ExperimentView) -> Updates:
-        """Return the annotations and the log. What somebody is typing stays."""
-        return {self.said: _annotations_html(view), self.history: self._log(view.id), self.shown: (view.id, view.edits)}
-
-    def gone(self) -> Updates:
-        """Clear the panel."""
-        return {self.said: "", self.answer: "", self.form: gr.Accordion(visible=False)}
-
-    def keep(self, shown: tuple[str, int], name: str, note: str, tags: str, request: gr.Request) -> Updates:
+    def save_edits(self, values: Values, asked: Asked) -> Updates:
         """Save what was typed. A refusal leaves it in the fields."""
-        id, seen = shown
+        id, person = asked.address.get(self.kind, ""), asked.person
+        name = values[self.name] if self.kind == "experiment" else None
         try:
-            require(person_of(request), "author", "Writing notes")
-            edit = Edit(name if self.kind == "experiment" else None, note.strip(), read_tags(tags))
-            changed = self.repository.annotate(self.kind, id, edit, person_of(request), seen)
+            require(person, "author", "Writing notes")
+            edit = Edit(name, values[self.note].strip(), read_tags(values[self.tags]))
+            changed = self.repository.annotate(self.kind, id, edit, person, _number(values[self.seen]))
         except Overtaken as error:
             message = f"{error} What you typed is still in the fields."
-            return self.refresh(self._view(id)) | {self.answer: notice(message, "warn")}
+            return {self.seen: str(self._view(id).edits), self.answer: notice(message, "warn")}
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
         message = notice("Saved." if changed else "Nothing was changed.")
-        return self.open(self._view(id)) | {self.answer: message}
+        return {self.seen: str(self._view(id).edits), self.answer: message}
+
+    def seen_now(self, id: str) -> Updates:
+        """Count the person's own act among the edits that they have seen."""
+        try:
+            return {self.seen: str(self._view(id).edits)}
+        except FsdError:
+            return {}  # deleted
 
     def _view(self, id: str) -> RunView | ExperimentView:
         return self.repository.run(id) if self.kind == "run" else self.repository.experiment(id)
@@ -96,3 +105,7 @@ class AnnotationPanel:
 
 def _annotations_html(view: RunView | ExperimentView) -> Html:
     return joined([tags_html(view), render("runs/experiment.html", "note", view.note) if view.note else ""])
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0

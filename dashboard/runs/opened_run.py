@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -19,17 +17,15 @@ from dashboard.runs.run_html import (
     slower_html,
     tiles_html,
 )
-from dashboard.runs.token_text import shown_tokens
-from dashboard.tables.company import company, on_same_prompts
+from dashboard.runs.token_text import displayed_tokens
+from dashboard.tables.siblings import on_same_prompts, sibling_runs
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, section, show, tells_errors
+from dashboard.ui.components import section, show
 from dashboard.ui.pager import Pager
-from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import render
+from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.analysis.slowdown import slowdown
-from fsd_core.errors import FsdError, UnknownName
+from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.plots import divergence, positions, requests
 
@@ -43,15 +39,12 @@ OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
 _ALL = "all"
 IN_ORDER, WORST = "", "worst"
 
-Updates = dict[Any, Any]
-
 
 class OpenedRun:
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
-    def __init__(self, repository: Repository, home: Path, mlflow_url: str | None) -> None:
-        self.repository, self.home = repository, home
-        self.mlflow_url = mlflow_url
+    def __init__(self, repository: Repository, mlflow_url: str | None) -> None:
+        self.repository, self.mlflow_url = repository, mlflow_url
         self.head = show(js_on_load=actions.CLICKS)
         self.answer = show()
         self.panel = AnnotationPanel(repository, "run")
@@ -64,15 +57,11 @@ class OpenedRun:
             with gr.Column(min_width=340):
                 self.requests = gr.Plot(show_label=False, container=False)
         self.provenance = show()
-        self.history = show()
-        self.panel.listen(self.history)
-        self._prompts()
-        self.run_id = gr.State(None)
-        self.shown = gr.State(None)
+        self.history = self.panel.history = show()
+        self._build_prompts()
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-        self._events()
 
-    def _prompts(self) -> None:
+    def _build_prompts(self) -> None:
         show(section("Prompts"))
         with gr.Row(elem_classes=["run-filters"]):
             choices = [("All", _ALL), *((outcome.capitalize(), outcome) for outcome in OUTCOMES)]
@@ -88,130 +77,82 @@ class OpenedRun:
                 self.pager = Pager(PROMPTS_PER_PAGE, "prompt")
             with gr.Column(scale=5, min_width=340, elem_classes=["run-side"]):
                 self.prompt = show(elem_id="prompt")
-        self.chosen = gr.State(None)  # the position of the displayed prompt
+
+    @property
+    def fields(self) -> list[Any]:
+        """Components that :meth:`redraw` reads."""
+        return [self.outcome, self.search, self.order]
 
     @property
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
         return [
             self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.requests,
-            self.provenance, self.history, *self.panel.outputs,
-            self.prompts, self.prompt, self.order, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
+            self.provenance, self.history, *self.panel.outputs, self.prompts, self.prompt, self.clock,
+            *self.pager.parts,
         ]  # fmt: skip
 
-    def _events(self) -> None:
-        listing = [self.prompts, *self.pager.parts]
-        inputs = [self.run_id, self.outcome, self.search, self.order, self.chosen]
-        gr.on([self.outcome.change, self.search.change, on_choice(self.order)], self.filter, inputs, listing, **FOLLOWS)
-        for button, step in self.pager.steps:
-            button.click(partial(self.turn, step), [self.pager.page, *inputs], listing, **PRIVATE_EVENT)
-        self.prompts.click(
-            self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **PRIVATE_EVENT
-        )
-        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, **PRIVATE_EVENT)
-        self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        self.panel.listen(view)
+        view.turns(self.pager.name, self.pager.steps)
+        view.on(self.prompts.click, self.head.click, self.clock.tick)
 
-    def open(self, run_id: str, order: str = IN_ORDER) -> Updates:
-        """Return the whole run with its first prompt selected, or that of lowest acceptance by the order ``worst``.
-
-        Raises ``UnknownName`` if the run does not exist.
-        """
-        return self._open(run_id, order) | self.panel.open(self.repository.run(run_id))
-
-    def _open(self, run_id: str, order: str) -> Updates:
+    def redraw(self, asked: Asked, run_id: str) -> Updates:
+        """Return what differs of a run. Raises ``UnknownName`` if it does not exist."""
         run = self.repository.run(run_id)
+        order = asked.address.get("prompts", "") if asked.opening else asked[self.order]
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
-        first = self.repository.generations(run_id, worst_first=order == WORST, limit=1)
-        selected = first[0].position if first else None
-        prompt = {self.prompt: self._prompt(run, first[0])} if first else {}
-        return (
-            {self.run_id: run_id}
-            | self._run(run)
-            | self.list_prompts(0, run_id, _ALL, "", order, selected)
-            | prompt
-            | {self.order: order}
-        )
+        if asked.opening:
+            asked.fill(self.order, order)
+        updates = self.panel.redraw(run, asked)
+        if asked.differs("run", _state(run), run.archived, run.label):
+            updates |= self._run(run)
+        position = self._selected(asked, run, order)
+        return updates | self._list(asked, run, order, position) | self._selected_prompt(asked, run, position)
 
-    def act(self, event: gr.EventData, request: gr.Request) -> Updates:
-        """Resume or delete the run, as its button asks for."""
-        action, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), action, kind, id)}
-        try:
-            run = self.repository.run(id)
-            return self._run(run) | self.panel.refresh(run) | answer
-        except UnknownName:
-            return self._gone() | answer
-        except FsdError:
-            return answer
+    def _selected(self, asked: Asked, run: RunView, order: str) -> int | None:
+        """Return the position of the prompt that was opened; without one, it is the first that was listed."""
+        wanted = asked.wanted("prompt")
+        if not isinstance(wanted, int):
+            wanted = int(asked.shown["first prompt"]) if "first prompt" in asked.shown else None
+        if wanted is None and (first := self.repository.generations(run.id, worst_first=order == WORST, limit=1)):
+            wanted = first[0].position
+            asked.shown["first prompt"] = str(wanted)
+        return wanted
 
-    def _gone(self) -> Updates:
-        """Return the page of a deleted run."""
-        return (
-            dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "")
-            | self.panel.gone()
-            | {
-                self.head: render("runs/run.html", "back"),
-                self.figures: gr.Row(visible=False),
-                self.clock: gr.Timer(active=False),
-            }
-        )
-
-    @tells_errors("prompts")
-    def filter(self, *inputs: Any) -> Updates:
-        return self.list_prompts(0, *inputs)
-
-    @tells_errors("prompts")
-    def turn(self, step: int, page: int, *inputs: Any) -> Updates:
-        return self.list_prompts(page + step, *inputs)
-
-    @tells_errors("prompt")
-    def choose(
-        self, page: int, run_id: str, outcome: str, search: str, order: str, _: int | None, event: gr.EventData
-    ) -> Updates:
-        """Display the prompt whose row was clicked."""
-        position = int(event.prompt)
-        generations = self.repository.generations(run_id, position=position)
-        if not generations:
-            return self.list_prompts(page, run_id, outcome, search, order, None)
-        return self.list_prompts(page, run_id, outcome, search, order, position) | {
-            self.prompt: self._prompt(self.repository.run(run_id), generations[0]),
-            self.chosen: position,
-        }
-
-    def poll(
-        self, shown: Any, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
-    ) -> Any:
-        """Redraw an unfinished run if it has changed."""
-        try:
-            run = self.repository.run(run_id)
-            if _state(run) == shown:
-                return gr.skip()
-            if chosen is None and run.prompts_done:
-                return self._open(run_id, order)
-            return self._run(run) | self.list_prompts(page, run_id, outcome, search, order, chosen)
-        except FsdError:
-            return gr.skip()  # the header says that the database does not answer
-
-    def list_prompts(
-        self, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
-    ) -> Updates:
-        """Return a page of the prompts."""
+    def _list(self, asked: Asked, run: RunView, order: str, selected: int | None) -> Updates:
+        """Return a page of the prompts, if it differs."""
+        outcome, search = asked[self.outcome], (asked[self.search] or "").strip()
         filters: dict[str, Any] = {} if outcome == _ALL else {"outcome": outcome}
-        if search.strip():
+        if search:
             filters["search"] = search
-        total = self.repository.count_generations(run_id, **filters)
-        page = self.pager.clamp(page, total)
+        of = digest(filters, order)
+        wanted_page = asked.page(self.pager.name, of)
+        if not asked.differs("prompts", of, wanted_page, selected, _state(run)):
+            return {}
+        total = self.repository.count_generations(run.id, **filters)
+        page = self.pager.clamp(wanted_page, total)
         part = {"worst_first": order == WORST, "limit": PROMPTS_PER_PAGE, "offset": page * PROMPTS_PER_PAGE}
-        generations = self.repository.generations(run_id, **filters, **part)
-        html = prompts_html(run_id, generations, chosen, filtered=bool(filters))
-        return {self.prompts: html} | self.pager.updates(page, total)
+        generations = self.repository.generations(run.id, **filters, **part)
+        html = prompts_html(run.id, generations, selected, filtered=bool(filters))
+        return {self.prompts: html} | self.pager.updates(page, total, of)
+
+    def _selected_prompt(self, asked: Asked, run: RunView, position: int | None) -> Updates:
+        """Return one prompt token by token, if it differs."""
+        generation = (
+            next(iter(self.repository.generations(run.id, position=position)), None) if position is not None else None
+        )
+        if generation is None or not asked.differs("prompt", generation.id):
+            return {}
+        return {self.prompt: self._prompt(run, generation)}
 
     def _run(self, run: RunView) -> Updates:
         target = self._target_alone(run)
         prompts = self.repository.prompts([run.id, *([target.id] if target else [])]) if run.metrics else {}
         run = refreshed(run, prompts.get(run.id, {}))
         slower = slowdown(run, target, prompts) if target else None
-        session_positions = self.repository.sitting_positions(run.id)
+        session_positions = self.repository.session_positions(run.id)
         has_drafts = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {
@@ -230,7 +171,6 @@ class OpenedRun:
             + (slower_html(slower) if slower else ""),
             self.figures: gr.Row(visible=has_drafts),
             self.provenance: provenance_html(run, session_positions, version_facts(self.repository, run.task)),
-            self.shown: _state(run),
             # An ended run is polled until its MLflow mirror exists, whose link then appears.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),
         }
@@ -239,11 +179,11 @@ class OpenedRun:
         """Return the target alone on the same prompts, if the run's experiment measured it."""
         if not run.metrics:
             return None
-        return next(iter(on_same_prompts(run, company(self.repository, run, "autoregressive"))), None)
+        return next(iter(on_same_prompts(run, sibling_runs(self.repository, run, "autoregressive"))), None)
 
     def _prompt(self, run: RunView, generation: GenerationView) -> str:
         try:
-            tokens = shown_tokens(run.pair, self.repository.trace(generation.id))
+            tokens = displayed_tokens(run.pair, self.repository.trace(generation.id))
         except FsdError as error:
             return prompt_html(generation, None, str(error))
         if "".join(token.text for token in tokens) != generation.text:

@@ -25,7 +25,7 @@ from dashboard.ui.components import (
 from dashboard.ui.quantities import DASH, duration, interval, moment, percent, quantity
 from dashboard.ui.templates import Html, render, script
 from fsd_core.analysis.cells import only_model
-from fsd_core.conditions import MIXED_MARK, phrases, sittings_sentence, which
+from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.formatting import count
 from fsd_core.storage.records import Deletion
 from fsd_core.tracking.mlflow_links import run_url
@@ -120,9 +120,9 @@ def tiles_html(run: RunView) -> Html:
     )
 
 
-def slower_html(found: Slowdown) -> Html:
+def slower_html(slowdown: Slowdown) -> Html:
     """Return why the run is slower than the target alone."""
-    return notice(f"Slower than the target alone. {found.sentence()}", "warn")
+    return notice(f"Slower than the target alone. {slowdown.sentence()}", "warn")
 
 
 def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
@@ -130,7 +130,9 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
 
     ``positions`` maps the id of a measurement session to the positions of its prompts.
     """
-    text = sittings_sentence([(session.conditions, positions.get(session.id, ())) for session in run.sittings])
+    text = sessions_sentence(
+        [(session.conditions, positions.get(session.id, ())) for session in run.measurement_sessions]
+    )
     return notice(f"{text} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if text else Html()
 
 
@@ -169,14 +171,14 @@ def provenance_html(
     for key, value in (run.provenance or {}).items():
         name = key.replace("_", " ").capitalize()
         values[name] = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-    for number, session in enumerate(run.sittings, start=1):
+    for number, session in enumerate(run.measurement_sessions, start=1):
         if session.id in positions:
             start = f"from {moment(session.started_at)}, {which(positions[session.id])}"
             values[f"Sitting {number}"] = f"{start}: {phrases(session.conditions)}"
     return render("runs/run.html", "provenance", facts(values))
 
 
-def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> Html:
+def prompts_html(run_id: str, generations: Sequence[GenerationView], selected: int | None, filtered: bool) -> Html:
     """Return a page of prompts with the chosen one marked."""
     if not generations and filtered:
         show_all = f"/runs?run={run_id}", "Show all prompts"
@@ -184,14 +186,14 @@ def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int
     if not generations:
         show_work = "/experiments", "See how far the work is"
         return empty_state("No prompt is done yet", "They appear here one by one.", show_work)
-    return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == chosen) for g in generations], "Prompts of the run")
+    return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == selected) for g in generations], "Prompts of the run")
 
 
-def _prompt_row(g: GenerationView, is_chosen: bool) -> tuple[str, ...]:
+def _prompt_row(g: GenerationView, is_selected: bool) -> tuple[str, ...]:
     prompt = g.prompt if len(g.prompt) <= 110 else g.prompt[:109].rstrip() + "…"
     return (
         str(g.position + 1),
-        render("runs/run.html", "chooser", g.position, prompt, is_chosen),
+        render("runs/run.html", "chooser", g.position, prompt, is_selected),
         pill(g.outcome),
         _short(g.answer),
         _short(g.reference),

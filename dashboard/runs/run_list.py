@@ -32,11 +32,12 @@ ORDERS = {
 }
 
 _NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
-_SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
+_LISTED_METRICS = tuple(metric for metric in listed() if metric.key not in _NARROW)
 """metrics of the list, which has less room than a terminal"""
 _COLUMNS = (
     Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
-    Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _SHOWN), Column("Status"), Column("Created"),
+    Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _LISTED_METRICS), Column("Status"),
+    Column("Created"),
 )  # fmt: skip
 
 SELECTION = script("runs/selection.js")
@@ -73,7 +74,7 @@ def _row(run: RunView) -> tuple[str, ...]:
         run.task,
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
-        *(joined([figure(m, metric), mixed_mark(mixed_of(run, metric.key))]) for metric in _SHOWN),
+        *(joined([figure(m, metric), mixed_mark(mixed_of(run, metric.key))]) for metric in _LISTED_METRICS),
         pill(run.status),
         ago(run.created_at),
     )

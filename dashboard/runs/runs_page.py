@@ -3,10 +3,9 @@ experiment."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import gradio as gr
 
@@ -15,20 +14,20 @@ from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, on_load, show, tells_errors
+from dashboard.ui import actions
+from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html
+from dashboard.ui.view import Act, Asked, Updates, View, digest
 from fsd_core.config import RULES
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.tasks import TASKS
 
 if TYPE_CHECKING:
-    from fsd_core.roles import Person
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
@@ -51,52 +50,79 @@ FILTERS = {
     "turns": "",
 }
 
-# The address follows the filters without a reload. It can be shared, and going back from a run leads to it.
-_SHOW_ADDRESS = f"""(...values) => {{
-  const query = new URLSearchParams();
-  Object.entries({json.dumps(FILTERS)}).forEach(([name, none], i) => {{
-    if (values[i] && values[i] !== none) query.set(name, values[i]);
-  }});
-  const url = new URL(window.location.href);
-  url.search = query;
-  window.history.replaceState(window.history.state, '', url);
-}}"""
-
-Updates = dict[Any, Any]
-
 
 def build(repository: Repository, settings: Settings) -> None:
     """Add the page's components and events to the caller's Blocks context."""
-    message = show()
-    with gr.Column(visible=False) as list_part:
-        runs = RunList(repository)
-    with gr.Column(visible=False) as detail_part:
-        detail = OpenedRun(repository, settings.home, settings.mlflow_url)
-    with gr.Column(visible=False) as experiment_part:
-        experiment = OpenedExperiment(repository, settings.home)
+    RunsPage(repository, settings)
 
-    def open_page(request: gr.Request) -> Updates:
-        """Return the run or the experiment that the address names, or the list."""
-        query = request.query_params
-        run_id, experiment_id = query.get("run"), query.get("experiment")
+
+class RunsPage:
+    """The list, a run or an experiment, as the address names it."""
+
+    def __init__(self, repository: Repository, settings: Settings) -> None:
+        self.repository, self.home = repository, settings.home
+        self.message = show()
+        with gr.Column(visible=False) as self.list_part:
+            self.list = RunList(repository)
+        with gr.Column(visible=False) as self.run_part:
+            self.run = OpenedRun(repository, settings.mlflow_url)
+        with gr.Column(visible=False) as self.experiment_part:
+            self.experiment = OpenedExperiment(repository, settings.home)
+        self._parts = [self.list_part, self.run_part, self.experiment_part]
+        view = View(self.message, self.fail)
+        for opened in (self.list, self.run, self.experiment):
+            opened.listen(view)
+        for action in actions.ACTIONS:
+            view.act(action, self.on_button)
+        fields = [*self.list.fields, *self.run.fields]
+        outputs = [*self._parts, *self.list.outputs, *self.run.outputs, *self.experiment.outputs]
+        view.listen(self.redraw, fields, outputs, [*self.run.panel.fields, *self.experiment.panel.fields])
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the run, of the experiment or of the list that the address names."""
+        run_id, experiment_id = asked.address.get("run"), asked.address.get("experiment")
         try:
             if run_id:
-                return detail.open(run_id, query.get("prompts", "")) | {detail_part: gr.Column(visible=True)}
-            if experiment_id:
-                return experiment.open(experiment_id) | {experiment_part: gr.Column(visible=True)}
-            return runs.open(query, person_of(request)) | {list_part: gr.Column(visible=True)}
-        except FsdError as error:
-            text = _deleted(repository, run_id or experiment_id) or str(error)
-            return {message: dead_end(text, "/runs", "See all runs")}
+                part, updates = self.run_part, self.run.redraw(asked, run_id)
+            elif experiment_id:
+                part, updates = self.experiment_part, self.experiment.redraw(asked, experiment_id)
+            else:
+                part, updates = self.list_part, self.list.redraw(asked)
+        except UnknownName as error:
+            text = _deleted(self.repository, run_id or experiment_id) or str(error)
+            return self._only(asked, None, dead_end(text, "/runs", "See all runs"))
+        return updates | self._only(asked, part)
 
-    parts = [message, list_part, detail_part, experiment_part]
-    on_load(open_page, None, [*parts, *runs.fields, *runs.outputs, runs.log, *detail.outputs, *experiment.outputs])
+    def _only(self, asked: Asked, part: gr.Column | None, message: Html = Html()) -> Updates:  # noqa: B008  # immutable
+        """Return this part of the page without the others, below a message."""
+        if not asked.differs("part", part and part._id, message):
+            return {}
+        updates = {other: gr.Column(visible=other is part) for other in self._parts} | {self.message: message}
+        return (
+            updates
+            if part
+            else updates | {self.run.clock: gr.Timer(active=False), self.experiment.clock: gr.Timer(active=False)}
+        )
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of what was asked for."""
+        if asked.opening:
+            return {self.message: dead_end(str(error), "/runs", "See all runs")}
+        place = self.run.prompts if asked.address.get("run") else self.list.runs
+        return {place: notice(str(error), "bad")}
+
+    def on_button(self, act: Act, asked: Asked) -> Updates:
+        """Do what a button of a run or an experiment asks for."""
+        opened = self.run if asked.address.get("run") else self.experiment
+        kind, id = act["kind"], act["id"]
+        answer = actions.perform_and_report(self.repository, self.home, asked.person, act.name, kind, id)
+        return {opened.answer: answer} | opened.panel.seen_now(id)
 
 
 def _deleted(repository: Repository, id: str | None) -> str:
     """Return who deleted what an address names, or an empty string."""
     last = repository.changes(subject=id, limit=1) if id else []
-    if not last or last[0].act != "deleted":
+    if not last or last[0].action != "deleted":
         return ""
     return f"{last[0].who} {sentence(last[0])}, {moment(last[0].at)}."
 
@@ -130,57 +156,49 @@ class RunList:
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-        self.shown = gr.State("")
-        self._events()
 
     @property
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
-        return [self.runs, self.shown, self.clock, *self.pager.parts]
+        return [self.task, self.runs, self.log, self.clock, *self.pager.parts]
 
-    def _events(self) -> None:
-        filtered = on_choice(*self.fields)(self.filter, self.fields, self.outputs, **FOLLOWS)
-        filtered.then(None, self.fields, None, js=_SHOW_ADDRESS, trigger_mode="multiple", **PRIVATE_EVENT)
-        inputs = [self.pager.page, *self.fields]
-        for button, step in self.pager.steps:
-            button.click(partial(self.turn, step), inputs, self.outputs, **PRIVATE_EVENT)
-        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, **PRIVATE_EVENT)
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.turns(self.pager.name, self.pager.steps)
+        view.on(self.clock.tick)
 
-    def open(self, query: Mapping[str, str], person: Person) -> Updates:
-        """Return the first page that an address asks for, and start polling."""
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the list. The address follows the filters, to be shared and come back to."""
+        updates, filters = Updates(), [asked[field] for field in self.fields]
+        if asked.opening:
+            updates, filters = self._opened(asked)
+        else:
+            set_filters = {
+                name: "true" if value is True else value
+                for (name, none), value in zip(FILTERS.items(), filters, strict=True)
+                if value and value != none
+            }
+            asked.new_address = f"?{urlencode(set_filters)}" if set_filters else ""
+        of = digest(filters)
+        page, total, html = self.latest(asked.page(self.pager.name, of), *filters)
+        if not asked.differs("list", page, total, html):
+            return updates
+        return updates | {self.runs: html} | self.pager.updates(page, total, of)
+
+    def _opened(self, asked: Asked) -> tuple[Updates, list[Any]]:
+        """Return the fields and the log of a page that is opened, and the filters that its address asks for."""
         fields = zip(self.fields, FILTERS.items(), strict=True)
-        values = [_filter_value(field, query.get(name, none), none) for field, (name, none) in fields]
+        values = [_filter_value(field, asked.address.get(name, none), none) for field, (name, none) in fields]
         custom_tasks = {view.name: view.title or view.name for view in reversed(self.repository.task_versions())}
         task = self.fields.index(self.task)
-        if query.get("task") in custom_tasks:
-            values[task] = query["task"]
-        updates = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
-        if custom_tasks:
-            choices = [*self.task.choices, *((title, name) for name, title in custom_tasks.items())]
-            updates[self.task] = gr.Dropdown(choices, value=values[task])
+        if asked.address.get("task") in custom_tasks:
+            values[task] = asked.address["task"]
+        for field, value in zip(self.fields, values, strict=True):
+            asked.fill(field, value)
+        choices = [*self.task.choices, *((title, name) for name, title in custom_tasks.items())]
+        updates = {self.task: gr.Dropdown(choices)} if custom_tasks else {}
         log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
-        return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(person)}
-
-    @tells_errors("runs")
-    def filter(self, *filters: Any) -> Updates:
-        return self.view(0, *filters)
-
-    @tells_errors("runs")
-    def turn(self, step: int, page: int, *filters: Any) -> Updates:
-        return self.view(page + step, *filters)
-
-    def poll(self, shown: str, page: int, *filters: Any) -> Any:
-        """Redraw the same page if it has changed."""
-        try:
-            updates = self.view(page, *filters)
-        except FsdError:
-            return gr.skip()  # the header says that the database does not answer
-        return gr.skip() if updates[self.shown] == shown else updates
-
-    def view(self, page: int, *filters: Any) -> Updates:
-        """Return a page of the list."""
-        page, total, html = self.latest(page, *filters)
-        return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
+        return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(asked.person)}, values
 
     def _latest(
         self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool,
@@ -195,10 +213,14 @@ class RunList:
         if not archived:
             filters["archived"] = False
         if not turns and not search.strip():  # a search includes turns
-            filters["turns"] = False
+            filters["calibration_rounds"] = False
         _, column, descending = ORDERS[order]
         total = self.repository.count_runs(**filters)
-        if not total and "turns" in filters and self.repository.count_runs(**dict(filters, turns=True)):
+        if (
+            not total
+            and "calibration_rounds" in filters
+            and self.repository.count_runs(**dict(filters, calibration_rounds=True))
+        ):
             return 0, 0, only_turns_html()
         page = self.pager.clamp(page, total)
         runs = self.repository.runs(

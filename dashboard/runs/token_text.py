@@ -15,7 +15,7 @@ from fsd_core.storage.messages import EmittedToken
 from fsd_core.worker.token_builder import TokenBuilder
 
 
-def shown_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedToken]:
+def displayed_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedToken]:
     """Return the output tokens. Their joined texts are the decoded text.
 
     Raises ``UnknownName`` or ``ModelUnavailable`` if the pair's tokenizer is unavailable.

@@ -14,6 +14,6 @@ def bare_page(title: str, body: Html) -> str:
     return document("server/pages.html", "page", _CSS, title=title, body=body)
 
 
-def sign_in_page(way: Html, problem: str = "") -> str:
+def sign_in_page(method: Html, problem: str = "") -> str:
     """Return the page with one method of signing in, and the problem of the last attempt."""
-    return bare_page("Sign in", render("server/pages.html", "sign_in", problem, way))
+    return bare_page("Sign in", render("server/pages.html", "sign_in", problem, method))

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from dashboard.server.bare_page import sign_in_page
-from dashboard.server.login import inside, keep_signed_in
+from dashboard.server.login import local_address, set_session_cookie
 from dashboard.ui.signed_in import sign_in_link
 from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
@@ -50,18 +50,18 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         client_kwargs={"scope": oauth.scopes, "code_challenge_method": "S256"},
     )
 
-    async def ask(request: Request) -> Response:
-        return HTMLResponse(_page(inside(request.query_params.get("next", "/"))))
+    async def show_page(request: Request) -> Response:
+        return HTMLResponse(_page(local_address(request.query_params.get("next", "/"))))
 
-    async def leave(request: Request) -> Response:
-        request.session["next"] = inside(request.query_params.get("next", "/"))
+    async def go_to_provider(request: Request) -> Response:
+        request.session["next"] = local_address(request.query_params.get("next", "/"))
         back = f"{space.url}/login/callback" if space else str(request.url_for("callback"))
         try:
             return await client.authorize_redirect(request, back)
         except httpx2.HTTPError as error:
             return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
 
-    async def come_back(request: Request) -> Response:
+    async def finish_sign_in(request: Request) -> Response:
         try:
             profile = await _profile(request, client, oauth)
             role = role_of(profile, settings.hf_roles, space)
@@ -78,8 +78,8 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
             return _problem(f"Hugging Face did not let you in ({_short(error)}): {_AGAIN}")
         except (JoseError, ValueError, LookupError, TypeError, RuntimeError) as error:
             return _problem(f"What Hugging Face answered cannot be believed ({_short(error)}): {_AGAIN}")
-        response = RedirectResponse(inside(request.session.pop("next", "/")), 303)
-        keep_signed_in(response, request, secret)
+        response = RedirectResponse(local_address(request.session.pop("next", "/")), 303)
+        set_session_cookie(response, request, secret)
         return response
 
     session = Middleware(
@@ -91,9 +91,9 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         https_only=space is not None,
     )
     return [
-        Route("/login", ask),
-        Route("/login/huggingface", leave, middleware=[session]),
-        Route("/login/callback", come_back, name="callback", middleware=[session]),
+        Route("/login", show_page),
+        Route("/login/huggingface", go_to_provider, middleware=[session]),
+        Route("/login/callback", finish_sign_in, name="callback", middleware=[session]),
     ]
 
 

@@ -31,19 +31,19 @@ def login_routes(repository: Repository) -> APIRouter:
     router = APIRouter()
 
     @router.get("/login")
-    def ask(next: str = "/") -> HTMLResponse:
-        return HTMLResponse(_page(inside(next)))
+    def show_page(next: str = "/") -> HTMLResponse:
+        return HTMLResponse(_page(local_address(next)))
 
     @router.post("/login")
-    def answer(
+    def sign_in(
         request: Request, name: str = Form(""), password: str = Form(""), next: str = Form("/"),
     ) -> Response:  # fmt: skip
         try:
             secret = credentials.sign_in(repository, name.strip(), password)
         except FsdError as error:
-            return HTMLResponse(_page(inside(next), name, str(error)), 403)
-        response = RedirectResponse(inside(next), 303)
-        keep_signed_in(response, request, secret)
+            return HTMLResponse(_page(local_address(next), name, str(error)), 403)
+        response = RedirectResponse(local_address(next), 303)
+        set_session_cookie(response, request, secret)
         return response
 
     return router
@@ -54,7 +54,7 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
     router = APIRouter()
 
     @router.post("/logout")
-    def leave(request: Request) -> Response:
+    def sign_out(request: Request) -> Response:
         if secret := request.cookies.get(COOKIE):
             repository.sign_out(credentials.digest(secret))
         response = RedirectResponse(then, 303)
@@ -64,7 +64,7 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
     return router
 
 
-def keep_signed_in(response: Response, request: Request, secret: str) -> None:
+def set_session_cookie(response: Response, request: Request, secret: str) -> None:
     """Set the cookie of a session."""
     seconds = int(credentials.SESSION.total_seconds())
     response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_cookie_options(request))
@@ -80,7 +80,7 @@ def _cookie_options(request: Request) -> CookieOptions:
     return {"samesite": "lax", "secure": request.url.scheme == "https"}
 
 
-def inside(address: str) -> str:
+def local_address(address: str) -> str:
     """Return the address if it is one of ours, else the first page."""
     parts = urlsplit(address)
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()

@@ -131,15 +131,15 @@ def mlflow_routes(settings: Settings) -> APIRouter:
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _unavailable(request, MLFLOW_STARTING, again=True)
+            return _unavailable(request, MLFLOW_STARTING, reload=True)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router
 
 
-def _unavailable(request: Request, sentence: str, *, again: bool = False) -> Response:
+def _unavailable(request: Request, sentence: str, *, reload: bool = False) -> Response:
     """Return a sentence in place of a page: as a page for a person, as plain text for a script or a program."""
     if looks_for_page(request.scope):
-        body = render("server/pages.html", "mlflow", sentence, again)
+        body = render("server/pages.html", "mlflow", sentence, reload)
         return HTMLResponse(bare_page("MLflow", body), 503)
     return PlainTextResponse(sentence, 503)

@@ -27,7 +27,7 @@ def content_policy(*frames: str) -> str:
     )
 
 
-KEEP = "public, max-age=31536000, immutable"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 class ResponseHeaders:
@@ -50,7 +50,7 @@ class ResponseHeaders:
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "same-origin"
                 if _has_hash(scope) and message["status"] == 200:
-                    headers["Cache-Control"] = KEEP
+                    headers["Cache-Control"] = CACHE_FOREVER
             await send(message)
 
         await self.app(scope, receive, send_protected)

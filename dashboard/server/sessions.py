@@ -57,11 +57,11 @@ class Sessions(StateHolder):
                 self.session_data.move_to_end(session_id)
             self._forget_surplus()
 
-    def began(self, session_id: str) -> None:
+    def add_heartbeat(self, session_id: str) -> None:
         """Count a heartbeat connection that a session's page has opened."""
         self.heartbeats[session_id] += 1
 
-    def ended(self, session_id: str) -> None:
+    def remove_heartbeat(self, session_id: str) -> None:
         """Remove a heartbeat connection that has closed."""
         self.heartbeats[session_id] -= 1
         if not self.heartbeats[session_id]:
@@ -79,7 +79,7 @@ class Sessions(StateHolder):
             queue.pending_event_ids_session.pop(session_id, None)
             queue.pending_messages_per_session.pop(session_id, None)
 
-    def keep_those_of(self, app: FastAPI, pages: Blocks) -> None:
+    def replace_state_holder(self, app: FastAPI, pages: Blocks) -> None:
         """Replace Gradio's own state holder in an application that has ``pages`` mounted."""
         self.set_blocks(pages)
         mounted = next(route.app for route in app.routes if isinstance(route, Mount))
@@ -96,8 +96,8 @@ class Heartbeats:
         if scope["type"] != "http" or not scope["path"].startswith(HEARTBEAT):
             return await self.app(scope, receive, send)
         session_id = scope["path"].removeprefix(HEARTBEAT)
-        self.sessions.began(session_id)
+        self.sessions.add_heartbeat(session_id)
         try:
             return await self.app(scope, receive, send)
         finally:
-            self.sessions.ended(session_id)
+            self.sessions.remove_heartbeat(session_id)

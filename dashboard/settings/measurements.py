@@ -6,24 +6,24 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.tables.company import alike
+from dashboard.tables.siblings import alike
 from fsd_core.analysis.cells import speedup
 from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.evaluation.aggregate import refreshed
-from fsd_core.review.pooling import Pool, is_turn, pooled
+from fsd_core.review.pooling import Pool, is_calibration_round, pooled
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Prompts, RunView
 
 _MOST_RUNS = 100
-"""newest runs on a setting's page; a calibration among them contributes every turn"""
+"""newest runs on a setting's page; a calibration among them contributes every round"""
 
 
 class MeasuredBaselines(NamedTuple):
     """A measurement and the baselines of its experiment: the target alone, and the fastest SD."""
 
-    ours: Pool
+    measured: Pool
     target: Pool | None
     speculative: Pool | None
 
@@ -34,14 +34,14 @@ def runs_of(repository: Repository, setting_id: str) -> list[RunView]:
     if len(newest) < _MOST_RUNS:
         return newest
     by_id = {run.id: run for run in newest}
-    for id in dict.fromkeys(run.experiment_id for run in newest if is_turn(run)):
-        turns = repository.runs(experiment_id=id, setting_id=setting_id, limit=None)
-        by_id |= {run.id: run for run in turns}
+    for id in dict.fromkeys(run.experiment_id for run in newest if is_calibration_round(run)):
+        rounds = repository.runs(experiment_id=id, setting_id=setting_id, limit=None)
+        by_id |= {run.id: run for run in rounds}
     return list(by_id.values())
 
 
 def measurements(repository: Repository, runs: Sequence[RunView]) -> list[MeasuredBaselines]:
-    """Return what runs of a setting measured with the same weights. A calibration's turns are one measurement."""
+    """Return what runs of a setting measured with the same weights. A calibration's rounds are one measurement."""
     baselines: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
         if id is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.tables.company import machine
-from dashboard.tables.review_log import acts_html
+from dashboard.tables.review_log import events_html
+from dashboard.tables.siblings import machine
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import (
     Column,
@@ -26,7 +26,7 @@ from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
-from fsd_core.review.pooling import is_turn
+from fsd_core.review.pooling import is_calibration_round
 
 if TYPE_CHECKING:
     from dashboard.settings.measurements import MeasuredBaselines
@@ -95,18 +95,18 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
 def _runs_links(measured: Sequence[RunView]) -> list[Html]:
     """Return links to a comparison of its runs and to its newest calibration.
 
-    Turns cannot be compared, because each has its own prompts.
+    Rounds cannot be compared, because each has its own prompts.
     """
-    turns = [run for run in measured if is_turn(run)]
-    runs = [run.id for run in measured if not is_turn(run)]
+    rounds = [run for run in measured if is_calibration_round(run)]
+    runs = [run.id for run in measured if not is_calibration_round(run)]
     links = []
     if runs:
         text = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
         links.append(link(f"/compare?runs={','.join(runs[:_COMPARED])}", text))
-    if turns:
-        many = len({run.experiment_id for run in turns}) > 1
+    if rounds:
+        many = len({run.experiment_id for run in rounds}) > 1
         text = "Its newest calibration" if many else "Its calibration"
-        links.append(link(f"/runs?experiment={turns[0].experiment_id or ''}", text))
+        links.append(link(f"/runs?experiment={rounds[0].experiment_id or ''}", text))
     return links
 
 
@@ -133,9 +133,9 @@ def apart_html(groups: int) -> Html:
     )
 
 
-def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> Html:
+def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> Html:
     """Return what measured the setting with the same weights, with the baselines of its experiment."""
-    runs = [run for measurement in found for run in measurement.ours.runs]
+    runs = [run for measurement in measurements for run in measurement.measured.runs]
     measured = [run.conditions for run in runs if run.metrics]
     differing = differences(measured) if len(measured) > 1 else ()
     return render(
@@ -144,16 +144,16 @@ def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) ->
         title=f"Measured in {count(len(runs), 'run')}",
         weights=weights_html(weights) if weights or measured else "",
         differing=", ".join(difference.name for difference in differing),
-        of_turns=any(measurement.ours.calibration for measurement in found),
-        table=table(_RUNS, [_row(measurement) for measurement in found], "Runs of the setting"),
+        of_rounds=any(measurement.measured.calibration for measurement in measurements),
+        table=table(_RUNS, [_row(measurement) for measurement in measurements], "Runs of the setting"),
     )
 
 
 def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
-    run = measurement.ours.run
+    run = measurement.measured.run
     m = run.metrics or {}
     return (
-        render("settings/setting.html", "task", measurement.ours),
+        render("settings/setting.html", "task", measurement.measured),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
         with_interval(
@@ -165,10 +165,10 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
             interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
             mixed_mark(run.speed_mixed),
         ),
-        _ratio(measurement.ours, measurement.target),
-        _ratio(measurement.ours, measurement.speculative),
+        _ratio(measurement.measured, measurement.target),
+        _ratio(measurement.measured, measurement.speculative),
         machine(run) or DASH,
-        pill(next((turn.status for turn in measurement.ours.runs if turn.status != "finished"), "finished")),
+        pill(next((run.status for run in measurement.measured.runs if run.status != "finished"), "finished")),
         ago(run.created_at),
     )
 
@@ -183,7 +183,7 @@ def _ratio(measured: Pool, baseline: Pool | None) -> str:
     return with_interval(quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mark)
 
 
-def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
+def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
     """Return what people decided about the setting, newest first. ``setting_id`` is empty if it cannot be proposed
     yet."""
     nobody = empty_state(
@@ -191,4 +191,4 @@ def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Ht
         "Propose it for a use, and reviewers see its evidence.",
         (f"/review?propose={setting_id}", "Propose it") if setting_id else None,
     )
-    return joined([section("What was decided"), acts_html(acts) if acts else nobody])
+    return joined([section("What was decided"), events_html(events) if events else nobody])

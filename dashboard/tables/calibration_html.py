@@ -11,8 +11,8 @@ from dashboard.ui.components import Column, notice, table
 from dashboard.ui.quantities import DASH
 from dashboard.ui.templates import Html, render
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.status import standing
-from fsd_core.calibration.summary import goal_words, so_far, verdict, whole_minutes
+from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.summary import goal_text, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
@@ -44,7 +44,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         activity = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
             activity = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
-        goal = f"Wanted: {goal_words(config)}. {activity}; {spent}."
+        goal = f"Wanted: {goal_text(config)}. {activity}; {spent}."
         return render("tables/calibration.html", "under_way", goal, so_far(config, outcome))
     setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
     links = [(f"settings?setting={setting}", "The setting, to take along")] if outcome.chosen.sure else []
@@ -101,4 +101,4 @@ def _cached_status(
     """
     experiment = repository.experiment(id)
     assert isinstance(experiment.config, CalibrationConfig)
-    return standing(repository, experiment.config, experiment.runs)
+    return calibration_status(repository, experiment.config, experiment.runs)

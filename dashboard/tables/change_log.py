@@ -35,7 +35,7 @@ def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
 
 def sentence(change: LoggedChange) -> str:
     """Return what was done."""
-    if change.act == "deleted":
+    if change.action == "deleted":
         deletion = change.change
         runs = f"{count(deletion.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""
         return f"deleted “{deletion.get('name', '')}” with {runs}{count(deletion.get('prompts', 0), 'prompt')}"

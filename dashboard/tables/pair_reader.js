@@ -1,21 +1,26 @@
-// Reading prompts by key, and marking outputs. The server gets the output and the mark. A note is typed into a dialog
-// of the browser. After an answer, the output that had the focus gets it back.
-let place = null;
-let turned = 0;
+// Reading prompts by key, and marking outputs. The server gets the output and the mark that is wanted. A note is typed
+// into a dialog of the browser. After an answer, the output that had the focus gets it back.
+let place = null;   // the output that has the focus
+let turned = null;  // while a page is turned by key: how far, the first output before, and how many prompts to go on by
 
 const sides = () => [...element.querySelectorAll('.side[data-run]')];
 const current = () => document.activeElement && element.contains(document.activeElement)
   ? document.activeElement.closest('.side[data-run]') : null;
 const at = (side) => ({ run: side.dataset.run, position: Number(side.dataset.position) });
+const find = ({ run, position }) => sides().find((side) => side.dataset.run === run && Number(side.dataset.position) === position);
 
-function send(side, act, words) {
-  place = at(side);
-  trigger('click', { act, ...place, words: words || '' });
+function send(side, change) {
+  window.fsd.act('mark', { ...at(side), ...change });
+  trigger('click');
 }
 
 function turn(step) {
-  turned = step;
-  trigger('click', { act: step > 0 ? 'next' : 'back', run: '', position: 0, words: '' });
+  if (turned) { if (turned.step === step) turned.more += 1; return; }
+  const { page, pages } = document.querySelector('[data-pager=' + $PAGER$ + ']').dataset;
+  if (Number(page) + step < 0 || Number(page) + step >= Number(pages)) return;
+  turned = { step, from: at(sides()[0]), more: 0 };
+  window.fsd.turn($PAGER$, step);
+  trigger('click');
 }
 
 function note(side, button) {
@@ -41,9 +46,9 @@ function note(side, button) {
   form.append(label, area, row);
   dialog.append(form);
   dialog.addEventListener('close', () => {
-    if (dialog.returnValue === 'yes') send(side, 'note', area.value);
+    if (dialog.returnValue === 'yes') send(side, { note: area.value });
     dialog.remove();
-    side.focus({ preventScroll: true });
+    find(at(side))?.focus({ preventScroll: true });
   });
   document.body.append(dialog);
   dialog.showModal();
@@ -52,7 +57,7 @@ function note(side, button) {
 function mark(side, kind) {
   const button = side.querySelector(`button[data-mark="${kind}"]`);
   if (kind === 'note') note(side, button);
-  else send(side, kind);
+  else send(side, { verdict: button.getAttribute('aria-pressed') === 'true' ? 'none' : kind });
 }
 
 function go(step, across) {
@@ -86,6 +91,8 @@ const keys = (event) => {
   doings[event.key]();
 };
 document.addEventListener('keydown', keys);
+document.addEventListener('pointerdown', () => { place = null; });
+document.addEventListener('focusin', () => { place = current() && at(current()); });
 
 // Scrolls to the prompt that an address names, and again when figures above it have changed the layout, until the
 // person moves.
@@ -97,10 +104,11 @@ const bring = () => { if (waiting) element.querySelector('.pair.linked')?.scroll
 watch('value', () => {
   for (const delay of [0, 500, 1500]) setTimeout(bring, delay);
   setTimeout(() => { waiting = false; }, 2000);
-  const all = sides();
-  const kept = place && all.find((side) => side.dataset.run === place.run && Number(side.dataset.position) === place.position);
-  const shown = turned ? all[turned > 0 ? 0 : all.length - 2] : kept;
-  place = null;
-  turned = 0;
-  if (shown) shown.focus({ preventScroll: shown === kept });
+  const all = sides(), elsewhere = document.activeElement !== document.body && !element.contains(document.activeElement);
+  const again = place && find(place);
+  if (turned && all.length && !find(turned.from)) {
+    const { step, more } = turned;
+    turned = null;
+    if (!elsewhere) all[step > 0 ? Math.min(2 * more, all.length - 2) : Math.max(all.length - 2 - 2 * more, 0)].focus();
+  } else if (again && !elsewhere) again.focus({ preventScroll: true });
 });

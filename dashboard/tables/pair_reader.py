@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,23 +10,22 @@ import gradio as gr
 
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, notice, show
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.components import notice, show
 from dashboard.ui.templates import render, script
-from fsd_core.errors import FsdError
+from dashboard.ui.view import Act, Asked, Updates, View, digest
+from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
-from fsd_core.roles import Person, require
-from fsd_core.storage.review_events import LONGEST_WORDS
+from fsd_core.roles import require
+from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 PAGE_SIZES = (5, 20, 50)
 """prompts per page"""
-SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_WORDS)
+PAGER = "prompts"
+SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_TEXT, PAGER=PAGER)
 
-Updates = dict[Any, Any]
 Order = Callable[[Sequence[Pair]], Sequence[Pair]]
 
 
@@ -36,6 +36,10 @@ class RunPair(NamedTuple):
     b: Ids
     name_a: str
     name_b: str
+
+    @property
+    def ids(self) -> list[str]:
+        return [id for ids in (self.a, self.b) for id in ((ids,) if isinstance(ids, str) else ids)]
 
 
 class PairReader:
@@ -51,99 +55,90 @@ class PairReader:
         with gr.Row(elem_classes=["pair-filter"]):
             self.filter = gr.Radio(list(SHOWS), value=which, label="Prompts", min_width=320, scale=3)
             self.size = gr.Dropdown(list(PAGE_SIZES), value=PAGE_SIZES[0], label="Prompts a page", min_width=120)
-        self.told = show()
+        self.summary = show()
+        self.answer = show()
         self.pairs = show(js_on_load=SCRIPT)
-        self.runs = gr.State(None)
-        self.page = gr.State(0)
         with gr.Row():
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
         show(render("tables/pairs.html", "keys"))
-        on_choice(self.filter, self.size)(self.begin, self.chosen, self.outputs, **FOLLOWS)
-        for button, step in ((self.back, -1), (self.forward, 1)):
-            button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **PRIVATE_EVENT)
-        self.pairs.click(self.act, [*self.chosen, self.page], self.outputs, **PRIVATE_EVENT)
 
     @property
-    def chosen(self) -> list[Any]:
-        """Fields whose values are the first arguments of :meth:`read`."""
-        return [self.runs, self.filter, self.size]
+    def fields(self) -> list[Any]:
+        """Components that :meth:`redraw` reads."""
+        return [self.filter, self.size]
 
     @property
     def outputs(self) -> list[Any]:
-        """Components that :meth:`read` may change."""
-        return [self.runs, self.told, self.pairs, self.page, self.back, self.forward]
+        """Components that :meth:`redraw` and marks may change."""
+        return [self.summary, self.answer, self.pairs, self.back, self.forward]
 
-    def read(
-        self, runs: RunPair | None, which: Show, size: int, page: int, person: Person, pairing: Pairing | None = None,
-        linked: int | None = None,
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.turns(PAGER, ((self.back, -1), (self.forward, 1)))
+        view.on(self.pairs.click)
+        view.act("mark", self.mark, self.answer)
+
+    def redraw(
+        self, asked: Asked, runs: RunPair | None, state: object = (), *, which: Show | None = None,
+        linked: int | None = None, read: Callable[[RunPair], Pairing] | None = None,
+        about: Callable[[Pairing], Updates] = lambda pairing: {}, slow: bool = False,
     ) -> Updates:  # fmt: skip
-        """Return one page of prompts as ``person`` sees them: ``page``, or that of the position ``linked`` if it is
-        given.
+        """Return a page of prompts as the person sees them, if it differs. Raises ``FsdError``.
 
-        A given ``pairing`` is not read again. Raises ``FsdError``.
+        Args:
+            state: what else the prompts depend on, such as how far the runs have come
+            which: filter in place of the field's
+            linked: position of a prompt; its page is the first that is shown
+            read: returns the prompts of two runs, by default those of the database
+            about: returns what else to redraw with the prompts
+            slow: whether this may wait for another answer
         """
-        if runs is None:
-            return {self.runs: None, self.told: "", self.pairs: "", self.page: 0} | self._turnable(0, 1, 0)
+        kind: Show = which or asked[self.filter]
+        size = asked[self.size]
         size = size if size in PAGE_SIZES else PAGE_SIZES[0]
-        pairing = pairing or pair_up(self.repository, runs.a, runs.b)
-        pairs = self.order(pairing.filtered(which))
-        page = next((i // size for i, pair in enumerate(pairs) if pair.a.position == linked), page)
+        of = digest(runs, kind, size)
+        page = asked.page(PAGER, of, -1)
+        marks = self.repository.marks(runs.ids) if runs else ()
+        if not asked.differs("prompts", of, page, linked, state, marks, asked.person.name, slow=slow):
+            return {}
+        if runs is None:
+            return {self.summary: "", self.pairs: ""} | self._turnable(0, 1, 0)
+        pairing = read(runs) if read else pair_up(self.repository, runs.a, runs.b)
+        pairs = self.order(pairing.filtered(kind))
+        if page < 0:
+            page = next((i // size for i, pair in enumerate(pairs) if pair.a.position == linked), 0)
         page = max(0, min(page, (len(pairs) - 1) // size))
         page_pairs = pairs[page * size : (page + 1) * size]
         summary = f"{count(len(pairs), 'prompt')} of {len(pairing.pairs):,}"
         if len(pairs) > size:
             summary += f", {page * size + 1:,} to {page * size + len(page_pairs):,} shown"
+        turned = {"data-pager": PAGER, "data-of": of, "data-page": page, "data-pages": -(-len(pairs) // size)}
         no_match = notice("No prompt of this kind: choose another filter, or other runs.")
         return {
-            self.runs: runs,
-            self.told: render("tables/pairs.html", "shown", summary) if pairs else no_match,
+            **about(pairing),
+            self.summary: render("tables/pairs.html", "shown", summary, turned) if pairs else no_match,
             self.pairs: pairs_html(
-                page_pairs, runs.name_a, runs.name_b, pairing.marks, person.name, linked, links=self.links
+                page_pairs, runs.name_a, runs.name_b, pairing.marks, asked.person.name, linked, links=self.links
             ),
-            self.page: page,
         } | self._turnable(page, size, len(pairs))
 
-    def begin(self, runs: RunPair | None, which: Show, size: int, request: gr.Request) -> Updates:
-        """Return the first page of another filter."""
-        return self._guarded(runs, which, size, 0, person_of(request))
-
-    def act(
-        self, runs: RunPair | None, which: Show, size: int, page: int, event: gr.EventData, request: gr.Request
-    ) -> Updates:
-        """Run the action of a key or a button of an output."""
-        person, kind = person_of(request), str(event.act)
-        if kind in ("next", "back"):
-            return self._guarded(runs, which, size, page + (1 if kind == "next" else -1), person)
-        try:
-            require(person, "author", "Marking an output")
-            self._mark(person, kind, str(event.run), int(event.position), str(event.words))
-        except (FsdError, ValueError) as error:
-            return {self.told: notice(str(error), "bad")}
-        return self._guarded(runs, which, size, page, person)
-
-    def _mark(self, person: Person, kind: str, run: str, position: int, text: str) -> None:
-        """Store a verdict or a note and keep the other one. A repeated verdict is removed."""
+    def mark(self, act: Act, asked: Asked) -> Updates:
+        """Store a verdict (``none`` removes it) or a note on an output, and keep the other one."""
+        require(asked.person, "author", "Marking an output")
+        run, position = act["run"], act["position"]
+        if not re.fullmatch("[0-9]{1,9}", position):
+            raise InvalidSetting("There is no such output: reload the page.")
         marks = self.repository.marks([run])
-        previous = next((mark for mark in marks if (mark.position, mark.who) == (position, person.name)), None)
+        who = asked.person.name
+        previous = next((mark for mark in marks if (mark.position, mark.who) == (int(position), who)), None)
         verdict, note = (previous.verdict, previous.note) if previous else (None, "")
-        if kind == "note":
-            note = text.strip()
+        if act["verdict"]:
+            verdict = None if act["verdict"] == "none" else act["verdict"]
         else:
-            verdict = None if verdict == kind else kind
-        self.repository.mark(run, position, person.name, verdict, note)
-
-    def _turn(self, step: int) -> Any:
-        def turn(runs: RunPair | None, which: Show, size: int, page: int, request: gr.Request) -> Updates:
-            return self._guarded(runs, which, size, page + step, person_of(request))
-
-        return turn
-
-    def _guarded(self, runs: RunPair | None, which: Show, size: int, page: int, person: Person) -> Updates:
-        try:
-            return self.read(runs, which, size, page, person)
-        except FsdError as error:
-            return {self.told: notice(str(error), "bad")}
+            note = act["note"].strip()
+        self.repository.mark(run, int(position), who, verdict, note)
+        return {self.answer: ""}
 
     def _turnable(self, page: int, size: int, prompts: int) -> Updates:
         return {

@@ -49,4 +49,4 @@ def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], ma
 def _marking(marks: Sequence[MarkView], me: str) -> Html:
     """Return the buttons, with the marks of ``me`` pressed, and everybody's marks."""
     previous = next((mark for mark in marks if mark.who == me), None)
-    return render("tables/pairs.html", "marking", VERDICTS, marks=marks, own=previous)
+    return render("tables/pairs.html", "marking", VERDICTS, marks=marks, previous=previous)

@@ -10,11 +10,11 @@ from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, render
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
-    Act,
     AliasMoved,
+    Commented,
     Judged,
     Proposed,
-    Remarked,
+    ReviewEvent,
     UseDescribed,
     Voted,
     Waived,
@@ -29,30 +29,30 @@ _COLUMNS = (Column("When"), Column("Who"), Column("Use"), Column("What", "wide")
 _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "decline": "declined"}
 
 
-def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> Html:
+def events_html(events: Sequence[tuple[Use, LoggedEvent]]) -> Html:
     """Return events, each with its use, in the order given."""
     rows = [
         (
             moment(logged.at),
             render("tables/logs.html", "who", logged),
             link(f"/review?use={use.id}", use.name),
-            _event_text(logged.act),
-            words(logged.act),
+            _event_text(logged.event),
+            written_text(logged.event),
         )
-        for use, logged in acts
+        for use, logged in events
     ]
     return table(_COLUMNS, rows, "What was decided")
 
 
-def words(act: Act) -> str:
+def written_text(event: ReviewEvent) -> str:
     """Return what a person wrote with an event, or an empty string."""
-    if isinstance(act, Proposed):
-        return act.rationale
-    if isinstance(act, UseDescribed):
-        return act.description
-    if isinstance(act, Waived | Remarked):
-        return act.words
-    return getattr(act, "comment", "")
+    if isinstance(event, Proposed):
+        return event.rationale
+    if isinstance(event, UseDescribed):
+        return event.description
+    if isinstance(event, Waived | Commented):
+        return event.words
+    return getattr(event, "comment", "")
 
 
 def setting_link(setting: str | None) -> Html:
@@ -60,7 +60,7 @@ def setting_link(setting: str | None) -> Html:
     return render("tables/logs.html", "setting", setting)
 
 
-def _event_text(event: Act) -> str:
+def _event_text(event: ReviewEvent) -> str:
     """Return an event in words, as a text or as HTML."""
     if isinstance(event, UseDescribed):
         return f"described the use “{event.name}”"
@@ -71,13 +71,13 @@ def _event_text(event: Act) -> str:
     return render("tables/logs.html", "of_proposal", event.proposal, _proposal_event(event))
 
 
-def _proposal_event(event: Judged | Waived | Remarked | Voted | Withdrawn) -> str:
+def _proposal_event(event: Judged | Waived | Commented | Voted | Withdrawn) -> str:
     """Return what was done with a proposal."""
     if isinstance(event, Judged):
         return _VERDICTS[event.verdict]
     if isinstance(event, Waived):
         return f"answers for {REQUIREMENT_TITLES.get(event.requirement, event.requirement).lower()}"
-    if isinstance(event, Remarked):
+    if isinstance(event, Commented):
         return f"commented on prompt {event.position + 1}" if event.position is not None else "commented"
     if isinstance(event, Voted):
         return f"voted blind on prompt {event.position + 1}: {event.choice}"

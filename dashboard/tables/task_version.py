@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def lines_link(task: str, words: str) -> Html:
+def lines_link(task: str, label: str) -> Html:
     """Return a link to the lines of a version, which ``dashboard/experiments/task_file.py`` serves.
 
     It is empty for a built-in task.
     """
-    return render("tables/measured.html", "lines", task, words) if "@" in task else Html()
+    return render("tables/measured.html", "lines", task, label) if "@" in task else Html()
 
 
 def version_facts(repository: Repository, task: str) -> dict[str, str]:

@@ -11,16 +11,16 @@ from plotly.graph_objects import Figure
 from dashboard.theory import coupling_figure
 from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
-from dashboard.ui.choosing import FOLLOWS
-from dashboard.ui.components import Tile, heading, notice, on_load, show, tiles
+from dashboard.ui.components import Tile, heading, notice, show, tiles
 from dashboard.ui.templates import Html
+from dashboard.ui.view import Asked, Updates, View
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count, percent
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.theory.samplings import DRAFT_SAMPLINGS, SAMPLING_TITLES
 
 if TYPE_CHECKING:
-    from fsd_core.settings import Settings
+    from fsd_core.settings import Executor, Settings
     from fsd_core.storage.database.repository import Repository
 
 _LEAD = (
@@ -35,57 +35,84 @@ COUPLING = (
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
 _EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
 
-Updates = dict[Any, Any]
-
 
 def build(repository: Repository, settings: Settings) -> None:
     """Add the page's components and events to the caller's Blocks context."""
-    show(heading("Theory", _LEAD))
-    with gr.Row(equal_height=False):
-        target = gr.Textbox(
-            _EXAMPLE[0], label="Target p", info="A number for each token, in any scale", max_length=4000, min_width=260
-        )
-        draft = gr.Textbox(_EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000,
-                           min_width=260)  # fmt: skip
-        drafts = gr.Radio(
-            [str(n) for n in range(1, acceptance_by_drafts.MOST_DRAFTS + 1)], value="2", label="Drafts", min_width=200
-        )
-        sampling = gr.Radio(
-            [(title, name) for name, title in SAMPLING_TITLES.items()],
-            value=DRAFT_SAMPLINGS[0],
-            label="Drawn",
-            min_width=340,
-        )
-    numbers = show()
-    with gr.Row(equal_height=False):
-        with gr.Column(min_width=340):
-            by_number = gr.Plot(show_label=False)
-        with gr.Column(min_width=340):
-            joint = gr.Plot(show_label=False)
-            note_on_coupling = show()
+    TheoryPage(repository, settings.executor)
 
-    def draw(target_text: str, draft_text: str, number: str, sampling_name: str) -> Updates:
+
+class TheoryPage:
+    """Bounds of two distributions that are typed in, and below them those of runs."""
+
+    def __init__(self, repository: Repository, executor: Executor) -> None:
+        show(heading("Theory", _LEAD))
+        self.typed = TypedBounds()
+        self.runs = RunTheory(repository, executor)
+        self.view = View(self.runs.answer, self.fail)
+        self.runs.listen(self.view)
+        fields, outputs = [*self.typed.fields, *self.runs.fields], [*self.typed.outputs, *self.runs.outputs]
+        self.view.listen(self.redraw, fields, outputs, kept=fields)
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the page."""
+        return self.typed.redraw(asked) | self.runs.redraw(asked)
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of the runs' bounds. It cannot come from the distributions that were typed in."""
+        return self.typed.redraw(asked) | self.runs.fail(error)
+
+
+class TypedBounds:
+    """Two distributions, the number of drafts and how they are drawn, with the bounds below."""
+
+    def __init__(self) -> None:
+        with gr.Row(equal_height=False):
+            self.target = gr.Textbox(
+                _EXAMPLE[0], label="Target p", info="A number for each token, in any scale", max_length=4000,
+                min_width=260,
+            )  # fmt: skip
+            self.draft = gr.Textbox(
+                _EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000, min_width=260
+            )
+            numbers = [str(n) for n in range(1, acceptance_by_drafts.MOST_DRAFTS + 1)]
+            self.drafts = gr.Radio(numbers, value="2", label="Drafts", min_width=200)
+            titles = [(title, name) for name, title in SAMPLING_TITLES.items()]
+            self.sampling = gr.Radio(titles, value=DRAFT_SAMPLINGS[0], label="Drawn", min_width=340)
+        self.tiles = show()
+        with gr.Row(equal_height=False):
+            with gr.Column(min_width=340):
+                self.rates = gr.Plot(show_label=False)
+            with gr.Column(min_width=340):
+                self.coupling = gr.Plot(show_label=False)
+                self.note = show()
+
+    @property
+    def fields(self) -> list[Any]:
+        """Components that :meth:`redraw` reads."""
+        return [self.target, self.draft, self.drafts, self.sampling]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that :meth:`redraw` may change."""
+        return [self.tiles, self.rates, self.coupling, self.note]
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return the bounds of the two distributions, or what is wrong with these, if they differ."""
+        target, draft = asked[self.target] or "", asked[self.draft] or ""
+        drafts, sampling = int(asked[self.drafts] or 1), asked[self.sampling] or DRAFT_SAMPLINGS[0]
+        if not asked.differs("typed", target, draft, drafts, sampling):
+            return {}
         try:
-            html, rates, pairs, note = _results(target_text or "", draft_text or "", int(number), sampling_name)
+            html, rates, pairs, note = _results(target, draft, drafts, sampling)
         except FsdError as error:
-            return {
-                numbers: notice(str(error), "bad"),
-                by_number: gr.Plot(visible=False),
-                joint: gr.Plot(visible=False),
-                note_on_coupling: "",
-            }
+            hidden = gr.Plot(visible=False)
+            return {self.tiles: notice(str(error), "bad"), self.rates: hidden, self.coupling: hidden, self.note: ""}
         return {
-            numbers: html,
-            by_number: gr.Plot(rates, visible=True),
-            joint: gr.Plot(pairs, visible=pairs is not None),
-            note_on_coupling: note,
+            self.tiles: html,
+            self.rates: gr.Plot(rates, visible=True),
+            self.coupling: gr.Plot(pairs, visible=pairs is not None),
+            self.note: note,
         }
-
-    fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, note_on_coupling]
-    for field in fields:
-        field.change(draw, fields, outputs, **FOLLOWS)
-    on_load(draw, fields, outputs)
-    RunTheory(repository, settings.executor)
 
 
 @lru_cache(maxsize=64)  # the same for everyone who opens the page

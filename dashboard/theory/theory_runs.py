@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +10,21 @@ import gradio as gr
 
 from dashboard.tables.measured_bounds import BOUNDS_PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
-from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, notice, on_load, section, show
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.components import notice, section, show
 from dashboard.ui.templates import render
+from dashboard.ui.view import Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.roles import require
+from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.messages import BoundsJob
 from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import RunView
+    from fsd_core.storage.records import JobView, RunView
 
 _MOST_LISTED = 100  # runs to choose from
 PLOTS = 4
@@ -33,16 +34,14 @@ _LEAD = (
     "What several drafts could have gained in your runs. The worker asks a run's two models again at 48 positions of "
     "its texts, and computes every verifier and every optimum there. With a large vocabulary this takes a few minutes."
 )
-_NONE = "No run has ended yet: start an experiment, and choose its runs here."
+NONE = "No run has ended yet: start an experiment, and choose its runs here."
 CHOOSE = "No run is chosen: choose up to four, of one pair or several."
 NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
 TEMPERATURE = "above 0; empty takes the run's"
 
-Updates = dict[Any, Any]
-
 
 class RunTheory:
-    """The components as attributes, and one method per event."""
+    """The components as attributes, with :meth:`redraw` and what the button does."""
 
     def __init__(self, repository: Repository, executor: Executor) -> None:
         self.repository = repository
@@ -56,119 +55,151 @@ class RunTheory:
             )  # fmt: skip
             self.temperature = gr.Number(1, label="Temperature", info=TEMPERATURE, step=0.1, min_width=180)
             self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
-        self.said = show()
+        self.answer = show()
+        self.progress = show()
+        self.message = show()
         self.plots = []
         for _ in range(0, PLOTS, 2):
             with gr.Row(equal_height=False):
                 self.plots += [gr.Plot(show_label=False, visible=False, min_width=400) for _ in range(2)]
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
-        self.jobs, self.clock = gr.State([]), gr.Timer(_POLL_SECONDS, active=False)
-        results = [self.said, *self.plots, self.gaps, self.speedup]
-        on_load(self.fill, None, [self.runs, *results])
-        on_choice(self.runs)(self.look, self.runs, results, **FOLLOWS)
-        started = [self.jobs, self.clock, self.measure, self.said]
-        self.measure.click(self.start, [self.runs, self.temperature], started, **PRIVATE_EVENT)
-        self.clock.tick(
-            self.poll, [self.jobs, self.runs], [*started[:-1], *results], trigger_mode="once", **PRIVATE_EVENT
-        )
+        self.clock = gr.Timer(_POLL_SECONDS, active=False)
 
-    def fill(self) -> Updates:
-        """Return the runs to choose from, newest first."""
-        try:
-            runs = [run for run in self.repository.runs(limit=_MOST_LISTED, archived=False) if run.metrics]
-        except FsdError as error:
-            return {self.said: notice(str(error), "bad")}
-        names = [(_name(run), run.id) for run in runs]
-        drafted = (run for run in runs if run.decoding.drafter is not None)
-        first = next((run for run in runs if of_run(run)), None) or next(drafted, None) or next(iter(runs), None)
-        selected = [first.id] if first else []
-        updates = self.look(selected) if selected else {self.said: notice(_NONE)}
-        return {self.runs: gr.Dropdown(names, value=selected)} | updates
+    @property
+    def fields(self) -> list[Any]:
+        """What a person chooses."""
+        return [self.runs, self.temperature]
 
-    def look(self, ids: list[str]) -> Updates:
-        """Return the bounds and speed-ups of runs."""
-        try:
-            runs = [self.repository.run(id) for id in ids]
-            experiments = dict.fromkeys(run.experiment_id for run in runs)
-            siblings = [run for run in runs if run.experiment_id is None]
-            siblings += [run for id in experiments if id for run in self.repository.experiment(id).runs]
-        except FsdError as error:
-            return {self.said: notice(str(error), "bad")}
-        return self._results(runs, siblings)
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that the events may change."""
+        return [
+            self.runs, self.measure, self.answer, self.progress, self.message, *self.plots, self.gaps, self.speedup,
+            self.clock,
+        ]  # fmt: skip
 
-    def _results(self, runs: list[RunView], siblings: list[RunView]) -> Updates:
-        measured = [(run, bounds) for run in runs for bounds in of_run(run)][:PLOTS]
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.button(self.measure, "measure bounds", self.fields, self.start, self.answer)
+        view.on(self.clock.tick)
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the bounds of the chosen runs, and of the jobs that measure them."""
+        ids, offered = self._offer(asked)
+        runs = [self.repository.run(id) for id in ids]
+        experiments = dict.fromkeys(run.experiment_id for run in runs)
+        siblings = [run for run in runs if run.experiment_id is None]
+        siblings += [run for id in experiments if id for run in self.repository.experiment(id).runs]
+        jobs = self._jobs(ids)  # after the runs: a job that has ended has stored its bounds
+        updates = offered | self._bounds(asked, runs, siblings) | self._progress(asked, jobs)
         unmeasured = [_name(run) for run in runs if not of_run(run)]
+        if asked.differs("message", unmeasured, bool(runs)):
+            none = CHOOSE if int(asked.shown["offered"]) else NONE
+            message = NOT_YET.format(", ".join(unmeasured)) if unmeasured else "" if runs else none
+            updates[self.message] = notice(message) if message else ""
+        if asked.differs("answer", ids, asked[self.temperature]):
+            updates[self.answer] = ""  # it was about another choice
+        return updates
+
+    def fail(self, error: FsdError) -> Updates:
+        """Return an error in place of the bounds."""
+        hidden = {plot: gr.Plot(visible=False) for plot in (*self.plots, self.speedup)}
+        return {self.message: notice(str(error), "bad"), self.progress: "", self.gaps: "", **hidden}
+
+    def _offer(self, asked: Asked) -> tuple[list[str], Updates]:
+        """Return the ids of the chosen runs. A page that opens offers the newest runs, and chooses one."""
+        ids = (asked[self.runs] or [])[:PLOTS]
+        if asked.shown.get("offered", "").isdecimal():
+            return ids, {}
+        runs = [run for run in self.repository.runs(limit=_MOST_LISTED, archived=False) if run.metrics]
+        names = [(_name(run), run.id) for run in runs]
+        asked.shown["offered"] = str(len(runs))
+        if not ids:
+            drafted = (run for run in runs if run.decoding.drafter is not None)
+            first = next((run for run in runs if of_run(run)), None) or next(drafted, None) or next(iter(runs), None)
+            ids = [first.id] if first else []
+            asked.fill(self.runs, ids)
+        return ids, {self.runs: gr.Dropdown(names)}
+
+    def _bounds(self, asked: Asked, runs: list[RunView], siblings: list[RunView]) -> Updates:
+        """Return the bounds and speed-ups of runs, if they differ."""
+        measured = [(run, bounds) for run in runs for bounds in of_run(run)][:PLOTS]
+        titles = [_title(run, bounds) for run, bounds in measured]
+        points = speedup_figure.measured(siblings)
+        shown = [bounds for _, bounds in measured]
+        if not asked.differs("bounds", len(runs), titles, shown, points, slow=True):
+            return {}
         figures = [
-            acceptance_by_drafts.draw(*rates(bounds), _title(run, bounds) if len(runs) > 1 else _where(bounds))
+            acceptance_by_drafts.draw(*rates(bounds), _title(run, bounds) if len(runs) > 1 else _measured_at(bounds))
             for run, bounds in measured
         ]
-        points = speedup_figure.measured(siblings)
-        message = NOT_YET.format(", ".join(unmeasured)) if unmeasured else "" if runs else CHOOSE
-        return {
-            self.said: notice(message) if message else "",
-            **{
-                plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
-                for i, plot in enumerate(self.plots)
-            },
-            self.gaps: render(
-                "theory/runs.html", "gaps", [(_title(run, bounds), gaps_html(bounds)) for run, bounds in measured]
-            ),
+        updates: Updates = {
+            plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
+            for i, plot in enumerate(self.plots)
+        }
+        return updates | {
+            self.gaps: render("theory/runs.html", "gaps", list(zip(titles, map(gaps_html, shown), strict=True))),
             self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
         }
 
-    def start(self, ids: list[str], temperature: float | None, request: gr.Request) -> Updates:
-        """Queue the jobs and follow them."""
-        try:
-            require(person_of(request), "author", "Measuring bounds")
-            if not ids:
-                raise InvalidSetting(CHOOSE)
-            if temperature is not None and not 0 < temperature < math.inf:
-                raise InvalidSetting(
-                    f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
-                )
-            jobs = [self.repository.enqueue(BoundsJob(id, temperature), BOUNDS_PRIORITY) for id in ids]
-            for job in jobs:
-                gpu_billing.note(job)
-        except FsdError as error:
-            return {self.said: notice(str(error), "bad")}
-        message = absence_notice(self.repository.worker(), self.executor) or notice("Measuring.")
+    def _jobs(self, ids: list[str]) -> list[JobView]:
+        """Return the newest job of each of these runs."""
+        newest: dict[str, JobView] = {}
+        for job in self.repository.latest_jobs(BoundsJob.kind) if ids else ():
+            newest.setdefault(job.payload.get("run_id", ""), job)
+        return [newest[id] for id in ids if id in newest]
+
+    def _progress(self, asked: Asked, jobs: list[JobView]) -> Updates:
+        """Return how far the jobs are, if it differs. The page asks again while one is under way."""
+        waiting = [job for job in jobs if job.status in UNENDED]
+        if waiting:
+            worker = self.repository.worker()
+            absent = absence_notice(worker, self.executor)
+            begun = any(job.status == "running" for job in waiting)
+            activity = worker.activity if worker and begun else "The worker will begin shortly."
+            progress = absent or notice(f"Measuring, {len(waiting)} of {len(jobs)} to do. {activity}")
+        else:
+            errors = [job.error or "It was stopped." for job in jobs if job.status != "finished"]
+            progress = notice(" ".join(dict.fromkeys(errors)), "bad") if errors else ""
+        if not asked.differs("progress", progress, bool(waiting)):
+            return {}
         return {
-            self.jobs: jobs,
-            self.clock: gr.Timer(active=True),
-            self.measure: gr.Button(interactive=False),
-            self.said: message,
+            self.progress: progress,
+            self.clock: gr.Timer(active=bool(waiting)),
+            self.measure: gr.Button(interactive=not waiting),
         }
 
-    def poll(self, jobs: list[str], ids: list[str]) -> Any:
-        """Return the progress of the jobs, or the results when they have ended."""
-        ended = {self.jobs: [], self.clock: gr.Timer(active=False), self.measure: gr.Button(interactive=True)}
-        if not jobs:
-            return ended
-        try:
-            states = [self.repository.job(job) for job in jobs]
-        except FsdError as error:
-            return {self.said: notice(str(error), "bad")}
-        if remaining := sum(state.status in ("queued", "running") for state in states):
-            worker = self.repository.worker()
-            if not (worker and worker.alive):
-                return {self.said: absence_notice(worker, self.executor)}
-            is_running = any(state.status == "running" for state in states)
-            activity = worker.activity if is_running else "The worker will begin shortly."
-            return {self.said: notice(f"Measuring, {remaining} of {len(states)} to do. {activity}")}
-        errors = [state.error or "It was stopped." for state in states if state.status != "finished"]
-        message = {self.said: notice(" ".join(dict.fromkeys(errors)), "bad")} if errors else {}
-        return ended | self.look(ids) | message
+    def start(self, values: Values, asked: Asked) -> Updates:
+        """Queue a job for each chosen run, unless it is under way or was queued by the same click."""
+        require(asked.person, "author", "Measuring bounds")
+        ids, temperature = list(dict.fromkeys(values[self.runs]))[:PLOTS], values[self.temperature]
+        if not ids:
+            raise InvalidSetting(CHOOSE)
+        if temperature is not None and not 0 < temperature < math.inf:
+            raise InvalidSetting(
+                f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
+            )
+        jobs = {_job_id(values.key, self.repository.run(id).id): BoundsJob(id, temperature) for id in ids}
+        waiting = [job.payload for job in self.repository.latest_jobs(BoundsJob.kind) if job.status in UNENDED]
+        for id, message in jobs.items():
+            if message.as_json() not in waiting and not self.repository.find_job(id):
+                self.repository.enqueue(message, BOUNDS_PRIORITY, id)
+                gpu_billing.remember_requester(id)
+        return {self.answer: ""}
+
+
+def _job_id(key: str, run: str) -> str:
+    return hashlib.blake2b(f"{key} {run}".encode(), digest_size=16).hexdigest()
 
 
 def _name(run: RunView) -> str:
     return f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}"
 
 
-def _where(bounds: dict[str, Any]) -> str:
+def _measured_at(bounds: dict[str, Any]) -> str:
     return f"At {bounds['positions']} positions, temperature {bounds['temperature']:g}"
 
 
 def _title(run: RunView, bounds: dict[str, Any]) -> str:
-    return f"{run.label} · {run.pair} · {_where(bounds).lower()}"
+    return f"{run.label} · {run.pair} · {_measured_at(bounds).lower()}"

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 CLICKS = script("ui/clicks.js")
 
 
-def button(act: str, kind: str, id: str, words: str, question: str = "", *, disabled: bool = False) -> Html:
-    """Return a button that does ``act`` with the run or experiment (``kind``) of an id, after ``question`` if it is
+def button(action: str, kind: str, id: str, text: str, question: str = "", *, disabled: bool = False) -> Html:
+    """Return a button that does ``action`` with the run or experiment (``kind``) of an id, after ``question`` if it is
     given."""
-    return render("ui/links.html", "button", act, kind, id, words, question, disabled)
+    return render("ui/links.html", "button", action, kind, id, text, question, disabled)
 
 
 def work_button(e: ExperimentView) -> Html:
@@ -47,34 +47,34 @@ def delete_button(kind: str, id: str, gone: Deletion) -> Html:
 
 
 # The action of each button in words, and the role that it needs.
-_NEEDED = {
+ACTIONS = {
     "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
     "go-on": ("Giving a calibration time", "author"),
     "archive": ("Archiving", "author"), "unarchive": ("Archiving", "author"),
 }  # fmt: skip
 
 
-def perform(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> str:
+def perform(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> str:
     """Do what a button asks for and return a sentence on it. Raises ``FsdError``."""
     handlers: dict[str, Callable[[], str]] = {
-        "cancel": lambda: _cancelled(repository, kind, id),
+        "cancel": lambda: _cancel(repository, kind, id),
         "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
         "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
         "delete": lambda: f"{run_actions.delete(repository, home, kind, id, person).name} was deleted.",
-        "archive": lambda: f"{_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
-        "unarchive": lambda: f"{_archived(repository, person, kind, id, False)} is in the lists again.",
+        "archive": lambda: f"{_set_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
+        "unarchive": lambda: f"{_set_archived(repository, person, kind, id, False)} is in the lists again.",
     }
-    if act not in handlers or kind not in ("run", "experiment"):
+    if action not in handlers or kind not in ("run", "experiment"):
         raise InvalidSetting("This page has no such button: reload it.")
-    label, role = _NEEDED[act]
+    label, role = ACTIONS[action]
     require(person, role, label)
-    return handlers[act]()
+    return handlers[action]()
 
 
-def answered(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> Html:
+def perform_and_report(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> Html:
     """Do as :func:`perform` and return its sentence or its error as a notice."""
     try:
-        return notice(perform(repository, home, person, act, kind, id))
+        return notice(perform(repository, home, person, action, kind, id))
     except FsdError as error:
         return notice(str(error), "bad")
 
@@ -85,7 +85,7 @@ def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
     return f"{more_time.go_on(repository, home, id):g}"
 
 
-def _archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:
+def _set_archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:
     """Archive or unarchive a run or an experiment and return its name."""
     repository.annotate("run" if kind == "run" else "experiment", id, Edit(archived=archived), person)
     return _name(repository, kind, id)
@@ -95,6 +95,6 @@ def _name(repository: Repository, kind: str, id: str) -> str:
     return repository.experiment(id).name if kind == "experiment" else repository.run(id).label
 
 
-def _cancelled(repository: Repository, kind: str, id: str) -> str:
+def _cancel(repository: Repository, kind: str, id: str) -> str:
     repository.request_cancel(id)
     return f"{_name(repository, kind, id)} stops after its current prompt."

@@ -1,12 +1,11 @@
-// A click sends an action and its object to the server. The HTML comes from data and cannot script. A question opens in
+// A click does an action with an object (view.js). The HTML comes from data and cannot script. A question opens in
 // a dialog of the browser and is set as text.
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-act]');
   if (!button) return;
   const send = () => {
-    button.disabled = true;
-    setTimeout(() => { button.disabled = false; }, 3000);
-    trigger('click', {act: button.dataset.act, kind: button.dataset.kind, id: button.dataset.id});
+    window.fsd.act(button.dataset.act, {kind: button.dataset.kind, id: button.dataset.id}, button);
+    trigger('click');
   };
   if (!button.dataset.question) { send(); return; }
   const dialog = document.createElement('dialog');

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -13,7 +12,6 @@ from gradio.context import Context
 from dashboard.ui.templates import Html, render, script
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
-from fsd_core.errors import FsdError
 from fsd_core.storage.messages import EmittedToken
 
 KINDS = {
@@ -45,9 +43,9 @@ def term(word: str, about: str = "") -> Html:
     return render(_PIECES, "term", word, about or explained(word))
 
 
-def link(address: str, words: str) -> Html:
+def link(address: str, text: str) -> Html:
     """Return a link to another part of the application."""
-    return render(_PIECES, "link", address, words)
+    return render(_PIECES, "link", address, text)
 
 
 def heading(title: str, lead: str = "") -> Html:
@@ -65,19 +63,19 @@ def notice(text: str, tone: str = "") -> Html:
     return render(_PIECES, "notice", text, tone)
 
 
-def kept(note: str) -> Html:
+def page_note(text: str) -> Html:
     """Return a quiet sentence that stays on the page."""
-    return render(_PIECES, "kept", note)
+    return render(_PIECES, "page_note", text)
 
 
-def dead_end(text: str, address: str, words: str) -> Html:
+def dead_end(sentence: str, address: str, text: str) -> Html:
     """Return the answer to an address that leads nowhere: one sentence, and a link."""
-    return render(_PIECES, "dead_end", text, address, words)
+    return render(_PIECES, "dead_end", sentence, address, text)
 
 
-def empty_state(title: str, text: str, on: tuple[str, str] | None = None) -> Html:
-    """Return what is missing and what to do about it. ``on`` is (address, words) of a link."""
-    return render(_PIECES, "empty_state", title, text, on)
+def empty_state(title: str, text: str, next_step: tuple[str, str] | None = None) -> Html:
+    """Return what is missing and what to do about it. ``next_step`` is (address, text) of a link."""
+    return render(_PIECES, "empty_state", title, text, next_step)
 
 
 def mixed_mark(names: Sequence[str]) -> Html:
@@ -161,30 +159,8 @@ def legend() -> Html:
     return render(_PIECES, "legend", KINDS)
 
 
-def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> Any:
-    """Run ``handler`` when the page that is being built is opened, without progress and outside of the API.
-
-    ``js`` runs in the browser first, and its result replaces the inputs. Returns the event.
-    """
+def page_load() -> Any:
+    """Return the event that happens when the page that is being built is opened."""
     page = Context.root_block
-    assert page is not None, "on_load belongs inside a page"
-    return page.load(handler, inputs, outputs, js=js, **PRIVATE_EVENT)
-
-
-def tells_errors(place: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a method that answers an event: an ``FsdError`` is displayed in its component ``place``.
-
-    Nothing else changes. If ``place`` is what the event displays, nothing of another choice remains there.
-    """
-
-    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
-        def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
-            try:
-                return method(self, *arguments, **named)
-            except FsdError as error:
-                return {getattr(self, place): notice(str(error), "bad")}
-
-        return wrapped
-
-    return decorate
+    assert page is not None, "events belong inside a page"
+    return page.load

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
 
-from dashboard.ui.components import PRIVATE_EVENT, kept, on_load, show
+from dashboard.ui.components import page_load, page_note, show
 from dashboard.ui.signed_in import person_of
 from dashboard.ui.templates import Html, render
 from dashboard.ui.theme import FAVICON
+from dashboard.ui.view import CHOICE_EVENT, digest
 from fsd_core.roles import Person
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ class Page(NamedTuple):
 
 
 def build_header(
-    status_now: Callable[[], str], pages: Sequence[Page], current: Page, way_in: str = "", note: str = ""
+    status_now: Callable[[], str], pages: Sequence[Page], current: Page, sign_in_link: str = "", note: str = ""
 ) -> None:
     """Add the header to the page that is being built. ``status_now`` returns the worker's status.
 
-    ``way_in`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page.
+    ``sign_in_link`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page.
     """
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
@@ -42,24 +43,22 @@ def build_header(
             person = show(elem_classes=["fsd-person"])
             status = show(elem_classes=["fsd-status"])
     if note:
-        show(kept(note))
-    displayed = gr.State("")
+        show(page_note(note))
+    displayed = gr.Textbox(visible="hidden")
 
-    def refresh(last: str) -> tuple[object, object]:
-        now = status_now()
-        return (gr.skip(), gr.skip()) if now == last else (now, now)
+    def refresh(last: str, request: gr.Request) -> tuple[object, object, object]:
+        now = status_now(), person_html(person_of(request), sign_in_link)
+        key = digest(now)
+        return (gr.skip(), gr.skip(), gr.skip()) if key == last else (*now, key)
 
-    def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
-        return (*refresh(last), person_html(person_of(request), way_in))
-
-    gr.Timer(STATUS_SECONDS).tick(refresh, displayed, [status, displayed], **PRIVATE_EVENT)
-    on_load(opened, displayed, [status, displayed, person])
+    events = [page_load(), gr.Timer(STATUS_SECONDS).tick]
+    gr.on(events, refresh, displayed, [status, person, displayed], **CHOICE_EVENT)
 
 
-def person_html(person: Person, way_in: str = "") -> str:
-    """Return who is signed in with a button to sign out, or ``way_in`` if nobody is."""
+def person_html(person: Person, sign_in_link: str = "") -> str:
+    """Return who is signed in with a button to sign out, or ``sign_in_link`` if nobody is."""
     if not person.known:
-        return way_in
+        return sign_in_link
     return render("ui/page.html", "person", person)
 
 

@@ -28,7 +28,7 @@ def field(option: Option, **more: Any) -> Any:
     return gr.Number(step=_step(option), **properties)
 
 
-def several(option: Option, **more: Any) -> gr.Dropdown:
+def multiselect_field(option: Option, **more: Any) -> gr.Dropdown:
     """Return the component for several of an option's choices, with the default selected."""
     properties = {"label": option.plural or option.label, "min_width": 160} | more
     return gr.Dropdown(choices(option), value=[option.default], multiselect=True, **properties)
@@ -43,7 +43,7 @@ def label(option: Option, value: Any = None) -> str:
     return option.label
 
 
-def chosen(values: Mapping[str, Any]) -> DecodingConfig:
+def decoding_of(values: Mapping[str, Any]) -> DecodingConfig:
     """Return the decoding method of a setting's fields, given by option name. Fields that nothing reads are ignored.
 
     An empty knob is off. Raises ``InvalidSetting`` with one sentence, also for any other empty field.

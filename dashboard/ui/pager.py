@@ -12,21 +12,21 @@ from fsd_core.formatting import count
 
 
 class Pager:
-    """Two buttons and a line between them. ``page`` is the number of the displayed page, from 0."""
+    """Two buttons and a line between them. A script turns the page (``turn`` in ``view.js``)."""
 
     def __init__(self, size: int, noun: str) -> None:
         self.size = size
         self.noun = noun
-        self.page = gr.State(0)
+        self.name = f"page of {noun}s"
         with gr.Row(elem_classes=["fsd-pager"], visible=False) as self.row:
             self.back = gr.Button("Previous", size="sm", min_width=80, scale=0)
-            self.where = show()
+            self.position = show()
             self.forward = gr.Button("Next", size="sm", min_width=80, scale=0)
 
     @property
     def parts(self) -> list[Any]:
         """Components that :meth:`updates` may change."""
-        return [self.page, self.row, self.back, self.where, self.forward]
+        return [self.row, self.back, self.position, self.forward]
 
     @property
     def steps(self) -> tuple[tuple[gr.Button, int], ...]:
@@ -37,13 +37,14 @@ class Pager:
         """Return the nearest existing page for ``total`` items."""
         return max(0, min(page, (total - 1) // self.size))
 
-    def updates(self, page: int, total: int) -> dict[Any, Any]:
-        """Return the components for ``page`` (clamped) of ``total`` items."""
+    def updates(self, page: int, total: int, of: str) -> dict[Any, Any]:
+        """Return the components for ``page`` (clamped) of ``total`` items. ``of`` identifies the list."""
         first, last = page * self.size + 1, min(total, (page + 1) * self.size)
+        texts = f"{first:,}", f"{last:,}", count(total, self.noun)
+        turned = {"data-pager": self.name, "data-of": of, "data-page": page}
         return {
-            self.page: page,
             self.row: gr.Row(visible=total > self.size),
             self.back: gr.Button(interactive=page > 0),
             self.forward: gr.Button(interactive=last < total),
-            self.where: render("ui/page.html", "position", f"{first:,}", f"{last:,}", count(total, self.noun)),
+            self.position: render("ui/page.html", "position", *texts, turned),
         }

@@ -20,8 +20,8 @@ class Polled(Generic[_T]):
     Callers wait while the answer is being computed. Errors are not cached and are raised for each caller.
     """
 
-    def __init__(self, ask: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ask, self._answers = ask, TTLCache[tuple[Hashable, ...], _T](_MOST, seconds, clock)
+    def __init__(self, query: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._query, self._answers = query, TTLCache[tuple[Hashable, ...], _T](_MOST, seconds, clock)
         self._lock = threading.Lock()
 
     def __call__(self, *arguments: Hashable) -> _T:
@@ -29,7 +29,7 @@ class Polled(Generic[_T]):
             try:
                 return self._answers[arguments]
             except KeyError:
-                answer = self._answers[arguments] = self._ask(*arguments)
+                answer = self._answers[arguments] = self._query(*arguments)
                 return answer
 
     def forget(self) -> None:

@@ -8,7 +8,7 @@ from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
 
 # What neither the metrics nor the options explain. docs/terms.md says more, and a test compares the two.
-WORDS = {
+MEANINGS = {
     "Setting": "A pair and a way to decode: drafter, topology, rule and threshold, sampling, longest text",
     "Experiment": "Several runs on the same prompts, queued as one job",
     "Run": "One setting on the prompts of one task, with one seed",
@@ -41,4 +41,4 @@ def explained(word: str) -> str:
 def _explanations() -> dict[str, str]:
     options = {name: option.help for option in OPTIONS.values() for name in (option.title, option.label, option.plural)}
     metrics = {name: metric.explanation for metric in METRICS.values() for name in (metric.title, metric.listed)}
-    return {name.casefold(): about for name, about in (options | metrics | WORDS).items() if name}
+    return {name.casefold(): about for name, about in (options | metrics | MEANINGS).items() if name}

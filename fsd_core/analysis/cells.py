@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Counts = Mapping[int, PromptCounts]
 
 SIGNIFICANT = 0.05
-_DRAFT_REMARKS = {"negative_log_likelihood": "under the draft", "target_passes": "of the draft"}
+_DRAFT_COMMENTS = {"negative_log_likelihood": "under the draft", "target_passes": "of the draft"}
 """remarks on metrics of the target, for a draft that decodes alone: there they are the draft's"""
 
 
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
     """paired difference of the accuracy"""
     corrected_p: float | None = None
     """its p-value, Holm-corrected over all runs that are compared to the same baseline"""
-    remark: str = ""
+    comment: str = ""
     """how the value differs in kind from the others of its column"""
     mixed: tuple[str, ...] = ()
     """for a timed metric: conditions that differ between the measurement sessions of the run"""
@@ -136,15 +136,15 @@ def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> C
 
 def _cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
     value = estimate(run, metric)
-    is_per_model = metric.key in _DRAFT_REMARKS
-    remark = _DRAFT_REMARKS[metric.key] if value and is_per_model and only_model(run) == "draft" else ""
+    is_per_model = metric.key in _DRAFT_COMMENTS
+    comment = _DRAFT_COMMENTS[metric.key] if value and is_per_model and only_model(run) == "draft" else ""
     if run.id == baseline.id or value is None or metric.key in FIDELITY:
-        return Cell(value, None, remark=remark)
+        return Cell(value, None, comment=comment)
     if is_per_model and (run.pair, only_model(run)) != (baseline.pair, only_model(baseline)):
-        return Cell(value, None, remark=remark)
+        return Cell(value, None, comment=comment)
     if metric.key == "accuracy":
         return _accuracy(value, *(solved(side) for side in shared(run, baseline, prompts)))
-    return Cell(value, against(run, baseline, metric, prompts), remark=remark)
+    return Cell(value, against(run, baseline, metric, prompts), comment=comment)
 
 
 def shared(run: RunView, baseline: RunView, prompts: Prompts) -> tuple[Counts, Counts]:

@@ -24,7 +24,7 @@ class MatchedCell(NamedTuple):
     """empty if the rule was not measured there"""
     ends: str = ""
     """the 95 % interval, such as ``−4 to +1``"""
-    said: str = ""
+    comparison: str = ""
     """how it compares to the other rules"""
     rank: str | None = OUTSIDE
     knob: str = ""
@@ -98,29 +98,31 @@ def _has_clear_leader(rows: Any) -> bool:
 
 
 def _lost(quality: Quality, line: KnobLine, row: AtCost, is_clear: bool) -> MatchedCell:
-    if row.difference is None or row.place is None:
+    if row.difference is None or row.position is None:
         least, most = (f"{end:.2f}×" for end in (line.at.min(), line.at.max()))
-        return MatchedCell(said=f"measured at {least} only" if least == most else f"measured from {least} to {most}")
-    value, low, high = quality.told(Estimate(row.difference, *(row.interval or ())))
+        return MatchedCell(
+            comparison=f"measured at {least} only" if least == most else f"measured from {least} to {most}"
+        )
+    value, low, high = quality.displayed(Estimate(row.difference, *(row.interval or ())))
     digits = decimals(value, low, high)
     interval = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
     tied = _not_enough(row.prompts) if row.prompts else "not told apart"
     status = {LEADS: "loses least" if is_clear else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
     text = f"{number(value, digits, signed=True)}{quality.unit}"
-    return MatchedCell(text, interval, status, row.rank, line.between(row.place))
+    return MatchedCell(text, interval, status, row.rank, line.between(row.position))
 
 
 def _gained(line: KnobLine, row: WithinLoss, is_clear: bool) -> MatchedCell:
-    if row.ratio is None or row.place is None:
-        return MatchedCell(said="loses more at all its values")
+    if row.ratio is None or row.position is None:
+        return MatchedCell(comparison="loses more at all its values")
     low, high = row.interval or (None, None)
     interval = "" if high is None else f"{number(low, 2)} to {number(high, 2)}" if low else f"at most {number(high, 2)}"
     prefix = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
     status = {LEADS: "fastest" if is_clear else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
-    if not row.shown:
+    if not row.is_shown:
         status = _not_enough(row.prompts)
     mark = MIXED_MARK if any(point.mixed for point in line.points) else ""
-    return MatchedCell(f"{prefix}{number(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.place))
+    return MatchedCell(f"{prefix}{number(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.position))
 
 
 def _not_enough(prompts: int | None) -> str:
@@ -143,7 +145,7 @@ def _fastest(rows: Sequence[WithinLoss]) -> str:
     leads, tied, behind = _by_rank(rows)
     if not leads:
         return "every rule loses more at all its values."
-    if not any(row.shown for row in rows):
+    if not any(row.is_shown for row in rows):
         return "not enough prompts to show that any rule gains there."
     if not tied:
         return f"{leads[0]} is fastest." if behind else f"{leads[0]} alone gets there."
@@ -188,7 +190,7 @@ def records(
                     if lost.difference is None
                     else quality.recorded(Estimate(lost.difference, *(lost.interval or ())))
                 )
-                knob = matched.line(lost.family).between(lost.place) if lost.place else None
+                knob = matched.line(lost.family).between(lost.position) if lost.position else None
                 add(
                     "ratio", ratio, lost.family, rank=lost.rank, difference=value, ratio=ratio, low=low, high=high,
                     knob=knob, prompts_to_decide=lost.prompts,
@@ -196,12 +198,12 @@ def records(
         for margin in quality.margins if margins is None else margins:
             for gained in matched.within(margin):
                 low, high = gained.interval or (None, None)
-                knob = matched.line(gained.family).between(gained.place) if gained.place else None
+                knob = matched.line(gained.family).between(gained.position) if gained.position else None
                 add(
                     "margin", margin, gained.family, rank=gained.rank, ratio=gained.ratio, low=low, high=high,
                     knob=knob, prompts_to_decide=gained.prompts,
                 )  # fmt: skip
-    for line in matched.beside:
+    for line in matched.baseline_lines:
         for point in line.points:
             value, low, high = quality.recorded(point.difference)
             ratio = point.ratio.value if point.ratio else None
@@ -212,10 +214,10 @@ def records(
 def beside_rows(matched: MatchedComparison) -> list[tuple[str, str, str]]:
     """Return the name, cost ratio and quality difference of each setting beside the curves, with intervals."""
     rows = []
-    for line in matched.beside:
+    for line in matched.baseline_lines:
         for point in line.points:
             times = "–" if point.ratio is None else f"{_interval(point.ratio, 2, signed=False, unit='×')}"
-            difference = matched.quality.told(point.difference)
+            difference = matched.quality.displayed(point.difference)
             text = _interval(difference, decimals(*difference), signed=True, unit=matched.quality.unit)
             rows.append((line.name, times + MIXED_MARK * bool(point.mixed), text))
     return rows

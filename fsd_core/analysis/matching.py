@@ -28,7 +28,7 @@ from fsd_core.formatting import count
 from fsd_core.statistics.intervals import Estimate, pareto_front
 from fsd_core.statistics.noninferiority import checked_margin
 from fsd_core.statistics.ranking import OUTSIDE, AtCost, WithinLoss, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, PathPosition, known
+from fsd_core.statistics.tradeoff_curves import Curves, PathPosition, nondegenerate_interval
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
@@ -75,10 +75,16 @@ class KnobLine(NamedTuple):
     def is_curve(self) -> bool:
         return len(self.at) > 0
 
-    def between(self, place: PathPosition) -> str:
+    def between(self, position: PathPosition) -> str:
         """Return the knob's values around a position on the curve, such as ``0.1`` or ``0.1 to 0.2``."""
         names = {p.column: "off" if p.knob is None else f"{p.knob:g}" for p in self.points}
-        ends = (place.stricter,) if place.share < 0.005 else (place.looser,) if place.share > 0.995 else place[:2]
+        ends = (
+            (position.stricter,)
+            if position.share < 0.005
+            else (position.looser,)
+            if position.share > 0.995
+            else position[:2]
+        )
         return " to ".join(names[column] for column in ends)
 
 
@@ -106,7 +112,7 @@ class MatchedComparison(NamedTuple):
         return [line for line in self.lines if line.is_curve]
 
     @property
-    def beside(self) -> list[KnobLine]:
+    def baseline_lines(self) -> list[KnobLine]:
         """Lines without a curve: baselines, and rules with only one measured setting."""
         return [line for line in self.lines if not line.is_curve]
 
@@ -199,7 +205,7 @@ def _points(
     ratios = curves.cost_intervals()
     points = []
     for i, (id, runs) in enumerate(settings.items()):
-        ends = (None, None) if id == target.setting_id else known(low[i], high[i]) or (None, None)
+        ends = (None, None) if id == target.setting_id else nondegenerate_interval(low[i], high[i]) or (None, None)
         ratio = None
         if not np.isnan(curves.cost[i]):
             spent = float(curves.cost[i])

@@ -46,7 +46,7 @@ class Quality(NamedTuple):
             return Estimate(self.sign * value, low, high)
         return Estimate(-value, -high, -low)
 
-    def told(self, difference: Estimate) -> Estimate:
+    def displayed(self, difference: Estimate) -> Estimate:
         """Return :meth:`recorded` in the displayed unit."""
         value, low, high = self.recorded(difference)
         if low is None or high is None:

@@ -33,7 +33,7 @@ class Forecast(NamedTuple):
     """probability that its bet is won on the fresh prompts"""
 
     @property
-    def worth(self) -> float:
+    def expected_value(self) -> float:
         """The expected rank if exact SD replaces a setting that does not become sure."""
         return 1 + self.chance * (self.rank - 1)
 
@@ -63,52 +63,52 @@ class TrialStatus(NamedTuple):
     """The status of a bet."""
 
     sure: bool
-    hope: float
+    chance: float
     """probability that the bet is still won"""
     rank: float
 
 
 def rank(
-    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
+    config: CalibrationConfig, evidence: Measurements, decoding: DecodingConfig, exact: DecodingConfig, end: int
 ) -> float:
     """Return the value by which the goal ranks settings that keep the promise.
 
     It is speed. For the goal ``acceptance`` it is accuracy, with speed to break ties.
     """
-    speed = steady_speedup(evidence, one, exact, 0, end)
+    speed = steady_speedup(evidence, decoding, exact, 0, end)
     if config.goal != "acceptance":
         return speed
-    solved = gains(evidence, one, config.target, 0, end)
+    solved = gains(evidence, decoding, config.target, 0, end)
     return 2 + (float(solved.mean()) if len(solved) else 0.0) + _SPEED_BREAKS_TIES * speed
 
 
 def values_of(
-    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, start: int, end: int
+    config: CalibrationConfig, evidence: Measurements, decoding: DecodingConfig, start: int, end: int
 ) -> tuple[np.ndarray, float]:
     """Return the values of the bet in 0 … 1, float [n], and the bound that their mean must exceed to keep the
     promise."""
     if config.goal == "acceptance":
-        return acceptance_rates(evidence, one, start, end), config.acceptance
-    return (1 + gains(evidence, one, config.target, start, end)) / 2, (1 - config.margin / 100) / 2
+        return acceptance_rates(evidence, decoding, start, end), config.acceptance
+    return (1 + gains(evidence, decoding, config.target, start, end)) / 2, (1 - config.margin / 100) / 2
 
 
-def hopes(
-    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
+def forecast(
+    config: CalibrationConfig, evidence: Measurements, decoding: DecodingConfig, exact: DecodingConfig, end: int
 ) -> Forecast:
     """Return the forecast for a setting from the prompts before ``end``."""
-    preferred = rank(config, evidence, one, exact, end)
+    preferred = rank(config, evidence, decoding, exact, end)
     if config.goal == "speed":
         return Forecast(preferred, 1.0)
-    values, bound = values_of(config, evidence, one, 0, end)
+    values, bound = values_of(config, evidence, decoding, 0, end)
     return Forecast(preferred, chance(values, bound, config.limit - config.choosing, SIGNIFICANCE_LEVEL))
 
 
 def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
     """Return the approximate probability that ``fresh`` more values show a mean above the bound.
 
-    The mean of the fresh values is taken as normal around the mean of the known ones. Half a 0 and half a 1 are added
-    to these, since a few equal values say little about the spread. The mean must exceed the bound by as many standard
-    errors as the level requires.
+    The mean of the fresh values is taken as normal around the mean of the observed ones. Half a 0 and half a 1 are
+    added to these, since a few equal values say little about the spread. The mean must exceed the bound by as many
+    standard errors as the level requires.
     """
     from scipy.special import ndtr, ndtri
 
@@ -128,13 +128,13 @@ class SettingTrial:
         self,
         config: CalibrationConfig,
         evidence: Measurements,
-        one: DecodingConfig,
+        decoding: DecodingConfig,
         exact: DecodingConfig,
         finalists: int,
     ) -> None:
-        self._config, self._evidence, self._decoding, self._exact = config, evidence, one, exact
+        self._config, self._evidence, self._decoding, self._exact = config, evidence, decoding, exact
         self._level = SIGNIFICANCE_LEVEL / max(1, finalists)
-        self._earlier, self._bound = values_of(config, evidence, one, 0, config.choosing)
+        self._earlier, self._bound = values_of(config, evidence, decoding, 0, config.choosing)
         self._stakes = betting.stakes(self._earlier, self._bound)
 
     def until(self, end: int) -> TrialStatus:
@@ -146,8 +146,8 @@ class SettingTrial:
             return TrialStatus(len(values) >= 2 * FEWEST_CHOOSING, 1.0, preferred)
         capital = betting.capital(values, self._bound, self._stakes)
         observed = np.concatenate([self._earlier, values])
-        hope = chance(observed, self._bound, config.limit - end, self._level * capital)
-        return TrialStatus(capital >= 1 / self._level, hope, preferred)
+        remaining_chance = chance(observed, self._bound, config.limit - end, self._level * capital)
+        return TrialStatus(capital >= 1 / self._level, remaining_chance, preferred)
 
     def lacks(self, end: int) -> int | None:
         """Return how many more fresh prompts make it sure if they are like those so far.

@@ -28,7 +28,7 @@ class Measurements:
     """settings that cannot be measured, each with the reason as a sentence"""
 
     @property
-    def begun(self) -> tuple[DecodingConfig, ...]:
+    def started(self) -> tuple[DecodingConfig, ...]:
         """Settings that have runs, with or without prompts, in the order of creation."""
         return tuple(self.counts)
 
@@ -40,10 +40,10 @@ class Measurements:
         done = self.of(decoding)
         return any(position not in done for position in self.order[start:end])
 
-    def both(self, one: DecodingConfig, other: DecodingConfig, start: int, end: int) -> list[tuple]:
+    def both(self, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> list[tuple]:
         """Return the counts of two settings for the prompts of ``order[start:end]`` that both have and ``other`` did
         not fail."""
-        counts, other_counts = self.of(one), self.of(other)
+        counts, other_counts = self.of(decoding), self.of(other)
         pairs = [(counts[i], other_counts[i]) for i in self.order[start:end] if i in counts and i in other_counts]
         return [(count, ref) for count, ref in pairs if ref.outcome != "failed"]
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsd_core.calibration.findings import SettingResult, SettingTrial, hopes, of_exact
+from fsd_core.calibration.findings import SettingResult, SettingTrial, forecast, of_exact
 from fsd_core.calibration.measured import Measurements, steady_speedup
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, FINALISTS, CalibrationConfig
@@ -32,8 +32,8 @@ from fsd_core.errors import FsdError
 
 CHOOSING_SHARE = 0.5
 """maximum share of the time that choosing takes"""
-TURN = 16
-"""fresh prompts that the finalists do between two looks at the bets"""
+TRIAL_ROUND = 16
+"""fresh prompts of a trial round, after which the bets are looked at"""
 HOPELESS = 0.02
 CLOSE = 0.05
 """relative speed by which a setting must beat a sure one to be tried further"""
@@ -76,7 +76,7 @@ class MoreWanted(NamedTuple):
 
 def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationStep | Outcome:
     """Return the next step, or the outcome. Raises ``FsdError`` if the target or exact SD cannot be measured."""
-    target, started = config.target, evidence.begun or config.decodings
+    target, started = config.target, evidence.started or config.decodings
     alive = tuple(setting for setting in started if setting not in evidence.failed and setting != target)
     if target in evidence.failed or not any(setting.acceptance.lossless for setting in alive):
         message = " ".join(dict.fromkeys(evidence.failed.values()))
@@ -86,7 +86,7 @@ def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationS
         if not in_time or len(alive) == 1:
             break
         if missing := _missing(evidence, (target, *alive), done, end):
-            return CalibrationStep(missing, done, end, lengths_open=bool(config.lengths) and not evidence.begun)
+            return CalibrationStep(missing, done, end, lengths_open=bool(config.lengths) and not evidence.started)
         done = end
         in_time = evidence.seconds(done) < CHOOSING_SHARE * 60 * config.minutes
         alive = _better_half(config, evidence, alive, done)
@@ -123,7 +123,9 @@ def _better_half(
 ) -> tuple[DecodingConfig, ...]:
     """Return the better half of the lossy and of the exact settings, in the given order."""
     exact = best_exact(evidence, alive, config.target, done)
-    lossy = {setting: hopes(config, evidence, setting, exact, done).worth for setting in _unproven(config, alive)}
+    lossy = {
+        setting: forecast(config, evidence, setting, exact, done).expected_value for setting in _unproven(config, alive)
+    }
     exacts = {
         setting: steady_speedup(evidence, setting, exact, 0, done) for setting in alive if setting.acceptance.lossless
     }
@@ -144,11 +146,11 @@ def _finalists(
     config: CalibrationConfig, evidence: Measurements, alive: Sequence[DecodingConfig], exact: DecodingConfig, done: int
 ) -> list[DecodingConfig]:
     """Return the settings with the highest expected value."""
-    lossy = {setting: hopes(config, evidence, setting, exact, done) for setting in _unproven(config, alive)}
+    lossy = {setting: forecast(config, evidence, setting, exact, done) for setting in _unproven(config, alive)}
     promising = {
-        setting: forecast.worth
-        for setting, forecast in lossy.items()
-        if forecast.chance >= HOPELESS and forecast.rank > 1
+        setting: expected.expected_value
+        for setting, expected in lossy.items()
+        if expected.chance >= HOPELESS and expected.rank > 1
     }
     return _best(promising, FINALISTS)
 
@@ -165,22 +167,22 @@ def _try_finalists(
         best_rank = -math.inf if best is None else status[best].rank
         better = [
             setting for setting in undecided
-            if not status[setting].sure and status[setting].hope > HOPELESS and status[setting].rank > best_rank
+            if not status[setting].sure and status[setting].chance > HOPELESS and status[setting].rank > best_rank
         ]  # fmt: skip
         undecided = [setting for setting in better if _is_worth_trying(config, status[setting].rank, best_rank)]
         close += [setting for setting in better if setting not in undecided]
         reason = _end_reason(config, evidence, best, undecided, end) if finalists else "nothing-faster"
         if reason is not None:
             break
-        next_end = min(end + TURN, config.limit)
+        next_end = min(end + TRIAL_ROUND, config.limit)
         if missing := _missing(evidence, (config.target, exact, *undecided), end, next_end):
             return CalibrationStep(missing, end, next_end, sure=best)
         end = next_end
     results = {setting: trial.finding(end) for setting, trial in trials.items()}
-    chosen = results[best] if best is not None else of_exact(config, evidence, exact, end)
+    selected = results[best] if best is not None else of_exact(config, evidence, exact, end)
     more = _more_wanted(evidence, config.target, exact, trials, undecided, end) if reason == "minutes" else None
     return Outcome(
-        chosen,
+        selected,
         reason,
         tuple(results.values()),
         more,
@@ -204,7 +206,7 @@ def _more_wanted(
     lacking = [prompts for setting in undecided if (prompts := trials[setting].lacks(end)) is not None]
     if not lacking:
         return None
-    prompts = TURN * math.ceil(min(lacking) / TURN)
+    prompts = TRIAL_ROUND * math.ceil(min(lacking) / TRIAL_ROUND)
     seconds = sum(evidence.seconds_each(setting) for setting in dict.fromkeys((target, exact, *undecided)))
     return MoreWanted(prompts, prompts * seconds / 60)
 

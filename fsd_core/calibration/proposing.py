@@ -47,9 +47,9 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
 
     Raises as :func:`fsd_core.replays.strict_run.record`.
     """
-    (turn,) = config.turn([config.target], 0, FEWEST_CHOOSING)
+    (run,) = config.round_runs([config.target], 0, FEWEST_CHOOSING)
     trace = record(
-        pair, task, task.examples_of(turn), seed=turn.seed, sampling=config.target.sampling,
+        pair, task, task.examples_of(run), seed=run.seed, sampling=config.target.sampling,
         draft_length=max(config.lengths), max_new_tokens=config.target.max_new_tokens, timed_rounds=TIMED_ROUNDS,
     )  # fmt: skip
     replay = Replay(trace)

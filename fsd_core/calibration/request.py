@@ -16,7 +16,7 @@ from fsd_core.config.calibration_config import (
     candidates,
 )
 from fsd_core.errors import InvalidSetting
-from fsd_core.frozen import checked_words
+from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task
 
@@ -32,16 +32,16 @@ IN_PYTHON = MappingProxyType(
 rules"""
 
 
-def asked_for(
+def build_calibration(
     task: Task,
     options: Sequence[Mapping[str, Any]] = ({},),
     named: Named = in_python,
-    words: Mapping[str, str] = IN_PYTHON,
+    field_names: Mapping[str, str] = IN_PYTHON,
     *,
     pair: str = "bundled",
     limit: int | None = None,
     name: str = "",
-    **asked: Any,
+    **others: Any,
 ) -> CalibrationConfig:
     """Return the calibration of these options.
 
@@ -51,9 +51,9 @@ def asked_for(
     Args:
         options: of methods, by name; each mapping yields candidates, as :func:`candidates` combines them
         named: returns the user-facing name of a method's option, for messages
-        words: user-facing names of the calibration's fields, by field
+        field_names: user-facing names of the calibration's fields, by field
         limit: maximum number of prompts
-        asked: other fields of :class:`CalibrationConfig`
+        others: other fields of :class:`CalibrationConfig`
 
     Raises ``InvalidSetting`` before anything is loaded: as ``candidates``, for settings with different sampling, for
     values out of range, for more prompts than the task has or too few, for a promise of accuracy if nothing is scored,
@@ -70,44 +70,46 @@ def asked_for(
             "A calibration holds its settings against one target, so all are sampled alike: give each the same "
             "temperature, top_k, top_p, min_p and max_new_tokens."
         )
-    fields = {field: value for field, value in asked.items() if value is not None}
+    fields = {field: value for field, value in others.items() if value is not None}
     limit = min(task.size, MOST_FRESH_PROMPTS) if limit is None else limit
     fields |= {"name": name.strip()[:_LONGEST_NAME] or f"Find the setting on {task.title}"}
     fields |= {"pair": pair, "task": task.name, "decodings": tuple(decodings), "lengths": REPLAYED if replayed else ()}
     if isinstance(share := fields.get("acceptance"), int | float) and share >= 1:
         raise InvalidSetting(
-            f"{words['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
+            f"{field_names['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
-    unlimited = checked_words(CalibrationConfig, words, limit=_MORE_THAN_ENOUGH, **fields)  # checks every other field
+    unlimited = check_fields(
+        CalibrationConfig, field_names, limit=_MORE_THAN_ENOUGH, **fields
+    )  # checks every other field
     if unlimited.goal == "accuracy" and not task.scored:
         raise InvalidSetting(
-            f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose {words['other goals']}, "
-            "or a task with references."
+            f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose "
+            f"{field_names['other goals']}, or a task with references."
         )
     if isinstance(limit, int) and 1 <= limit <= task.size and limit < unlimited.fewest:
-        raise InvalidSetting(_too_few(unlimited, task, limit, words))
-    config = checked_words(CalibrationConfig, words, limit=limit, **fields)
+        raise InvalidSetting(_too_few(unlimited, task, limit, field_names))
+    config = check_fields(CalibrationConfig, field_names, limit=limit, **fields)
     task.check_limit(limit)
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config
 
 
-def _too_few(config: CalibrationConfig, task: Task, limit: int, words: Mapping[str, str]) -> str:
-    """Return a message that the calibration needs more prompts than it may use, with the remedies that ``words``
-    names."""
+def _too_few(config: CalibrationConfig, task: Task, limit: int, field_names: Mapping[str, str]) -> str:
+    """Return a message that the calibration needs more prompts than it may use, with the remedies that
+    ``field_names`` names."""
     fewest, available = config.fewest, f"the task '{task.name}' has {task.size}"
     if limit < task.size:
         available += f", of which {limit} may be used"
     remedies = []
-    if fewest <= task.size and "limit" in words:
-        remedies.append(f"raise {words['limit']} to {fewest} or more (at most {task.size})")
+    if fewest <= task.size and "limit" in field_names:
+        remedies.append(f"raise {field_names['limit']} to {fewest} or more (at most {task.size})")
     elif fewest <= MOST_FRESH_PROMPTS:
         remedies.append(f"take a task with {fewest} prompts or more")
-    elif "limit" in words:
-        remedies.append(f"take a task with {fewest} prompts or more and raise {words['limit']} to {fewest}")
-    if config.fewest_fresh + FEWEST_CHOOSING <= limit and "choosing" in words:
-        remedies.append(f"lower {words['choosing']} to {limit - config.fewest_fresh} or less")
+    elif "limit" in field_names:
+        remedies.append(f"take a task with {fewest} prompts or more and raise {field_names['limit']} to {fewest}")
+    if config.fewest_fresh + FEWEST_CHOOSING <= limit and "choosing" in field_names:
+        remedies.append(f"lower {field_names['choosing']} to {limit - config.fewest_fresh} or less")
     if config.goal == "accuracy":
-        remedies.append(f"raise {words['margin'][0].lower()}{words['margin'][1:]}")
+        remedies.append(f"raise {field_names['margin'][0].lower()}{field_names['margin'][1:]}")
     return f"{config.needs}, and {available}: {', or '.join(remedies)}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.proposing import propose
-from fsd_core.calibration.status import standing
+from fsd_core.calibration.status import calibration_status
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
@@ -34,15 +34,15 @@ def calibrate(
         if remaining := [run.id for run in runs if not run.ended]:
             execute_runs(repository, remaining, generator, observer)
             continue
-        step = standing(repository, config, runs)
+        step = calibration_status(repository, config, runs)
         if isinstance(step, Outcome):
             return step
         predicted: dict[str, dict[str, Any]] = {}
         if step.lengths_open:
             step, predicted = _proposed(config, repository, generator)
-        observer.on_turn(len(step.decodings), step.start, step.end)
-        turn = config.turn(step.decodings, step.start, step.end)
-        repository.extend_experiment(experiment_id, turn, predicted)
+        observer.on_calibration_round(len(step.decodings), step.start, step.end)
+        new_runs = config.round_runs(step.decodings, step.start, step.end)
+        repository.extend_experiment(experiment_id, new_runs, predicted)
 
 
 def _proposed(

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, RunView
 
 
-def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> CalibrationStep | Outcome:
+def calibration_status(
+    repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]
+) -> CalibrationStep | Outcome:
     """Return the next step or the outcome that follows from the runs of a calibration so far.
 
     Raises as :func:`next_step`, and ``UnknownName`` for a task that no longer exists.
@@ -32,20 +34,20 @@ def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[R
             failed[run.decoding] = run.error or f"{run.label} failed."
         elif run.status == "finished":
             failed.pop(run.decoding, None)
-    order = config.turn([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
+    order = config.round_runs([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
     return next_step(config, Measurements(order, counts, failed))
 
 
 def ended_by_time(repository: Repository, id: str) -> Outcome:
     """Return the outcome of a calibration that its minutes ended.
 
-    Raises as :func:`standing`, and ``InvalidSetting`` for another kind of experiment, before the end, and if something
-    else ended it.
+    Raises as :func:`calibration_status`, and ``InvalidSetting`` for another kind of experiment, before the end, and
+    if something else ended it.
     """
     experiment = repository.experiment(id)
     if not isinstance(experiment.config, CalibrationConfig):
         raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
-    status = standing(repository, experiment.config, experiment.runs)
+    status = calibration_status(repository, experiment.config, experiment.runs)
     if not isinstance(status, Outcome):
         raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
     if status.reason != "minutes":

@@ -11,7 +11,7 @@ from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 
 
-def goal_words(config: CalibrationConfig) -> str:
+def goal_text(config: CalibrationConfig) -> str:
     """Return the promise, such as ``within 2 points of the target's accuracy``."""
     if config.goal == "accuracy":
         return f"within {config.margin:g} {'point' if config.margin == 1 else 'points'} of the target's accuracy"
@@ -22,18 +22,19 @@ def goal_words(config: CalibrationConfig) -> str:
 
 def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     """Return how the calibration ended, and what to use."""
-    chosen, promise = outcome.chosen, goal_words(config)
-    if chosen.decoding.acceptance.lossless and config.goal != "acceptance":
-        use = f"Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
+    selected, promise = outcome.chosen, goal_text(config)
+    if selected.decoding.acceptance.lossless and config.goal != "acceptance":
+        use = f"Use exact SD: {selected.decoding.label}, {_speeds(selected, exact=False)}."
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
-    if not chosen.sure:
+    if not selected.sure:
         return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
     sure = "" if config.goal == "speed" else f" with {100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
     better = _better(config)
     more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
             "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
     return (
-        f"Use {chosen.decoding.label}: {promise}{sure}, by {chosen.prompts} fresh prompts. It is {_speeds(chosen)}."
+        f"Use {selected.decoding.label}: {promise}{sure}, by {selected.prompts} fresh prompts. "
+        f"It is {_speeds(selected)}."
         f"{more.get(outcome.reason, '')}{_close(outcome)}"
     )
 
@@ -55,7 +56,7 @@ def _close(outcome: Outcome) -> str:
     return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
 
 
-def finding_words(finding: SettingResult) -> str:
+def finding_text(finding: SettingResult) -> str:
     """Return the result of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
     parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
     if finding.at_least is not None and not finding.decoding.acceptance.lossless:
@@ -74,15 +75,15 @@ def phase(config: CalibrationConfig, at: CalibrationStep | Outcome) -> str:
     return "choosing" if at.start < config.choosing else "trying"
 
 
-def standing_json(config: CalibrationConfig, at: CalibrationStep | Outcome) -> dict[str, Any]:
+def status_json(config: CalibrationConfig, at: CalibrationStep | Outcome) -> dict[str, Any]:
     """Return the status as plain data: the current step, or in the end :func:`as_json`."""
-    data: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
+    data: dict[str, Any] = {"standing": phase(config, at), "promise": goal_text(config)}
     if isinstance(at, Outcome):
         return data | as_json(config, at)
     settings = [_named(config, decoding) for decoding in at.decodings]
-    turn = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
+    current = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
     sure = None if at.sure is None else _named(config, at.sure)
-    return data | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": turn}
+    return data | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": current}
 
 
 def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any
 
 
 def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
-    promise = goal_words(config)
+    promise = goal_text(config)
     if outcome.reason == "nothing-faster" and config.goal == "speed":
         return "No setting is faster than exact SD."
     if outcome.reason == "nothing-faster" and config.goal == "acceptance":

@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
-from fsd_core.cli.find import calibration_left
+from fsd_core.cli.find import find_unfinished_calibration
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
@@ -51,7 +51,7 @@ def calibrate(
     ] = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
-    **chosen: Any,
+    **option_values: Any,
 ) -> None:
     """Find the fastest setting that keeps a promise. Rules, knobs and draft lengths are narrowed down on some prompts,
     and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue, with
@@ -61,23 +61,32 @@ def calibrate(
     settings = get_settings()
     goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
     config = _config(
-        chosen, settings, goal=goal, margin=within, acceptance=accepted, minutes=minutes, limit=limit, choosing=choosing
+        option_values,
+        settings,
+        goal=goal,
+        margin=within,
+        acceptance=accepted,
+        minutes=minutes,
+        limit=limit,
+        choosing=choosing,
     )
     repository = local_runs.open_repository(settings)
-    loaded = run_commands.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
-    id = None if fresh else calibration_left(repository, settings.home, config)
+    loaded = run_commands.load_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+    id = None if fresh else find_unfinished_calibration(repository, settings.home, config)
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
     perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
 
 
-def _config(chosen: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:
+def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:
     """Build the calibration config from the options. Raises ``InvalidSetting`` before anything is loaded."""
-    from fsd_core.calibration.request import asked_for
+    from fsd_core.calibration.request import build_calibration
 
-    given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
+    given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
     task, seeds = run_commands.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
-    return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **request)
+    return build_calibration(
+        task, [options.unswept(option_values)], options.swept_flag, _TYPED, seeds=seeds, **given, **request
+    )
 
 
 def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
@@ -88,15 +97,15 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
 
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    with local_runs.alone(repository, settings.home, "experiment", id) as writing:
-        with output.turns_bar() as (begin_round, advance):
+    with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
+        with output.rounds_bar() as (begin_round, advance):
 
             def before_a_prompt(_: RunView) -> None:
                 threads.fit()
                 advance()
 
             with run_commands.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
-                observer = RunObserver(before_a_prompt, writing, on_turn=begin_round)
+                observer = RunObserver(before_a_prompt, writing, on_calibration_round=begin_round)
                 outcome = go_on(repository, id, config, lambda *_: loaded, observer)
         run_commands.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
     _print_outcome(id, config, outcome, json)
@@ -104,14 +113,14 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
 
 def _print_outcome(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
     from fsd_core.calibration.summary import as_json as told
-    from fsd_core.calibration.summary import finding_words, verdict, whole_minutes
+    from fsd_core.calibration.summary import finding_text, verdict, whole_minutes
 
     if as_json:
         output.print_json({"experiment_id": id} | told(config, outcome))
         return
     print(verdict(config, outcome))
     for finding in outcome.finalists:
-        print(f"  {finding.decoding.label}: {finding_words(finding)}")
+        print(f"  {finding.decoding.label}: {finding_text(finding)}")
     if outcome.more:
         minutes = math.ceil(config.all_minutes + whole_minutes(outcome.more.minutes))
         print(f"The same command with --minutes {minutes} continues.")

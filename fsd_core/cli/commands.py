@@ -17,7 +17,7 @@ import typer
 from fsd_core.cli import annotating, calibrate_command, catalogue, moving, output, replay_commands, run_commands, timing
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.account_commands import tokens, users
-from fsd_core.cli.find import check_left, find_work, left_behind
+from fsd_core.cli.find import check_resumable, find_unfinished, find_work
 from fsd_core.cli.task_commands import task as own_tasks
 from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
@@ -82,11 +82,11 @@ _TEXT_OPTIONS = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
     json: options.Json = False,
-    **chosen: Any,
+    **option_values: Any,
 ) -> None:
     """Write the continuation of one prompt."""
     settings, text = get_settings(), options.read_prompt(prompt)
-    config = _run(chosen, settings)
+    config = _run(option_values, settings)
     decoding = config.setting.decoding
     loaded = run_commands.load_for([config], settings.threads)
 
@@ -102,29 +102,29 @@ def generate(
         print(continuation)
 
 
-def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
+def _run(option_values: dict[str, Any], settings: Settings) -> RunConfig:
     """Build the run config from the options. Raises ``InvalidSetting``."""
-    decoding = method(options.only(chosen, METHOD_OPTIONS), options.flag)
-    setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
-    given = {"device": settings.device} | options.run_of(chosen)
+    decoding = method(options.only(option_values, METHOD_OPTIONS), options.flag)
+    setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
+    given = {"device": settings.device} | options.run_of(option_values)
     return checked(RunConfig, options.flag, setting=setting, **given)
 
 
 @app.command()
 @options.taking((*_TEXT_OPTIONS, "task", "limit", "batch"))
-def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any) -> None:
+def run(fresh: options.Fresh = False, json: options.Json = False, **option_values: Any) -> None:
     """Measure one setting on a task and store the run. Repeat the command to continue a run that was killed."""
     settings = get_settings()
-    config = _run(chosen, settings)
+    config = _run(option_values, settings)
     task = run_commands.check_names(config.setting.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"task": task})
     run_commands.check_drafters([config])
     repository = local_runs.open_repository(settings)
     # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
     loaded = run_commands.load_for([config], settings.threads)
-    unfinished = None if fresh else left_behind(repository, settings.home, config)
+    unfinished = None if fresh else find_unfinished(repository, settings.home, config)
     id = run_commands.going_on(unfinished) if unfinished else repository.create_run(config)
-    with local_runs.alone(repository, settings.home, "run", id) as writing:
+    with local_runs.exclusive_writing(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
         (finished,) = run_commands.perform(repository, label, [id], lambda *_: loaded, settings, writing)
     output.tell_run(finished, json)
@@ -144,13 +144,13 @@ def sweep(
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
     fresh: options.Fresh = False,
     json: options.Json = False,
-    **chosen: Any,
+    **option_values: Any,
 ) -> None:
     """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
-    decodings = methods(options.unswept(chosen), options.swept_flag)
+    decodings = methods(options.unswept(option_values), options.swept_flag)
     settings = get_settings()
-    given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
+    given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
     config = checked(
         SweepConfig, options.flag, seeds=tuple(seed or [0]),
         decodings=tuple(with_baselines(decodings, everything=all_baselines) if baselines else decodings), **given,
@@ -164,9 +164,9 @@ def sweep(
         output.tell_worker(repository)
         return
     loaded = run_commands.load_for(config.runs(), settings.threads)
-    unfinished = None if fresh else left_behind(repository, settings.home, config)
+    unfinished = None if fresh else find_unfinished(repository, settings.home, config)
     id = run_commands.going_on(unfinished) if unfinished else repository.create_experiment(config, enqueue=False)
-    with local_runs.alone(repository, settings.home, "experiment", id) as writing:
+    with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
         finished = run_commands.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
     output.tell_experiment(id, finished, json)
@@ -180,19 +180,19 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
     config = repository.experiment(work.id).config if work.is_experiment else None
-    if isinstance(config, CalibrationConfig) and not work.left_to_worker:
+    if isinstance(config, CalibrationConfig) and not work.owned_by_worker:
         if remaining := [run.id for run in work.runs if run.has_more_to_do]:
             repository.reopen_runs(remaining, enqueue=False)
-        loaded = run_commands.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
+        loaded = run_commands.load_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
         calibrate_command.perform(repository, settings, work.id, loaded, json)
         return
-    check_left(work)
-    if work.left_to_worker:
+    check_resumable(work)
+    if work.owned_by_worker:
         repository.reopen_runs([run.id for run in work.runs])
         output.tell_resumed(work.id, work.is_experiment, json)
         output.tell_worker(repository)
         return
-    with local_runs.alone(repository, settings.home, *work.lock) as writing:
+    with local_runs.exclusive_writing(repository, settings.home, *work.lock) as writing:
         loaded = run_commands.load_for([run.config for run in work.runs], settings.threads)
         ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
         finished = run_commands.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)

@@ -29,7 +29,7 @@ class StoredWork:
     title: str
     runs: tuple[RunView, ...]
     is_experiment: bool
-    left_to_worker: bool
+    owned_by_worker: bool
     """whether a job of the worker owns it"""
 
     @property
@@ -39,38 +39,38 @@ class StoredWork:
         return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
 
 
-def find_work(repository: Repository, beginning: str) -> StoredWork:
-    """Return the run or experiment whose id starts with ``beginning``. Raises ``UnknownName`` if none does, and
+def find_work(repository: Repository, id_prefix: str) -> StoredWork:
+    """Return the run or experiment whose id starts with ``id_prefix``. Raises ``UnknownName`` if none does, and
     ``InvalidSetting`` if several do."""
-    runs = repository.runs(id_begins=beginning, limit=None)
-    matches = [run for run in runs if run.id.startswith(beginning)]
-    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
+    runs = repository.runs(id_prefix=id_prefix, limit=None)
+    matches = [run for run in runs if run.id.startswith(id_prefix)]
+    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(id_prefix)} - {None}
     if len(matches) + len(experiments) > 1:
-        raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
+        raise InvalidSetting(f"Several ids begin with '{id_prefix}': expected more characters of the one meant.")
     if matches:
         return _stored_run(repository, matches[0])
     for id in filter(None, experiments):
         return _stored_experiment(repository.experiment(id))
     raise UnknownName(
-        f"There is no run and no experiment '{beginning}': expected an id that `runs` lists, or that the pages show."
+        f"There is no run and no experiment '{id_prefix}': expected an id that `runs` lists, or that the pages show."
     )
 
 
-def check_left(work: StoredWork) -> None:
+def check_resumable(work: StoredWork) -> None:
     """Raise ``InvalidSetting`` if nothing remains to be done, or if the worker owns the work."""
     what = "experiment" if work.is_experiment else "run"
     if not any(run.has_more_to_do for run in work.runs):
         raise InvalidSetting(
             f"The {what} {work.id} is finished, and none of its prompts failed: start a new one with the same settings."
         )
-    if work.left_to_worker and any(not run.ended for run in work.runs):
+    if work.owned_by_worker and any(not run.ended for run in work.runs):
         raise InvalidSetting(
             f"The {' '.join(work.lock)} belongs to the worker, which continues it by itself: start the application, "
             "or `python -m fsd_core worker`."
         )
 
 
-def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
+def find_unfinished(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
     """Return the newest unfinished work of the command line with the content of ``config`` and no live process. Work
     that was already running comes before work still queued."""
     target_hash = content_hash(config)
@@ -87,11 +87,11 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
         ids = dict.fromkeys(run.experiment_id for run in unfinished if run.experiment_id is not None)
         experiments = (repository.experiment(id) for id in ids)
         works = (_stored_experiment(e) for e in experiments if content_hash(e.config) == target_hash)
-    works = (work for work in works if not work.left_to_worker)
+    works = (work for work in works if not work.owned_by_worker)
     return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
 
 
-def calibration_left(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
+def find_unfinished_calibration(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
     """Return the newest calibration with the content of ``config`` that a killed command left unfinished, or that ran
     out of minutes when ``config`` grants more. Its budget is then raised to the minutes of ``config``."""
     for view in repository.experiments(limit=_MAX_EXPERIMENTS):
@@ -108,17 +108,17 @@ def calibration_left(repository: Repository, home: Path, config: CalibrationConf
 def _unfinished(repository: Repository, view: ExperimentView, config: CalibrationConfig, more: float) -> bool:
     """Whether a calibration has anything left to do with ``more`` extra minutes."""
     from fsd_core.calibration.planning import Outcome
-    from fsd_core.calibration.status import standing
+    from fsd_core.calibration.status import calibration_status
 
-    status = standing(repository, config, view.runs)
+    status = calibration_status(repository, config, view.runs)
     return not isinstance(status, Outcome) or (more > 0 and status.reason == "minutes")
 
 
 def _stored_run(repository: Repository, run: RunView) -> StoredWork:
     job = repository.find_job(run.experiment_id or run.id)
-    return StoredWork(run.id, run.label, (run,), is_experiment=False, left_to_worker=job is not None)
+    return StoredWork(run.id, run.label, (run,), is_experiment=False, owned_by_worker=job is not None)
 
 
 def _stored_experiment(experiment: ExperimentView) -> StoredWork:
     has_job = experiment.job_id is not None
-    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=has_job)
+    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, owned_by_worker=has_job)

@@ -27,7 +27,7 @@ def export_workspace(
 
     settings = get_settings()
     repository = local_runs.open_repository(settings)
-    chosen: dict[str, None] = {}
+    run_ids: dict[str, None] = {}
     for expected, ids in ((True, experiment), (False, run)):
         for id in ids or ():
             work = find_work(repository, id)
@@ -35,8 +35,8 @@ def export_workspace(
                 other = "an experiment" if work.is_experiment else "a run"
                 flag = "--experiment" if work.is_experiment else "--run"
                 raise InvalidSetting(f"{id} is {other}: give it as {flag}.")
-            chosen.update(dict.fromkeys(view.id for view in work.runs))
-    done = export(settings.resolved_database_url, file, settings.home, chosen or None)
+            run_ids.update(dict.fromkeys(view.id for view in work.runs))
+    done = export(settings.resolved_database_url, file, settings.home, run_ids or None)
     rows = done.rows
     tasks = f" {count(rows['tasks'], 'version')} of tasks of your own went along." * bool(rows["tasks"])
     print(
@@ -55,11 +55,13 @@ def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `exp
     local_runs.open_repository(settings)  # creates the database if it is missing
     database = open_database(settings.resolved_database_url)
     done = import_file(database, file, settings.home)
-    there = f" {count(done.there, 'run')} of it {'was' if done.there == 1 else 'were'} here already." * bool(done.there)
+    existing = ""
+    if done.existing:
+        existing = f" {count(done.existing, 'run')} of it {'was' if done.existing == 1 else 'were'} here already."
     tasks = f" {count(done.tasks, 'version')} of tasks of your own came along." * bool(done.tasks)
     print(
         f"Added {count(done.runs, 'run')} and {count(done.experiments, 'experiment')} with "
-        f"{count(done.prompts, 'prompt')}, and {_log_entries(done.acts)}.{there}{tasks}"
+        f"{count(done.prompts, 'prompt')}, and {_log_entries(done.events)}.{existing}{tasks}"
     )
 
 

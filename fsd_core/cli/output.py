@@ -73,7 +73,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def turns_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], None]]]:
+def rounds_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], None]]]:
     """Show a bar for consecutive rounds of a calibration. Yields two functions: one begins a round with a number of
     settings on the prompts from ``start`` to before ``end``, the other advances the bar. Without a terminal each round
     is a line on standard error."""
@@ -221,8 +221,8 @@ def run_json(run: RunView) -> dict[str, Any]:
         "provenance": run.provenance,
         "speed_mixed": list(run.speed_mixed),
         "sittings": [
-            {"started_at": sitting.started_at and sitting.started_at.isoformat(), **sitting.conditions}
-            for sitting in run.sittings
+            {"started_at": session.started_at and session.started_at.isoformat(), **session.conditions}
+            for session in run.measurement_sessions
         ],
     }
 

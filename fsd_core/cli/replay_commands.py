@@ -38,7 +38,7 @@ def record(
     full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
     costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
     json: options.Json = False,
-    **chosen: Any,
+    **option_values: Any,
 ) -> None:
     """Decode a task strictly once, and store what `replay` needs to predict every rule without a model."""
     from fsd_core.models.model_pairs import get_pair
@@ -49,10 +49,10 @@ def record(
     trace_file.check_new(file)
     check(draft_length, 0 if full_rows else top)
     settings = get_settings()
-    given = options.only(chosen, (*_SAMPLING, "max_new_tokens"))
+    given = options.only(option_values, (*_SAMPLING, "max_new_tokens"))
     decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, options.flag)
-    setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
-    run_options = {"device": settings.device} | options.run_of(chosen)
+    setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
+    run_options = {"device": settings.device} | options.run_of(option_values)
     config = checked(RunConfig, options.flag, setting=setting, **run_options)
     get_pair(config.setting.pair)
     task = run_commands.find_task(config.task, settings)
@@ -90,7 +90,7 @@ def replay(
         Path | None, typer.Option(help="With --measure: draw both in a new HTML file.", metavar="FILE")
     ] = None,
     json: options.Json = False,
-    **chosen: Any,
+    **option_values: Any,
 ) -> None:
     """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
     Options select some of them."""
@@ -106,11 +106,11 @@ def replay(
         if written_file is not None:
             trace_file.check_new(written_file)
     trace = trace_file.read(file)
-    configs = settings_of(trace.info, options.unswept(chosen), options.swept_flag)
+    configs = settings_of(trace.info, options.unswept(option_values), options.swept_flag)
     predictions = Replay(trace).predict(configs)
     rows = [replay_report.prediction_row(row) for row in predictions]
     measured: list[Validated] = []
-    displayed = predictions if chosen.get("draft_length") else _best(predictions)
+    displayed = predictions if option_values.get("draft_length") else _best(predictions)
     if measure:
         measured = _measured(trace, displayed, pair or trace.info.pair, device)
         rows = [replay_report.checked_row(row) for row in measured]

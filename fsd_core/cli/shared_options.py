@@ -131,7 +131,8 @@ def _value(value: Any) -> str:
 def taking(
     names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False, usual: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable], Callable]:
-    """Replace the ``**chosen`` of a command by the options of these names; ``None`` means that an option was not given.
+    """Replace the ``**option_values`` of a command by the options of these names; ``None`` means that an option was not
+    given.
 
     ``swept`` lets the options of a sweep take several values. ``usual`` holds the defaults to show where they differ
     from the option's own.
@@ -151,26 +152,26 @@ def taking(
     return give
 
 
-def only(chosen: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def only(option_values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return the given options among these names."""
-    return {name: chosen[name] for name in names if chosen.get(name) is not None}
+    return {name: option_values[name] for name in names if option_values.get(name) is not None}
 
 
-def unswept(chosen: dict[str, Any]) -> dict[str, Any]:
+def unswept(option_values: dict[str, Any]) -> dict[str, Any]:
     """Return the given method options of a sweep, under their singular names."""
     names = {name: swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
-    return {name: chosen[typed] for name, typed in names.items() if chosen.get(typed) is not None}
+    return {name: option_values[typed] for name, typed in names.items() if option_values.get(typed) is not None}
 
 
-def run_of(chosen: dict[str, Any]) -> dict[str, Any]:
+def run_of(option_values: dict[str, Any]) -> dict[str, Any]:
     """Return the given options of a run besides its pair and method. The task defaults to the pair's.
 
     Raises as ``get_pair`` does.
     """
     from fsd_core.models.model_pairs import get_pair
 
-    given = only(chosen, RUN)
-    return {"task": get_pair(chosen.get("pair") or OPTIONS["pair"].default).tasks[0]} | given
+    given = only(option_values, RUN)
+    return {"task": get_pair(option_values.get("pair") or OPTIONS["pair"].default).tasks[0]} | given
 
 
 def _documented(name: str) -> Any:

@@ -87,10 +87,10 @@ def list_tasks(
     versions: Annotated[bool, typer.Option("--versions", help="Every version, not only the latest.")] = False,
 ) -> None:
     """List your own tasks, the latest first."""
-    from fsd_core.tasks.custom.lookup import own_tasks
+    from fsd_core.tasks.custom.lookup import latest_custom_tasks
 
     repository = _repository()
-    views = repository.task_versions() if versions else [task.view for task in own_tasks(repository)]
+    views = repository.task_versions() if versions else [task.view for task in latest_custom_tasks(repository)]
     rows = [
         (view.full_name, view.title, f"{view.prompts:,}", view.scorer, view.added_by, f"{view.added_at:%Y-%m-%d %H:%M}")
         for view in views

@@ -59,8 +59,8 @@ def bench(
 
     with output.progress_bar("Timing", limit) as advance_to:
         report = measure(
-            loaded, [example.asked for example in examples], draft_length=draft_length, threshold=decoding.threshold,
-            max_new_tokens=max_new_tokens, on_prompt=advance_to,
+            loaded, [example.model_input for example in examples], draft_length=draft_length,
+            threshold=decoding.threshold, max_new_tokens=max_new_tokens, on_prompt=advance_to,
         )  # fmt: skip
     rounds = measure_rounds(loaded.target, loaded.draft, draft_length=draft_length)
     if json:

@@ -197,7 +197,7 @@ def restore_database(
 
     settings = get_settings()
     settings.make_folders()
-    with run_actions.nobody_else(settings.home):
+    with run_actions.exclusive_home(settings.home):
         former = restore(settings.resolved_database_url, file)
     print(f"The database was restored from {file}." + (f" The former one is {former}." if former else ""))
 

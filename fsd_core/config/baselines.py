@@ -16,9 +16,9 @@ def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = Fa
     """Return the settings, preceded by the target alone and by exact SD.
 
     Exact SD runs with each drafter and each topology of the settings; a chain replaces several drafts. ``everything``:
-    all of :func:`beside` come first.
+    all of :func:`baselines_of` come first.
     """
-    baselines = beside(decodings)
+    baselines = baselines_of(decodings)
     if not everything:
         baselines = [
             decoding
@@ -28,7 +28,7 @@ def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = Fa
     return list(dict.fromkeys([*baselines, *decodings]))
 
 
-def beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
+def baselines_of(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     """Return the baselines that a comparison at matched points needs.
 
     They are the target alone, exact SD with each drafter and topology, block verification of each chain whose drafter
@@ -52,11 +52,13 @@ def beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     return list(dict.fromkeys([single_models[0], *truncated(decodings), *exact, *block, single_models[1]]))
 
 
-def exact_beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
+def with_exact_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     """Return the candidates of a calibration: the settings, preceded by exact SD and block verification of their
     drafts."""
     exact = (
-        decoding for decoding in beside(decodings) if decoding.acceptance.lossless and not decoding.acceptance.baseline
+        decoding
+        for decoding in baselines_of(decodings)
+        if decoding.acceptance.lossless and not decoding.acceptance.baseline
     )
     return list(dict.fromkeys([*exact, *decodings]))
 
@@ -76,8 +78,8 @@ def truncated(decodings: Iterable[DecodingConfig]) -> list[DecodingConfig]:
 
 
 def missing(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """Return those of :func:`beside` that are not among the settings."""
-    return [decoding for decoding in beside(decodings) if decoding not in decodings] if decodings else []
+    """Return those of :func:`baselines_of` that are not among the settings."""
+    return [decoding for decoding in baselines_of(decodings) if decoding not in decodings] if decodings else []
 
 
 def _shapes(decodings: Iterable[DecodingConfig]) -> list[tuple[DrafterConfig, TopologyConfig]]:

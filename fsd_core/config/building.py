@@ -23,13 +23,13 @@ def in_python(option: Option, value: Any) -> str:
     return option.name
 
 
-def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfig:
+def method(options: Mapping[str, Any], named: Named = in_python) -> DecodingConfig:
     """Return the decoding method that the options describe. ``None`` is an option that was not given.
 
     ``named``: returns a user's name for an option, for error messages. Raises ``InvalidSetting`` for a value out of
     range, for an unknown option, and for one that the chosen rule, divergence, drafter or topology does not read.
     """
-    given = by_name(chosen)
+    given = by_name(options)
     check_names(given)
     for name, value in given.items():
         check_known(METHOD_OPTIONS[name], value, named)
@@ -59,9 +59,9 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
 def checked(model: type[Value], named: Named, **values: Any) -> Value:
     """Build the value. Raises ``InvalidSetting`` with one sentence that names the option at fault."""
 
-    def words(path: Sequence[int | str]) -> str:
+    def option_name(path: Sequence[int | str]) -> str:
         kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
-        owner = next((kind for kind, known_model in kinds.items() if known_model is model), None)
+        owner = next((kind for kind, settings in kinds.items() if settings is model), None)
         parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
         field = [str(part) for part in path if isinstance(part, str)][-1]
         owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
@@ -69,7 +69,7 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
         option = next(owned, None) or option_of(part, field) or option_of(part, field.removesuffix("s"))
         return named(option, values.get(field)) if option else field
 
-    return built(model, words, values)
+    return built(model, option_name, values)
 
 
 def check_names(given: Mapping[str, Any]) -> None:
@@ -86,9 +86,9 @@ def check_known(option: Option, value: Any, named: Named = in_python) -> None:
         raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {expected}.")
 
 
-def reads(option: Option, chosen: Mapping[str, Any]) -> bool:
-    """Return whether ``option`` has an effect with the chosen ones. ``chosen``: by name, ``None`` for a default."""
-    given = by_name(chosen)
+def reads(option: Option, options: Mapping[str, Any]) -> bool:
+    """Return whether ``option`` has an effect with these options. ``options``: by name, ``None`` for a default."""
+    given = by_name(options)
     fixed = option.name == "drafts" and _rule(given).drafts is not None
     return not fixed and _unread(option, given) is None
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from fsd_core.config.baselines import exact_beside
+from fsd_core.config.baselines import with_exact_baselines
 from fsd_core.config.building import Named, in_python
 from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, by_name
@@ -115,7 +115,7 @@ class CalibrationConfig(SweepConfig):
         """Return no runs: a calibration derives its runs from earlier results."""
         return []
 
-    def turn(self, decodings: Sequence[DecodingConfig], start: int, end: int) -> list[RunConfig]:
+    def round_runs(self, decodings: Sequence[DecodingConfig], start: int, end: int) -> list[RunConfig]:
         """Return the runs of some settings on the prompts from ``start`` to before ``end``, in the seed's order."""
         (seed,) = self.seeds
         prompts = {"task": self.task, "first": start, "limit": end - start, "shuffled": True, "seed": seed}
@@ -130,13 +130,13 @@ class CalibrationConfig(SweepConfig):
         ]
 
 
-def candidates(chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
+def candidates(options: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
     """Return the settings to choose from, built like :func:`methods` and preceded by exact ones.
 
     Without rules, take every single-draft rule that has a knob and is lenient at the given temperature. Raises
     ``InvalidSetting`` like ``methods``, and for a rule that drafts nothing.
     """
-    given = by_name(chosen)
+    given = by_name(options)
     if not given.get("acceptance"):
         greedy = not given.get("temperature", METHOD_OPTIONS["temperature"].default)
         given["acceptance"] = [kind for kind, rule in RULES.items() if rule.knob and not (greedy and rule.greedy_note)]
@@ -146,7 +146,7 @@ def candidates(chosen: Mapping[str, Any], named: Named = in_python) -> list[Deco
             f"The rule '{single}' drafts nothing, so a calibration cannot choose it: leave it out. The target alone is "
             "always measured."
         )
-    return exact_beside(methods(given, named))
+    return with_exact_baselines(methods(given, named))
 
 
 def read_sweep(value: Mapping[str, Any]) -> SweepConfig:

@@ -213,11 +213,11 @@ class DecodingConfig(Frozen):
         return self.model_copy(update={"acceptance": rule.model_copy(update={rule.knob.field: 0.0})})
 
     def _named(self, knob: str, *, draft_length: bool) -> str:
-        parts = [self.acceptance.title, *self.acceptance.words(knob)]
+        parts = [self.acceptance.title, *self.acceptance.label_parts(knob)]
         if self.drafter:
-            parts += self.drafter.words()
+            parts += self.drafter.label_parts()
         if self.topology:
-            parts += self.topology.words() + ([f"γ {self.topology.length}"] if draft_length else [])
+            parts += self.topology.label_parts() + ([f"γ {self.topology.length}"] if draft_length else [])
         if self.strict_first:
             parts.append(f"strict first {self.strict_first}")
         if not self.sampling.greedy:

@@ -172,13 +172,13 @@ ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.a
 """former names of options with their current names"""
 
 
-def by_name(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, by current name; ``None`` is one that was not given.
 
     Raises ``InvalidSetting`` for an option that was given under two of its names.
     """
     given: dict[str, Any] = {}
-    for typed, value in chosen.items():
+    for typed, value in options.items():
         name = ALIASES.get(typed, typed)
         if value is None:
             continue

@@ -18,15 +18,15 @@ LENGTH_OPTIONS = ("draft_length",)
 """options with numeric values; a sweep takes several of each"""
 
 
-def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
+def methods(options: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
     """Return all combinations of rules, drafters, topologies, lengths, divergences and knob values, each once.
 
-    ``chosen``: options by name, ``None`` if not given. Those of ``LISTED`` and ``LENGTH_OPTIONS`` may be lists. A knob
+    ``options``: by name, ``None`` if not given. Those of ``LISTED`` and ``LENGTH_OPTIONS`` may be lists. A knob
     is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Each option goes only to the rules,
     drafters and topologies that read it. A rule whose knob is not given uses its own grid. Raises ``InvalidSetting``
     for an option that none of them reads, and like :func:`fsd_core.config.building.method`.
     """
-    given = {name: value for name, value in by_name(chosen).items() if value != []}
+    given = {name: value for name, value in by_name(options).items() if value != []}
     check_names(given)
     for name in LISTED:
         for value in _listed(given.get(name, ())):
@@ -39,29 +39,31 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     seen: list[dict[str, Any]] = []
     decodings: dict[DecodingConfig, None] = {}
     for combination in combinations:
-        options = {n: value for n, value in (shared | combination).items() if n not in read or _is_read(n, combination)}
-        if options not in seen:  # combinations that differ only in unread options
-            seen.append(options)
+        single = {n: value for n, value in (shared | combination).items() if n not in read or _is_read(n, combination)}
+        if single not in seen:  # combinations that differ only in unread options
+            seen.append(single)
             decodings |= {
-                method(options | values, named): None for values in _knob_values(combination, options, combinations)
+                method(single | values, named): None for values in _knob_values(combination, single, combinations)
             }
     return list(decodings)
 
 
-def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def readable(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that a sweep of these rules, drafters, topologies and divergences reads, by name."""
-    combinations = _combinations(chosen)
+    combinations = _combinations(options)
     return {
         name: value
-        for name, value in chosen.items()
+        for name, value in options.items()
         if any(_is_read(name, combination) for combination in combinations)
     }
 
 
-def _combinations(chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _combinations(options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every combination of the values given for options that take several."""
     several = {
-        name: _listed(chosen[name]) for name in (*LISTED, *LENGTH_OPTIONS) if chosen.get(name) not in (None, "", [], ())
+        name: _listed(options[name])
+        for name in (*LISTED, *LENGTH_OPTIONS)
+        if options.get(name) not in (None, "", [], ())
     }
     return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
 
@@ -129,6 +131,10 @@ def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
         if len(draft_lengths) > 1
         else ""
     )
-    first, *others = dict.fromkeys(decoding.family(" and ".join(thresholds), lengths) for decoding in decodings)
-    more = f" and {len(others)} others" if len(others) > 1 else "".join(f" and {other}" for other in others)
+    first, *more_families = dict.fromkeys(decoding.family(" and ".join(thresholds), lengths) for decoding in decodings)
+    more = (
+        f" and {len(more_families)} others"
+        if len(more_families) > 1
+        else "".join(f" and {family}" for family in more_families)
+    )
     return f"{first}{more} on {task}"

@@ -162,17 +162,17 @@ class Batch:
         if result.reach is not None:
             drafted = judged = [int(values.pop()) for values in rows]
         elif proposal is not None:
-            drafted, judged = proposal.own, proposal.judged
+            drafted, judged = proposal.drafted, proposal.judged
         self._write(lengths, result.emitted)
         valid = [
             length + min(int(values[fed]), num_drafted)
             for length, values, num_drafted in zip(lengths, rows, drafted, strict=True)
         ]
-        if result.way is not None:  # the accepted nodes are scattered over the tree
-            self.cache.compact(lengths[0], result.way.nodes)
+        if result.path is not None:  # the accepted nodes are scattered over the tree
+            self.cache.compact(lengths[0], result.path.nodes)
         self.cache.rollback(valid)
         if self._drafter is not None:
-            self._drafter.commit(valid, result.way)
+            self._drafter.commit(valid, result.path)
         return [
             text.take(values[fed:], [int(token) for token in values[:num_drafted]], positions, fed + 1, self._eos)
             for text, values, num_drafted, positions in zip(texts, rows, drafted, judged, strict=True)

@@ -26,7 +26,7 @@ DRAFT_ALONE = "draft-only"
 class Speculation:
     """The drafting for a text and its verification."""
 
-    chosen: tuple[DrafterSettings, TopologySettings]
+    settings: tuple[DrafterSettings, TopologySettings]
     """settings of the drafter and the topology"""
     drafter: DrafterFactory
     topology: DraftTopology
@@ -74,7 +74,7 @@ class Method:
         """Raise ``InvalidSetting`` for more texts at once than the method can write."""
         if texts == 1 or self.speculation is None:
             return
-        drafter, topology = self.speculation.chosen
+        drafter, topology = self.speculation.settings
         if not self.speculation.topology.side_by_side:
             raise InvalidSetting(f"The topology '{topology.kind}' is for one text at a time: choose --batch 1.")
         if not self.speculation.drafter.side_by_side:

@@ -37,9 +37,9 @@ class PairDecoder:
         self.method = compose(ModelSet(pair.target, pair.draft, pair.head), config)
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
-    def prompt_ids(self, asked: str | Sequence[tuple[str, str]]) -> list[int]:
+    def prompt_ids(self, prompt: str | Sequence[tuple[str, str]]) -> list[int]:
         """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""
-        return encode_prompt(self.pair.tokenizer, asked, self.method.context)
+        return encode_prompt(self.pair.tokenizer, prompt, self.method.context)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """Return the prompt unchanged. Raises ``PromptTooLong`` for one that fills the context."""
@@ -77,10 +77,10 @@ class PairDecoder:
         while writing:
             for text, record in zip(writing, batch.run_round(), strict=True):
                 text.records.append(record)
-                text.first = text.first or time.perf_counter() - text.begun
+                text.first = text.first or time.perf_counter() - text.started
             for row, text in enumerate(writing):
                 if text.ended:
-                    yield text.place, text.generation()
+                    yield text.index, text.generation()
                     index = next(waiting, None)
                     if index is not None:
                         writing[row] = _Writing.begin(batch, row, index, prompts, seeds)
@@ -105,11 +105,11 @@ class PairDecoder:
 class _Writing:
     """A text of a batch while it is written."""
 
-    place: int
+    index: int
     """index among the prompts"""
     text: SequenceState
     prompt_length: int
-    begun: float
+    started: float
     reading: float
     """seconds spent on its prompt"""
     records: list[RoundRecord] = field(default_factory=list)

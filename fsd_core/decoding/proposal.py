@@ -22,7 +22,7 @@ class DraftProposal:
     tree: DraftTree
     fed: int
     """maximum number of drafted tokens that a text can accept; of a branching tree the target is fed all nodes"""
-    own: list[int]
+    drafted: list[int]
     """for each text, how many of its tokens are fed"""
     judged: list[int]
     """for each text, how many of its positions are judged"""

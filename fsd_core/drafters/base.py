@@ -60,8 +60,8 @@ class Drafter(Protocol):
         int64 [n], their parents' indices in feeding order, −1 for the text."""
         ...
 
-    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
-        """Keep only the first ``lengths`` tokens of the texts; the others were rejected. ``way``: if a tree was fed,
+    def commit(self, lengths: Sequence[int], path: AcceptedPath | None = None) -> None:
+        """Keep only the first ``lengths`` tokens of the texts; the others were rejected. ``path``: if a tree was fed,
         its accepted nodes."""
         ...
 

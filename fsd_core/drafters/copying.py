@@ -53,7 +53,7 @@ class Copying:
     def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         raise NotImplementedError("there is one continuation to copy; configurations refuse several")
 
-    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
+    def commit(self, lengths: Sequence[int], path: AcceptedPath | None = None) -> None:
         """Do nothing: no state is kept between rounds."""
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

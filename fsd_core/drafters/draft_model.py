@@ -55,12 +55,12 @@ class DraftModelProposer:
         )[0]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
-    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
-        if way is not None:
+    def commit(self, lengths: Sequence[int], path: AcceptedPath | None = None) -> None:
+        if path is not None:
             start = self._tree_builder.prefix
             fed = max(lengths[0] - start - 1, 0)  # the last accepted node may not have been fed
             if fed:
-                self._cache.compact(start, way.fed[:fed])
+                self._cache.compact(start, path.fed[:fed])
             self._cache.rollback(start + fed)
         self._cache.rollback(lengths)
 

@@ -103,7 +103,7 @@ class EagleProposer:
         logits = self._head.logits(states)[:, : self._vocabulary]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
-    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
+    def commit(self, lengths: Sequence[int], path: AcceptedPath | None = None) -> None:
         (length,) = lengths
         # States of the text's tokens that the target had not read, then of the draft.
         states = self.aux_hidden_states.states
@@ -111,7 +111,7 @@ class EagleProposer:
         text, accepted = read - self._num_states, length - read
         self._unfed_states.append(states[:, :text])
         if accepted:
-            accepted_nodes = slice(text, text + accepted) if way is None else text + way.nodes[:accepted]
+            accepted_nodes = slice(text, text + accepted) if path is None else text + path.nodes[:accepted]
             self._unfed_states.append(states[:, accepted_nodes])
         self._num_states, self._length = length, None
         self._cache.rollback(self._tree_builder.prefix)

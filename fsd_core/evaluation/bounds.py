@@ -41,7 +41,7 @@ class SampledPositions:
     """Positions sampled from one text, in order, counted from its first generated token."""
 
     prompt_position: int
-    asked: str | Messages
+    prompt: str | Messages
     written: tuple[int, ...]
     positions: tuple[int, ...]
 
@@ -143,7 +143,7 @@ def _distributions(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the prompt's position with p and q, float64 [V] each."""
     for text in texts:
-        prompt = encode_prompt(pair.tokenizer, text.asked)
+        prompt = encode_prompt(pair.tokenizer, text.prompt)
         tokens = torch.tensor([prompt + list(text.written[:-1])], device=pair.target.device)
         indices = len(prompt) - 1 + torch.tensor(text.positions)
         distributions = [_probabilities(model, tokens, indices, sampling) for model in (pair.target, pair.draft)]

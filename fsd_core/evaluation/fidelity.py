@@ -24,7 +24,7 @@ class ComparedText:
     negative_log_likelihood: float
 
 
-def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedText], *, greedy: bool) -> dict[str, Any]:
+def fidelity(run: Mapping[int, ComparedText], target: Mapping[int, ComparedText], *, greedy: bool) -> dict[str, Any]:
     """Return fidelity metrics over the prompts that both runs have, by position, ready for JSON.
 
     ``same_text``: share of texts equal to the greedy target's, token for token, with Wilson's interval.
@@ -33,7 +33,7 @@ def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedTex
     token above those of the target's own texts, with an interval over paired prompts if three differ. It is near 0 for
     lossless methods.
     """
-    pairs = [(ours[position], targets[position]) for position in sorted(ours.keys() & targets.keys())]
+    pairs = [(run[position], target[position]) for position in sorted(run.keys() & target.keys())]
     figures: dict[str, Any] = dict.fromkeys(FIDELITY_KEYS)
     if not pairs:
         return figures

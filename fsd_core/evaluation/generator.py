@@ -54,7 +54,7 @@ class TextGenerator(Protocol):
         """Yield a record for each prompt, by position, as soon as it is written. See ``harness.run_examples``."""
         ...
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
+    def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         """Return the answer of a picklable function for a pair. Raises what ``load_pair`` and the function raise."""
         ...
 
@@ -84,8 +84,8 @@ class LocalGenerator:
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
-        return question(self._pair_loader(pair, device, dtype))
+    def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
+        return query(self._pair_loader(pair, device, dtype))
 
     def threads(self) -> int:
         return torch.get_num_threads()
@@ -100,7 +100,7 @@ def about(pair: LoadedPair) -> dict[str, Any]:
 def warm_up(decoder: PairDecoder, example: Example) -> None:
     """See :meth:`TextGenerator.warm_up`. Raises ``ModelUnavailable`` if no prompt can be read."""
     try:
-        list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), _WARM_UP_ROUNDS))
+        list(islice(decoder.stream(decoder.prompt_ids(example.model_input), seed=0), _WARM_UP_ROUNDS))
     except ModelUnavailable:
         raise
     except Exception as error:  # a bad prompt is reported when its turn comes

@@ -40,7 +40,7 @@ def run_examples(
     started, pending = time.perf_counter(), {}
     for position, example in examples.items():
         try:
-            pending[position] = decoder.fitting(decoder.prompt_ids(example.asked))
+            pending[position] = decoder.fitting(decoder.prompt_ids(example.model_input))
         except Exception as error:
             yield failure(example, position, error, 0.0)
     positions = list(pending)
@@ -59,7 +59,7 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
     """Return the record of one prompt, generated alone. See :func:`run_examples`."""
     started = time.perf_counter()
     try:
-        generation = decoder.generate(decoder.prompt_ids(example.asked), prompt_seed(seed, position))
+        generation = decoder.generate(decoder.prompt_ids(example.model_input), prompt_seed(seed, position))
     except Exception as error:
         return failure(example, position, error, time.perf_counter() - started)
     return _record(decoder, task, example, position, generation)

@@ -22,7 +22,7 @@ class RunObserver:
     writing: Writing = lambda run_id, positions: nullcontext()
     on_start: Callable[[RunView], None] = lambda run: None
     """called before a run's pair is loaded"""
-    on_turn: Callable[[int, int, int], None] = lambda settings, start, end: None
+    on_calibration_round: Callable[[int, int, int], None] = lambda settings, start, end: None
     """called when a calibration starts new runs: number of settings, first prompt, and the one after the last"""
 
 

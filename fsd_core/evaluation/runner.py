@@ -35,12 +35,12 @@ LOSSES_ALLOWED = 3
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _OpenRun:
     """The remaining prompts of one run."""
 
     run: RunView
     task: Task
-    left: dict[int, Example]
+    remaining: dict[int, Example]
     """by position"""
     conditions: Conditions
     """those that affect speed; the number of threads may change from prompt to prompt"""
@@ -68,16 +68,16 @@ def execute_runs(
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
     try:
-        turns, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
+        open_runs, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
         for run_id in run_ids:
             run = repository.run(run_id)
             if not run.ended:
                 observer.on_start(run)
                 with _fail_on_error(repository, run_id):
-                    turns += _begin(repository, run, tasks, generator, observer.writing)
-        generator.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
-        for turn, examples in _in_turn(turns):
-            _take_turn(repository, generator, turn, examples, observer)
+                    open_runs += _begin(repository, run, tasks, generator, observer.writing)
+        generator.plan([(open_run.run, list(examples)) for open_run, examples in _in_turn(open_runs)])
+        for open_run, examples in _in_turn(open_runs):
+            _take_turn(repository, generator, open_run, examples, observer)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, the baseline of several runs
         for run in runs:
@@ -98,43 +98,45 @@ def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
 def _take_turn(
     repository: Repository,
     generator: TextGenerator,
-    turn: _Turn,
+    open_run: _OpenRun,
     examples: Mapping[int, Example],
     observer: RunObserver,
 ) -> None:
     # A prompt that killed a process is written alone, so that another crash is attributed to the right prompt.
-    separate = [{position: examples[position]} for position in examples if position in turn.run.losses]
-    together = {position: examples[position] for position in examples if position not in turn.run.losses}
+    separate = [{position: examples[position]} for position in examples if position in open_run.run.losses]
+    together = {position: examples[position] for position in examples if position not in open_run.run.losses}
     for group in (*separate, *([together] if together else [])):
-        records = generator.write(turn.run, turn.task, group)
+        records = generator.write(open_run.run, open_run.task, group)
         remaining = list(group)
         while remaining:
-            run = repository.run(turn.run.id)
+            run = repository.run(open_run.run.id)
             if run.ended:
                 return
             observer.on_prompt(run)
-            conditions = dict(turn.conditions) | {"threads": generator.threads()}
+            conditions = dict(open_run.conditions) | {"threads": generator.threads()}
             with _fail_on_error(repository, run.id):
-                with observer.writing(run.id, remaining if turn.run.config.batch > 1 else remaining[:1]):
+                with observer.writing(run.id, remaining if open_run.run.config.batch > 1 else remaining[:1]):
                     record = next(records)
                 repository.record_generation(run.id, record, conditions)
                 remaining.remove(record.position)
 
 
-def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[_Turn, dict[int, Example]]]:
+def _in_turn(open_runs: Sequence[_OpenRun]) -> Iterator[tuple[_OpenRun, dict[int, Example]]]:
     """Yield the runs with their examples, position by position. Another run goes first at each position.
 
     With batches, a run writes several of them in its turn.
     """
-    rows = max((turn.run.config.batch for turn in turns), default=1)
+    rows = max((open_run.run.config.batch for open_run in open_runs), default=1)
     size = 1 if rows == 1 else BATCHES_A_TURN * rows
-    positions = sorted({position for turn in turns for position in turn.left})
+    positions = sorted({position for open_run in open_runs for position in open_run.remaining})
     for start in range(0, len(positions), size):
         chunk = positions[start : start + size]
-        first = (chunk[0] // size) % len(turns)
-        for turn in (*turns[first:], *turns[:first]):
-            if examples := {position: turn.left[position] for position in chunk if position in turn.left}:
-                yield turn, examples
+        first = (chunk[0] // size) % len(open_runs)
+        for open_run in (*open_runs[first:], *open_runs[:first]):
+            if examples := {
+                position: open_run.remaining[position] for position in chunk if position in open_run.remaining
+            }:
+                yield open_run, examples
 
 
 @contextmanager
@@ -150,7 +152,7 @@ def _fail_on_error(repository: Repository, run_id: str) -> Iterator[None]:
 
 def _begin(
     repository: Repository, run: RunView, tasks: Callable[[str], Task], generator: TextGenerator, writing: Writing
-) -> list[_Turn]:
+) -> list[_OpenRun]:
     """Mark a run as running and warm it up. Return ``[]`` if no prompt remains."""
     task = tasks(run.task)
     done = repository.done_positions(run.id)
@@ -169,7 +171,7 @@ def _begin(
     first = next(iter(remaining))
     with writing(run.id, [first]):
         generator.warm_up(run, remaining[first])
-    return [_Turn(run, task, remaining, conditions_of(about))]
+    return [_OpenRun(run, task, remaining, conditions_of(about))]
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:

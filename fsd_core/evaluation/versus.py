@@ -27,17 +27,17 @@ class Versus(NamedTuple):
     high: float | None = None
 
 
-def versus(metric: Metric, ours: Mapping[int, Generated], theirs: Mapping[int, Generated]) -> Versus | None:
+def versus(metric: Metric, run: Mapping[int, Generated], baseline: Mapping[int, Generated]) -> Versus | None:
     """Return a metric of one run relative to another, both by position of the prompt in one task.
 
     Return ``None`` for a metric that is no ratio, and if the prompts that neither run failed give nothing to divide by.
     """
     shared = [
-        key for key in sorted(ours.keys() & theirs.keys()) if "failed" not in (ours[key].outcome, theirs[key].outcome)
+        key for key in sorted(run.keys() & baseline.keys()) if "failed" not in (run[key].outcome, baseline[key].outcome)
     ]
     if metric.ratio is None or not shared:
         return None
-    a, b = ([metric.ratio(side[key]) for key in shared] for side in (ours, theirs))
+    a, b = ([metric.ratio(side[key]) for key in shared] for side in (run, baseline))
     value, other = _value(a), _value(b)
     if value is None or other is None:
         return None
@@ -51,13 +51,13 @@ def versus(metric: Metric, ours: Mapping[int, Generated], theirs: Mapping[int, G
     return Versus(value / other, *(quotient_interval(a, b) or ())) if other else None
 
 
-def versus_target(ours: Sequence[Placed], targets: Sequence[Placed]) -> dict[str, float | None]:
+def versus_target(run: Sequence[Placed], target: Sequence[Placed]) -> dict[str, float | None]:
     """Return metrics of a setting's answers relative to those of the target alone, ready for JSON.
 
     Keys are ``mean_tokens_versus_target`` and so on, each with ``_low`` and ``_high``. Values are ratios, except a
     difference for ``runaway_rate``.
     """
-    sides = [{generated.position: generated for generated in side} for side in (ours, targets)]
+    sides = [{generated.position: generated for generated in side} for side in (run, target)]
     figures: dict[str, float | None] = {}
     for key in OF_ANSWERS:
         parts = versus(METRICS[key], sides[0], sides[1]) or (None, None, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.request import asked_for
+from fsd_core.calibration.request import build_calibration
 from fsd_core.calibration.running import calibrate as go_on
 from fsd_core.calibration.summary import as_json, verdict
 from fsd_core.config import DecodingConfig
@@ -80,7 +80,7 @@ def calibrate(
     """
     with repository_of(home) as (repository, folder):
         prompts = prompts_of(task or spec_of(pair).tasks[0], repository, folder)
-        config = asked_for(
+        config = build_calibration(
             prompts, [options], pair=spec_of(pair).name, limit=limit, seeds=(seed,), goal=goal, margin=margin,
             acceptance=accepted, minutes=minutes, choosing=choosing,
         )  # fmt: skip
@@ -96,5 +96,5 @@ def calibrate(
 
         if folder is None:
             return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit)), None)
-        with local_runs.alone(repository, folder, "experiment", id) as writing:
+        with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
             return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit, writing)), id)

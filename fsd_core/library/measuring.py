@@ -102,7 +102,7 @@ def compare(
         id = repository.create_experiment(config, enqueue=False)
         if folder is None:
             return _run(repository, id, models, on_progress)
-        with local_runs.alone(repository, folder, "experiment", id) as writing:
+        with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
             return _run(repository, id, models, on_progress, writing, stored=True)
 
 

@@ -144,13 +144,13 @@ class EagleHead(nn.Module):
         x = x + layer.self_attn(attention_input, cos, sin, attend)
         return x + layer.mlp(layer.post_attention_layernorm(x))
 
-    def told_apart(self, states: Tensor) -> Tensor:
+    def reduced_logits(self, states: Tensor) -> Tensor:
         """Return logits over the reduced vocabulary. [...,H] → [...,K]"""
-        return self.lm_head.told_apart(self.norm(states) if self.generation == 3 else states)
+        return self.lm_head.reduced_logits(self.norm(states) if self.generation == 3 else states)
 
     def logits(self, states: Tensor) -> Tensor:
         """Return logits over all tokens. [...,H] → float32 [...,V]"""
-        return self.lm_head.over_all(self.told_apart(states).float())
+        return self.lm_head.expand_logits(self.reduced_logits(states).float())
 
     def for_drafting(self) -> EagleHead:
         """Freeze the head, put its weights into the order in which they are multiplied, and return it."""

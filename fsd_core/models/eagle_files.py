@@ -25,27 +25,28 @@ _LAYER = "layers.0."
 
 
 def new_head(
-    target: PreTrainedModel, generation: Generation, tokens: Tensor | None = None, rest: float = 0.0
+    target: PreTrainedModel, generation: Generation, tokens: Tensor | None = None, tail_mass: float = 0.0
 ) -> EagleHead:
     """Return an untrained head with the width and the dtype of a Llama ``target``.
 
-    ``tokens``: int64 [K], its reduced vocabulary, all tokens by default. ``rest``: the total probability of the others.
+    ``tokens``: int64 [K], its reduced vocabulary, all tokens by default. ``tail_mass``: the total probability of
+    the others.
     """
     config = cast(LlamaConfig, LlamaConfig.from_dict(target.config.to_dict() | {"num_hidden_layers": 1}))
-    lm_head = _target_lm_head(target, tokens, rest)
+    lm_head = _target_lm_head(target, tokens, tail_mass)
     embedding: Tensor = cast(Any, target.get_input_embeddings()).weight.data
     eagle_head = EagleHead(config, generation, embedding, lm_head, state_width=config.hidden_size)
     return eagle_head.to(device=embedding.device, dtype=embedding.dtype)
 
 
-def _target_lm_head(target: PreTrainedModel, tokens: Tensor | None, rest: float) -> ReducedHead:
+def _target_lm_head(target: PreTrainedModel, tokens: Tensor | None, tail_mass: float) -> ReducedHead:
     """Return an LM head made of rows of the target's."""
     weight = cast(Any, target.get_output_embeddings()).weight.data
     if tokens is None:
         tokens = torch.arange(len(weight))
     tokens = tokens.to(weight.device)
     whole = len(tokens) == len(weight)
-    return ReducedHead(weight if whole else weight[tokens], tokens, len(weight), rest)
+    return ReducedHead(weight if whole else weight[tokens], tokens, len(weight), tail_mass)
 
 
 def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
@@ -160,10 +161,10 @@ def _take_lm_head(weights: dict[str, Tensor], settings: dict[str, Any], target: 
             "that was trained for this target."
         )
     tokens = None if offsets is None else torch.arange(len(offsets)) + offsets
-    rest = float(settings.get("rest_share", 0.0))
+    tail_mass = float(settings.get("rest_share", 0.0))
     if weight is None:
-        return _target_lm_head(target, tokens, rest)
-    return ReducedHead(weight, torch.arange(len(weight)) if tokens is None else tokens, vocabulary, rest)
+        return _target_lm_head(target, tokens, tail_mass)
+    return ReducedHead(weight, torch.arange(len(weight)) if tokens is None else tokens, vocabulary, tail_mass)
 
 
 def _split_qkv(weights: dict[str, Tensor], config: LlamaConfig) -> None:

@@ -57,7 +57,7 @@ class FusedLlama:
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
         self._head = prepack_linear(module.lm_head.weight.data)
         # A head with a reduced vocabulary (models.reduced_vocab) expands its logits to all tokens.
-        self._expand_logits = getattr(module.lm_head, "over_all", lambda logits: logits)
+        self._expand_logits = getattr(module.lm_head, "expand_logits", lambda logits: logits)
         self._layers = [
             _Layer(
                 layer.input_layernorm.weight.data,

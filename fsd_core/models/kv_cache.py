@@ -77,11 +77,11 @@ class KVCache(Cache):
         limits = [lengths] * len(self.lengths) if isinstance(lengths, int) else lengths
         self.lengths = [min(pair) for pair in zip(self.lengths, limits, strict=True)]
 
-    def compact(self, start: int, kept: Tensor) -> None:
-        """Move the entries at ``start`` + ``kept`` (int64 [K], ascending) to the positions from ``start`` on."""
+    def compact(self, start: int, accepted: Tensor) -> None:
+        """Move the entries at ``start`` + ``accepted`` (int64 [K], ascending) to the positions from ``start`` on."""
         for keys, values in self._buffers.values():
             for buffer in (keys, values):
-                buffer[:, :, start : start + len(kept)] = buffer[:, :, start + kept]
+                buffer[:, :, start : start + len(accepted)] = buffer[:, :, start + accepted]
 
     def row(self, index: int) -> KVCache:
         """Return an empty cache over one row's buffers. :meth:`adopt` makes what is written there the row's."""

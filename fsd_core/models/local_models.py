@@ -37,8 +37,8 @@ def origin(model: Path | HubModel) -> str | None:
     return read_object(models_folder() / model.slug / _ABOUT).get("origin")
 
 
-def write_about(place: Path, origin: str, folder: Path | None) -> None:
-    """Record a local copy of a model. ``folder`` holds its weights if ``place`` does not."""
-    partial = place / f"{_ABOUT}.part"
+def write_about(path: Path, origin: str, folder: Path | None) -> None:
+    """Record a local copy of a model. ``folder`` holds its weights if ``path`` does not."""
+    partial = path / f"{_ABOUT}.part"
     partial.write_text(json.dumps({"origin": origin, "folder": str(folder) if folder else None}) + "\n")
-    partial.replace(place / _ABOUT)
+    partial.replace(path / _ABOUT)

@@ -21,7 +21,7 @@ _SLACK = 256
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, asked: str | Sequence[tuple[str, str]], context: int | None = None
+    tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[tuple[str, str]], context: int | None = None
 ) -> list[int]:
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
     conversation, (role, content) of each message, needs the template.
@@ -30,16 +30,16 @@ def encode_prompt(
     a template that cannot be rendered; and ``PromptTooLong`` for a prompt far beyond ``context`` tokens, before all of
     it is tokenized.
     """
-    if isinstance(asked, str) and not asked.strip():
+    if isinstance(prompt, str) and not prompt.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
-        text = _render(tokenizer, [("user", asked)] if isinstance(asked, str) else asked)
-    elif isinstance(asked, str):
-        text = asked
+        text = _render(tokenizer, [("user", prompt)] if isinstance(prompt, str) else prompt)
+    elif isinstance(prompt, str):
+        text = prompt
     else:
         raise InvalidSetting(
-            f"The model has no chat template, so it cannot be given a conversation of {len(asked)} messages: choose a "
+            f"The model has no chat template, so it cannot be given a conversation of {len(prompt)} messages: choose a "
             "pair that has one, or write the task with prompts."
         )
     if context is not None:

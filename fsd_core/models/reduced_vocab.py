@@ -28,48 +28,50 @@ _OWNER_KEY = "embedding_of"
 class ReducedHead(nn.Module):
     """Logits over all V tokens, computed for the K ``tokens`` and equal for the others.
 
-    weight [K,H]; tokens int64 [K], all different; rest: the total probability of the others, 0 ≤ rest < 1.
+    weight [K,H]; tokens int64 [K], all different; tail_mass: the total probability of the others, 0 ≤ tail_mass < 1.
     """
 
     tokens: Tensor
 
-    def __init__(self, weight: Tensor, tokens: Tensor, vocabulary: int, rest: float) -> None:
+    def __init__(self, weight: Tensor, tokens: Tensor, vocabulary: int, tail_mass: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.register_buffer("tokens", tokens)
-        self.vocabulary, self.rest = vocabulary, rest
+        self.vocabulary, self.tail_mass = vocabulary, tail_mass
         num_others = vocabulary - len(tokens)
-        self.covers_all = rest > 0 or not num_others
-        self._other_offset = math.log(rest / (1 - rest) / num_others) if rest > 0 and num_others else -math.inf
+        self.covers_all = tail_mass > 0 or not num_others
+        self._other_offset = (
+            math.log(tail_mass / (1 - tail_mass) / num_others) if tail_mass > 0 and num_others else -math.inf
+        )
         self._product: Linear | None = None
 
     def prepack(self) -> None:
         """Copy the weight, now fixed, into the order in which it is multiplied."""
         self._product = prepack_linear(self.weight.data)
 
-    def told_apart(self, hidden: Tensor) -> Tensor:
+    def reduced_logits(self, hidden: Tensor) -> Tensor:
         """Return logits of ``tokens``. [..., H] → [..., K]"""
         return F.linear(hidden, self.weight) if self._product is None else self._product(hidden)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return logits over all tokens. [..., H] → [..., V]"""
-        return self.over_all(self.told_apart(hidden))
+        return self.expand_logits(self.reduced_logits(hidden))
 
-    def over_all(self, logits: Tensor) -> Tensor:
-        """Expand logits to all tokens. [..., K] → [..., V]. Softmax gives each other token rest / (V − K)."""
+    def expand_logits(self, logits: Tensor) -> Tensor:
+        """Expand logits to all tokens. [..., K] → [..., V]. Softmax gives each other token tail_mass / (V − K)."""
         other_logit = logits.float().logsumexp(-1, keepdim=True) + self._other_offset
         full = other_logit.to(logits.dtype).expand(*logits.shape[:-1], self.vocabulary)
         return full.index_copy(-1, self.tokens, logits)
 
 
-def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: int, rest: float) -> LlamaConfig:
+def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: int, tail_mass: float) -> LlamaConfig:
     """Return the configuration of a draft of ``layers`` layers on the embedding of ``target``, the Llama ``owner``."""
     settings = target.config.to_dict() | {
         "architectures": ["LlamaForCausalLM"],
         "num_hidden_layers": layers,
         "tie_word_embeddings": False,
         "head_tokens": head_tokens,
-        "rest_share": rest,
+        "rest_share": tail_mass,
         _OWNER_KEY: owner,
     }
     settings.pop("_model_name_or_path", None)  # the target's

@@ -34,7 +34,7 @@ _BUDGET = 1.5  # seconds of timing in all
 
 
 @dataclass
-class _Chosen:
+class _ThreadChoice:
     """The fastest number of threads for a pair, and whether it was timed undisturbed."""
 
     threads: int
@@ -74,7 +74,7 @@ class Neighbours:
 
 _neighbours = Neighbours()
 _fixed: int | None = None
-_chosen: dict[int, _Chosen] = {}  # by id() of the pair's target
+_choices: dict[int, _ThreadChoice] = {}  # by id() of the pair's target
 _pair: LoadedPair | None = None
 
 
@@ -91,36 +91,36 @@ def adopt(pair: LoadedPair) -> None:
     global _pair
     _pair = pair
     if _fixed is None and pair.target.device.type == "cpu":
-        if id(pair.target) not in _chosen:
-            _chosen.clear()  # drop pairs that are gone or will be timed again
-            _chosen[id(pair.target)] = _time(pair)
+        if id(pair.target) not in _choices:
+            _choices.clear()  # drop pairs that are gone or will be timed again
+            _choices[id(pair.target)] = _time(pair)
         fit()
 
 
 def fit() -> None:
     """Use as many of the pair's threads as there are free processors. Call this before a prompt."""
-    if _fixed is not None or _pair is None or (choice := _chosen.get(id(_pair.target))) is None:
+    if _fixed is not None or _pair is None or (choice := _choices.get(id(_pair.target))) is None:
         return
     used = _neighbours.used()
     if not choice.undisturbed and used <= _QUIET:
-        choice = _chosen[id(_pair.target)] = _time(_pair)
+        choice = _choices[id(_pair.target)] = _time(_pair)
     free = int(_neighbours.processors - used + _QUIET)
     torch.set_num_threads(max(1, min(choice.threads, free)))
 
 
-def _time(pair: LoadedPair) -> _Chosen:
+def _time(pair: LoadedPair) -> _ThreadChoice:
     """Return the fewest threads that are about as fast as any number. The counts alternate, for equal conditions."""
     used_before, started = _neighbours.used(), time.perf_counter()
     times: dict[int, list[float]] = {count: [] for count in _counts(_neighbours.processors)}
-    for turn in range(_WARMUP + _COUNTED):
-        if turn > _WARMUP and time.perf_counter() - started > _BUDGET:
+    for repeat in range(_WARMUP + _COUNTED):
+        if repeat > _WARMUP and time.perf_counter() - started > _BUDGET:
             break
         for count, seconds in times.items():
             torch.set_num_threads(count)
             seconds.append(_round_seconds(pair))
     medians = {count: median(seconds[_WARMUP:]) for count, seconds in times.items()}
     threads = next(count for count, seconds in medians.items() if seconds * ENOUGH <= min(medians.values()))
-    return _Chosen(threads, undisturbed=max(used_before, _neighbours.used()) <= _QUIET)
+    return _ThreadChoice(threads, undisturbed=max(used_before, _neighbours.used()) <= _QUIET)
 
 
 def _counts(processors: int) -> list[int]:

@@ -17,7 +17,7 @@ from math import log2
 import torch
 from torch import Tensor
 
-TOLD_APART = 256
+MAX_UNGROUPED = 256
 """the largest vocabulary in which every token is a group of its own"""
 _HALF, _WIDE = 64, 4
 """groups on either side of ρ = 0 in a larger vocabulary, each (|ρ| + ``_WIDE``)²/(``_WIDE``·``_HALF``) wide"""
@@ -29,13 +29,13 @@ _STEPS = 4
 def mentored(p: Tensor, q: Tensor, budget: float) -> Tensor:
     """Return π at each position. p, q: [...,V] distributions; ``budget``: D > 0 in nats. → [...,V]
 
-    In a vocabulary beyond ``TOLD_APART``, tokens of nearly the same ρ form a group and are cut or raised together. π is
-    still a distribution within the budget. A little of the budget may stay unused if cutting one more group would save
-    more than remains to be saved.
+    In a vocabulary beyond ``MAX_UNGROUPED``, tokens of nearly the same ρ form a group and are cut or raised together. π
+    is still a distribution within the budget. A little of the budget may stay unused if cutting one more group would
+    save more than remains to be saved.
     """
     p, q, shape = p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), p.shape
     ratio = (q / p).log_().nan_to_num_(0.0)  # ρ, with the largest number for infinity
-    if shape[-1] <= TOLD_APART:
+    if shape[-1] <= MAX_UNGROUPED:
         group, groups = ratio.argsort(-1).argsort(-1), shape[-1]
     else:
         scaled = ratio / ratio.abs().add_(_WIDE)  # ±1 if only one of the models writes the token

@@ -67,7 +67,7 @@ def draw(matched: MatchedComparison) -> go.Figure:
             x=[None], y=[None], mode="lines+markers", name=escape(line.name), legendgroup=escape(line.name),
             line={"color": line.colour, "width": 2, "dash": dash}, marker={"symbol": line.symbol, "size": 8},
         )  # fmt: skip
-    for line in matched.beside:
+    for line in matched.baseline_lines:
         near = [point for point in line.points if point.ratio and point.ratio.value >= x[0]]
         if near:
             _marks(fig, line, near, matched, bars=True)
@@ -88,7 +88,7 @@ def _front(fig: go.Figure, matched: MatchedComparison) -> None:
     if len(best) > 1:
         fig.add_scatter(
             x=[p.ratio.value for p in best if p.ratio],
-            y=[matched.quality.told(p.difference).value for p in best], mode="lines",
+            y=[matched.quality.displayed(p.difference).value for p in best], mode="lines",
             name="Not beaten", line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
 
@@ -96,7 +96,7 @@ def _front(fig: go.Figure, matched: MatchedComparison) -> None:
 def _marks(
     fig: go.Figure, line: KnobLine, points: Sequence[MatchedPoint], matched: MatchedComparison, *, bars: bool
 ) -> None:
-    differences = [matched.quality.told(p.difference) for p in points]
+    differences = [matched.quality.displayed(p.difference) for p in points]
     x, y = [p.ratio.value for p in points if p.ratio], [difference.value for difference in differences]
     errors = {}
     if bars:
@@ -112,7 +112,7 @@ def _marks(
 
 def _level(fig: go.Figure, line: KnobLine, point: MatchedPoint, x: tuple[float, float], quality: Quality) -> None:
     """Draw a level line, labelled with its cost, for a setting whose cost is far off or missing."""
-    value = quality.told(point.difference).value
+    value = quality.displayed(point.difference).value
     location = "" if point.ratio is None else f" at {point.ratio.value:.2f}×"
     name = f"{line.name}, {_quality_text(value, quality)}{location}"
     fig.add_scatter(
@@ -131,7 +131,7 @@ def _quality_text(value: float, quality: Quality) -> str:
 
 
 def _hover(point: MatchedPoint, matched: MatchedComparison) -> str:
-    difference, quality = matched.quality.told(point.difference), matched.quality
+    difference, quality = matched.quality.displayed(point.difference), matched.quality
     spread = between(*_ends(difference), digits=quality.digits).replace("-", MINUS)
     lines = [f"{_quality_text(difference.value, quality)}{spread}"]
     if point.ratio:
@@ -144,7 +144,7 @@ def _hover(point: MatchedPoint, matched: MatchedComparison) -> str:
 def _ranges(matched: MatchedComparison) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the axis ranges: the curves, the marks near them, and the levels that do not flatten them."""
     left, right = (end(float(end(line.at)) for line in matched.compared) for end in (min, max))
-    ratios = [p.ratio.value for line in matched.beside for p in line.points if p.ratio]
+    ratios = [p.ratio.value for line in matched.baseline_lines for p in line.points if p.ratio]
     reach = left - _NEAR * (right - left)
     left, right = min([left, *(v for v in ratios if v >= reach)]), max([right, *ratios])
     quality = matched.quality
@@ -156,7 +156,7 @@ def _ranges(matched: MatchedComparison) -> tuple[tuple[float, float], tuple[floa
         )
         for end in (min, max)
     )
-    levels = [quality.told(p.difference).value for line in matched.beside for p in line.points]
+    levels = [quality.displayed(p.difference).value for line in matched.baseline_lines for p in line.points]
     near_levels = [v for v in levels if low - 0.5 * (high - low) <= v <= high + 0.5 * (high - low)]
     padding = 0.04 * (right - left) or 0.05, 0.05 * (high - low) or 0.01 * quality.scale
     low, high = min([low, *near_levels]) - padding[1], max([high, *near_levels]) + padding[1]
@@ -185,7 +185,7 @@ def draw_within(matched: MatchedComparison, points: float) -> go.Figure:
         line, value = matched.line(row.family), row.ratio or np.nan
         low, high = row.interval or (value, value)
         low = max(low, least)
-        knob = line.between(row.place) if row.place else ""
+        knob = line.between(row.position) if row.position else ""
         fig.add_scatter(
             x=[value], y=[i + 0.22], mode="markers", showlegend=False,
             marker={"color": line.colour, "symbol": line.symbol, "size": 10},

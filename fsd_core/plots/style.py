@@ -95,12 +95,12 @@ def height_for(entries: int, least: int = 360) -> int:
     return least + 17 * max(0, entries - 3)
 
 
-def note(drawn: go.Figure, text: str) -> go.Figure:
+def note(figure: go.Figure, text: str) -> go.Figure:
     """Write in the middle of an empty figure why it is empty."""
-    drawn.add_annotation(
+    figure.add_annotation(
         text=escape(text), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 13, "color": TEXT}
     )
-    return drawn.update_xaxes(visible=False).update_yaxes(visible=False)
+    return figure.update_xaxes(visible=False).update_yaxes(visible=False)
 
 
 def faint(colour: str, alpha: float = 0.5) -> str:

@@ -25,7 +25,7 @@ from fsd_core.topologies import DraftTree
 
 ROUNDS = 40
 """default number of timed rounds"""
-_TURNS = 7
+_REPEATS = 7
 _ACCEPTED = 0.8
 """the share of drafted tokens that the timed rounds accept"""
 
@@ -96,10 +96,10 @@ def rule_costs(vocabulary: int, length: int, sampling: SamplingConfig, device: t
     proposal = DraftProposal(tree, length, [length], [length], [10])
     rules = {kind: make_verification(CHAIN, rule.checked(), sampling) for kind, rule in replayable().items()}
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
-    for turn in range(_TURNS + 1):
+    for repeat in range(_REPEATS + 1):
         for kind, verification in rules.items():
             start = time.perf_counter()
-            verification.verify(proposal, logits, [UniformStream(turn, device)]).count.tolist()
+            verification.verify(proposal, logits, [UniformStream(repeat, device)]).count.tolist()
             spent[kind].append(1000 * (time.perf_counter() - start))
     exact = spent["speculative"]
     return {kind: max(0.0, _extra_ms(times, exact)) for kind, times in spent.items() if kind != Speculative().kind}

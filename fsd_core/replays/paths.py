@@ -34,12 +34,12 @@ class Paths:
     """The T token indices of all answers and the N judged positions, in the order of the prompts.
 
     windows: int64 [T,J], the positions that a round from a token index judges, J = γ + 1 of the recording; NONE if
-    nothing was drafted. own: int64 [T], how many of these belong to the strict answer before the first that does not.
-    begin: int64 [P], each answer's first index. tokens, limit: int64 [P].
+    nothing was drafted. strict_runs: int64 [T], how many of these belong to the strict answer before the first that
+    does not. begin: int64 [P], each answer's first index. tokens, limit: int64 [P].
     """
 
     windows: np.ndarray
-    own: np.ndarray
+    strict_runs: np.ndarray
     begin: np.ndarray
     tokens: np.ndarray
     limit: np.ndarray
@@ -65,19 +65,19 @@ def paths_of(trace: Trace) -> Paths:
     on_path, follows, begin, num_tokens, num_positions = [], [], [], 0, 0
     for prompt in trace.prompts:
         begin.append(num_tokens)
-        own, after = np.full(prompt.tokens + 1, _NONE), np.full(prompt.size, _NONE)
+        window_of, after = np.full(prompt.tokens + 1, _NONE), np.full(prompt.size, _NONE)
         offset = 0
         for start, judged, written in prompt.rounds.tolist():
             if judged:
-                own[start : start + written] = num_positions + offset + np.arange(written)
+                window_of[start : start + written] = num_positions + offset + np.arange(written)
                 after[offset : offset + judged - 1] = num_positions + offset + np.arange(1, judged)
             offset += judged
         offset = 0
         for start, judged, _ in prompt.rounds.tolist():
             if judged:
-                after[offset + judged - 1] = own[min(start + judged, prompt.tokens)]
+                after[offset + judged - 1] = window_of[min(start + judged, prompt.tokens)]
             offset += judged
-        on_path.append(own[:-1])
+        on_path.append(window_of[:-1])
         follows.append(after)
         num_tokens += prompt.tokens
         num_positions += prompt.size
@@ -90,13 +90,13 @@ def paths_of(trace: Trace) -> Paths:
     ends = np.repeat(np.cumsum(tokens), tokens)[:, None]
     index = np.arange(len(first))[:, None] + np.arange(windows.shape[1])
     inside = index < ends
-    own = runs_of(inside & (windows == first[np.where(inside, index, 0)]))
-    return Paths(windows, own, np.array(begin), tokens, np.array([prompt.limit for prompt in trace.prompts]))
+    strict_runs = runs_of(inside & (windows == first[np.where(inside, index, 0)]))
+    return Paths(windows, strict_runs, np.array(begin), tokens, np.array([prompt.limit for prompt in trace.prompts]))
 
 
-def runs_of(kept: np.ndarray) -> np.ndarray:
+def runs_of(accepted: np.ndarray) -> np.ndarray:
     """Return how many positions of each window are accepted before the first that is not. bool [T,J] → int64 [T]"""
-    return np.cumprod(kept, axis=1, dtype=np.int64).sum(1)
+    return np.cumprod(accepted, axis=1, dtype=np.int64).sum(1)
 
 
 def walk(paths: Paths, runs: np.ndarray, lengths: np.ndarray, looked: np.ndarray | None = None) -> ReplayedRounds:
@@ -127,7 +127,7 @@ def walk(paths: Paths, runs: np.ndarray, lengths: np.ndarray, looked: np.ndarray
         reached_at += ((order < np.minimum(counted_kept + 1, counted)[..., None]) & writing[..., None]).sum(0)
         written = np.minimum(kept + 1, remaining)
         wrote += writing * written
-        advance = written if looked is None else np.maximum(written, np.minimum(paths.own[index], looked))
+        advance = written if looked is None else np.maximum(written, np.minimum(paths.strict_runs[index], looked))
         at = np.where(writing, at + np.minimum(advance, remaining), at)
     scale = np.divide(tokens, wrote)
     return ReplayedRounds(scale * rounds, scale * drafted, scale * accepted, kept_at, reached_at)

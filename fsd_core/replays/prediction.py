@@ -124,7 +124,7 @@ class Replay:
                 "that, or record longer drafts."
             )
 
-    def kept(self, rule: Rule, length: int | None = None) -> np.ndarray:
+    def accepted(self, rule: Rule, length: int | None = None) -> np.ndarray:
         """Return whether the rule accepts each position, as if all before it had been accepted: bool [N].
 
         For a rule that judges positions jointly: bool [T,J] of windows of ``length`` drafted tokens, and the bonus if
@@ -146,10 +146,10 @@ class Replay:
     def _walk(self, rule: Rule, lengths: np.ndarray) -> ReplayedRounds:
         is_drafted = self.paths.windows >= 0
         if rule.judges_together:
-            per_length = [self.kept(rule, int(length)) for length in lengths]
+            per_length = [self.accepted(rule, int(length)) for length in lengths]
             runs = np.stack([runs_of(accepted & is_drafted[:, : accepted.shape[1]]) for accepted in per_length], 1)
             return walk(self.paths, runs, lengths, lengths + rule.bonus_is_judged)
-        accepted = np.append(self.kept(rule), False)
+        accepted = np.append(self.accepted(rule), False)
         runs = np.repeat(runs_of(accepted[self.paths.windows] & is_drafted)[:, None], len(lengths), 1)
         return walk(self.paths, runs, lengths)
 

@@ -12,15 +12,15 @@ from fsd_core.replays.costs import replayable
 from fsd_core.replays.replay_trace import TraceInfo
 
 
-def settings_of(info: TraceInfo, chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
-    """Return every rule with every knob value at every draft length, unless ``chosen`` names others.
+def settings_of(info: TraceInfo, options: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
+    """Return every rule with every knob value at every draft length, unless ``options`` names others.
 
-    ``chosen``: options of rules by name. ``acceptance`` and ``draft_length`` may have several values, and knobs are as
+    ``options``: options of rules by name. ``acceptance`` and ``draft_length`` may have several values, and knobs are as
     in ``sweep``. Rules that draft greedily are left out if the trace holds sampled drafts. Raises as
     :func:`fsd_core.config.sweeps.methods` does.
     """
     rules = [kind for kind, rule in replayable().items() if info.sampling.greedy or not rule.greedy_draft]
     defaults = {"acceptance": rules, "draft_length": list(range(1, info.draft_length + 1))}
-    options = {name: value for name, value in chosen.items() if value not in (None, [], ())}
+    given = {name: value for name, value in options.items() if value not in (None, [], ())}
     sampling = info.sampling.model_dump()
-    return methods(defaults | options | sampling | {"max_new_tokens": info.max_new_tokens}, named)
+    return methods(defaults | given | sampling | {"max_new_tokens": info.max_new_tokens}, named)

@@ -70,7 +70,7 @@ def record(
     recorded: list[PromptTrace] = []
     for done, (position, example) in enumerate(examples.items(), 1):
         try:
-            ids = decoder.fitting(decoder.prompt_ids(example.asked))
+            ids = decoder.fitting(decoder.prompt_ids(example.model_input))
         except PromptTooLong:
             continue
         generation = decoder.generate(ids, prompt_seed(seed, position))

@@ -58,7 +58,7 @@ def measure(
     decoders = [PairDecoder(pair, config) for config in (target_config, *configs)]
     counts = np.zeros((len(decoders), len(trace.prompts), 5))
     for row, prompt in enumerate(trace.prompts):
-        ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].asked), prompt_seed(info.seed, prompt.prompt)
+        ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].model_input), prompt_seed(info.seed, prompt.prompt)
         if not row:
             decoders[0].generate(ids, seed)  # warm-up: the first text's extra time is not its method's
         for turn in range(len(decoders)):

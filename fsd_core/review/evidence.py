@@ -30,34 +30,34 @@ class RequirementCheck(NamedTuple):
     requirement: str
     """its field in ``Requirements``"""
     outcome: Outcome
-    told: str
+    text: str
     """result as text, with the interval"""
 
 
 class Evidence(NamedTuple):
     """A measurement of the proposed setting and one of the baseline on the same prompts."""
 
-    ours: Pool
-    theirs: Pool
+    setting_pool: Pool
+    baseline_pool: Pool
     findings: tuple[RequirementCheck, ...]
 
     @property
     def run(self) -> RunView:
-        return self.ours.run
+        return self.setting_pool.run
 
     @property
     def baseline(self) -> RunView:
-        return self.theirs.run
+        return self.baseline_pool.run
 
     @property
     def prompts(self) -> Prompts:
         """Prompts of both, by the ids of :attr:`run` and :attr:`baseline`."""
-        return _prompts(self.ours, self.theirs)
+        return _prompts(self.setting_pool, self.baseline_pool)
 
     @property
     def shared(self) -> int:
         """Number of prompts that both completed."""
-        return len(self.ours.prompts.keys() & self.theirs.prompts.keys())
+        return len(self.setting_pool.prompts.keys() & self.baseline_pool.prompts.keys())
 
 
 def evidence(
@@ -86,12 +86,12 @@ def _prompts(pool: Pool, reference: Pool) -> Prompts:
     return {pool.run.id: pool.prompts, reference.run.id: reference.prompts}
 
 
-def overall(found: Sequence[Evidence]) -> dict[str, Outcome]:
+def overall(results: Sequence[Evidence]) -> dict[str, Outcome]:
     """Return the outcome per requirement: met if all runs meet it, not met if one does not, else undecided."""
     outcomes: dict[str, set[Outcome]] = {}
-    for item in found:
-        for finding in item.findings:
-            outcomes.setdefault(finding.requirement, set()).add(finding.outcome)
+    for result in results:
+        for check in result.findings:
+            outcomes.setdefault(check.requirement, set()).add(check.outcome)
     return {
         requirement: "not met" if "not met" in seen else "undecided" if "undecided" in seen else "met"
         for requirement, seen in outcomes.items()

@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
-    Act,
     AliasMoved,
+    Commented,
     Judged,
     Proposed,
-    Remarked,
     Requirements,
+    ReviewEvent,
     UseDescribed,
     Verdict,
     Voted,
@@ -37,7 +37,7 @@ class Waiver(NamedTuple):
     """A written waiver of a requirement that the evidence does not meet or decide."""
 
     who: str
-    words: str
+    reason: str
     evidence: str
     at: datetime
 
@@ -59,8 +59,8 @@ class Proposal:
     judgements: list[Judgement] = field(default_factory=list)
     waivers: dict[str, list[Waiver]] = field(default_factory=dict)
     """by requirement, oldest first"""
-    remarks: list[LoggedEvent] = field(default_factory=list)
-    """log entries of ``Remarked`` events"""
+    comments: list[LoggedEvent] = field(default_factory=list)
+    """log entries of ``Commented`` events"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
 
@@ -121,7 +121,7 @@ class Use:
     def in_force(self) -> list[AliasMoved]:
         """Approvals that were not rolled back, oldest first. The last one is currently approved."""
         stack: list[AliasMoved] = []
-        for event in (logged.act for logged in self.log):
+        for event in (logged.event for logged in self.log):
             if isinstance(event, AliasMoved) and event.alias == "approved":
                 if event.proposal is None and stack:
                     stack.pop()
@@ -131,9 +131,9 @@ class Use:
 
     def about(self, proposal: str) -> list[LoggedEvent]:
         """Return the log entries on one proposal."""
-        return [logged for logged in self.log if logged.act.about == proposal]
+        return [logged for logged in self.log if logged.event.about == proposal]
 
-    def standing(self, proposal: Proposal, evidence: str, at: datetime) -> ProposalStatus:
+    def proposal_status(self, proposal: Proposal, evidence: str, at: datetime) -> ProposalStatus:
         """Return the reviewers' positions on a proposal at a time, for evidence with this hash."""
         latest = {judgement.who: judgement for judgement in proposal.judgements}
         approvals = [judgement for judgement in latest.values() if judgement.verdict == "approve"]
@@ -164,7 +164,7 @@ def use(id: str, log: Sequence[LoggedEvent]) -> Use:
 
 
 def _apply(use: Use, logged: LoggedEvent) -> None:
-    event: Act = logged.act
+    event: ReviewEvent = logged.event
     if isinstance(event, UseDescribed):
         use.name, use.description, use.requirements = event.name, event.description, event.requirements
         use.approvals, use.days = event.approvals, event.days
@@ -182,12 +182,12 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
 
 
 def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
-    event = logged.act
+    event = logged.event
     if isinstance(event, Waived):
         waiver = Waiver(logged.who, event.words, event.evidence, logged.at)
         proposal.waivers.setdefault(event.requirement, []).append(waiver)
-    elif isinstance(event, Remarked):
-        proposal.remarks.append(logged)
+    elif isinstance(event, Commented):
+        proposal.comments.append(logged)
     elif isinstance(event, Judged):
         proposal.judgements.append(Judgement(logged.who, event.verdict, event.comment, event.evidence, logged.at))
         if event.verdict == "decline":

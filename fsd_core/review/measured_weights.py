@@ -64,9 +64,9 @@ def by_weights(runs: Iterable[RunView]) -> list[tuple[dict[str, str], list[RunVi
     return groups
 
 
-def hub_model_of(told: str) -> HubModel | None:
+def hub_model_of(fingerprint_origin: str) -> HubModel | None:
     """Return the hub name and commit in a recorded origin, or ``None`` if the model came from elsewhere."""
-    match = _HUB_ORIGIN.fullmatch(told.partition(" ")[2])
+    match = _HUB_ORIGIN.fullmatch(fingerprint_origin.partition(" ")[2])
     return HubModel(match["repo"], match["revision"]) if match else None
 
 

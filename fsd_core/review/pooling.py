@@ -28,10 +28,10 @@ class Pool(NamedTuple):
     @property
     def calibration(self) -> str | None:
         """Id of the calibration of these rounds; ``None`` for an ordinary run."""
-        return self.run.experiment_id if is_turn(self.run) else None
+        return self.run.experiment_id if is_calibration_round(self.run) else None
 
 
-def is_turn(run: RunView) -> bool:
+def is_calibration_round(run: RunView) -> bool:
     """Whether the run is a calibration round. Only those take their prompts in a random order."""
     return run.config.shuffled and run.experiment_id is not None
 
@@ -43,16 +43,16 @@ def on_fresh_prompts(repository: Repository, runs: Iterable[RunView]) -> list[Ru
     Raises ``UnknownName`` if a calibration was deleted meanwhile.
     """
     runs = list(runs)
-    calibrations = {run.experiment_id for run in runs if run.experiment_id is not None and is_turn(run)}
+    calibrations = {run.experiment_id for run in runs if run.experiment_id is not None and is_calibration_round(run)}
     configs = {id: repository.experiment(id).config for id in calibrations}
     first_fresh = {id: config.choosing for id, config in configs.items() if isinstance(config, CalibrationConfig)}
     return [run for run in runs if run.config.first >= first_fresh.get(run.experiment_id or "", 0)]
 
 
-def fresh_turns(repository: Repository, calibration: str, setting_id: str) -> list[RunView]:
+def fresh_rounds(repository: Repository, calibration: str, setting_id: str) -> list[RunView]:
     """Return the measured rounds of a setting in a calibration that can be evidence; empty for any other experiment."""
     runs = repository.runs(experiment_id=calibration, setting_id=setting_id, limit=None)
-    return on_fresh_prompts(repository, (run for run in runs if run.metrics and is_turn(run)))
+    return on_fresh_prompts(repository, (run for run in runs if run.metrics and is_calibration_round(run)))
 
 
 def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
@@ -63,7 +63,7 @@ def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
     groups: dict[tuple[object, ...], dict[str, RunView]] = {}
     for run in runs:
         key = (run.experiment_id, run.setting_id, run.task, run.seed)
-        groups.setdefault(key if is_turn(run) else (run.id,), {})[run.id] = run
+        groups.setdefault(key if is_calibration_round(run) else (run.id,), {})[run.id] = run
     return [tuple(sorted(group.values(), key=lambda run: run.position)) for group in groups.values()]
 
 
@@ -85,6 +85,8 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
         prompts_done=len(counted),
         prompts_total=sum(run.prompts_total for run in runs),
         decoding_seconds=sum(run.decoding_seconds for run in runs),
-        sittings=tuple(sitting for run in runs for sitting in run.sittings),
+        measurement_sessions=tuple(
+            measurement_session for run in runs for measurement_session in run.measurement_sessions
+        ),
     )
     return Pool(combined, runs, counted, writers)

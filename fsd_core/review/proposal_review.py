@@ -26,10 +26,10 @@ class ProposalReview(NamedTuple):
     """hash of the evidence"""
     open_requirements: tuple[str, ...]
     """not met or undecided, and not waived"""
-    standing: ProposalStatus
+    status: ProposalStatus
 
 
-def case_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalReview:
+def review_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalReview:
     """Return the proposal with its evidence checked again."""
     by_id = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
     runs = on_fresh_prompts(repository, (by_id[id] for id in proposal.runs if id in by_id))
@@ -41,14 +41,14 @@ def case_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalRev
     outcomes = overall(results)
     unresolved = tuple(
         name
-        for name in asked(proposal.requirements)
+        for name in requirement_names(proposal.requirements)
         if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
     )
     return ProposalReview(
-        use, proposal, results, missing, hash, unresolved, use.standing(proposal, hash, datetime.now(UTC))
+        use, proposal, results, missing, hash, unresolved, use.proposal_status(proposal, hash, datetime.now(UTC))
     )
 
 
-def asked(requirements: Requirements) -> list[str]:
+def requirement_names(requirements: Requirements) -> list[str]:
     """Return the names of the requirements that are set."""
     return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]

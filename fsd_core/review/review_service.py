@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
 from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
 from fsd_core.review.measured_weights import certain_weights, weights
-from fsd_core.review.proposal_review import ProposalReview, asked, case_of
+from fsd_core.review.proposal_review import ProposalReview, requirement_names, review_of
 from fsd_core.roles import Person, require
 from fsd_core.storage.review_events import (
-    Act,
     AliasMoved,
     Choice,
+    Commented,
     Judged,
     Proposed,
-    Remarked,
     Requirements,
+    ReviewEvent,
     UseDescribed,
     Verdict,
     Voted,
@@ -37,14 +37,16 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import LoggedEvent
 
 _LONGEST_ID = 64
+_KEY = re.compile("[0-9a-f]{32}")
 
 
 class ReviewService:
     """Uses, proposals and verdicts of one database. Each method reads the log, checks, and appends to it.
 
     All raise ``Refused`` for missing permission, ``InvalidSetting`` for impossible input, ``UnknownName`` for missing
-    entries, and ``Overtaken`` if somebody else acted since the page was read (``seen``: the sequence number of the last
-    log entry on the page).
+    entries, and ``Overtaken`` if what the page showed has changed (``seen``: the sequence number of the last log entry
+    on the page; ``evidence``: the hash of its evidence). An act with a ``key`` of 32 hexadecimal digits is done once,
+    however often it is sent.
     """
 
     def __init__(self, repository: Repository) -> None:
@@ -83,11 +85,11 @@ class ReviewService:
             return approval.weights
         return weights(self.repository.runs(proposal.runs, limit=None))
 
-    def case(self, proposal_id: str) -> ProposalReview:
+    def review(self, proposal_id: str) -> ProposalReview:
         """Return a proposal with its evidence checked again."""
         for use in self.uses():
             if proposal_id in use.proposals:
-                return case_of(self.repository, use, use.proposals[proposal_id])
+                return review_of(self.repository, use, use.proposals[proposal_id])
         raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
 
     def describe(
@@ -100,6 +102,7 @@ class ReviewService:
         days: int | None = None,
         use_id: str | None = None,
         seen: int = 0,
+        key: str | None = None,
     ) -> Use:
         """Create a use, or change the description of the one with ``use_id``."""
         require(person, "admin" if use_id else "author", "Changing a use" if use_id else "Making a use")
@@ -110,12 +113,14 @@ class ReviewService:
             approvals=approvals,
             days=days,
         )
-        if use_id is not None:
-            self.use(use_id)
-        elif self.repository.review_log(use_id := id_of(event.name)):
-            raise InvalidSetting(f"There is a use of the name “{event.name}” already: choose another name.")
-        self._append(use_id, person, [event], seen)
-        return self.use(use_id)
+        id = use_id or id_of(event.name)
+        if not self._stored(key, id, person, event.as_json()):
+            if use_id is not None:
+                self.use(id)
+            elif self.repository.review_log(id):
+                raise InvalidSetting(f"There is a use of the name “{event.name}” already: choose another name.")
+            self._append(id, person, [event], seen, key)
+        return self.use(id)
 
     def propose(
         self,
@@ -125,14 +130,19 @@ class ReviewService:
         baselines: Sequence[str],
         rationale: str = "",
         requirements: Requirements | None = None,
+        key: str | None = None,
     ) -> str:
         """Propose the setting of ``runs`` as a use's candidate, and return the proposal's id."""
         require(person, "author", "Proposing a setting")
         use = self.use(use_id)
+        asked = {"kind": "proposed", "runs": runs, "baselines": baselines, "rationale": rationale.strip()}
+        if stored := self._stored(key, use_id, person, asked):
+            return stored.event.about or ""
         setting = setting_of(self.repository, runs, baselines)
         effective = requirements or use.requirements
-        if any(proposal.setting == setting and proposal.state == "open" for proposal in use.proposals.values()):
-            raise InvalidSetting("This setting is under review for this use already: comment there.")
+        for proposal in use.proposals.values():
+            if proposal.setting == setting and proposal.state == "open":
+                raise UnderReview(proposal.id)
         id = uuid4().hex
         proposed = Proposed.checked(
             proposal=id,
@@ -143,91 +153,130 @@ class ReviewService:
             rationale=rationale.strip(),
         )
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
-        self._append(use_id, person, [proposed, moved], use.sequence)
-        return id
+        return self._append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
 
-    def waive(self, person: Person, case: ProposalReview, requirement: str, words: str) -> None:
-        """Waive a requirement that the evidence does not meet, with the name of the person and a reason."""
-        require(person, "author", "Waiving a requirement")
-        _check_open(case)
-        if requirement not in asked(case.proposal.requirements):
-            raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': reload the page.")
-        event = Waived.checked(
-            proposal=case.proposal.id, requirement=requirement, words=words.strip(), evidence=case.hash
-        )
-        self._append(case.use.id, person, [event], case.use.sequence)
-
-    def remark(
+    def waive(
         self,
         person: Person,
-        case: ProposalReview,
-        words: str,
+        review: ProposalReview,
+        requirement: str,
+        reason: str,
+        evidence: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Waive a requirement that the evidence does not meet, with the name of the person and a reason."""
+        require(person, "author", "Waiving a requirement")
+        shown = review.hash if evidence is None else evidence
+        event = Waived.checked(
+            proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
+        )
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
+        _check_evidence(review, shown)
+        if requirement not in requirement_names(review.proposal.requirements):
+            raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
+        self._append(review.use.id, person, [event], review.use.sequence, key)
+
+    def comment(
+        self,
+        person: Person,
+        review: ProposalReview,
+        text: str,
         reply_to: int | None = None,
         run: str | None = None,
         position: int | None = None,
+        key: str | None = None,
     ) -> None:
         """Add a comment. It is stored whatever else happened in the meantime."""
         require(person, "author", "Commenting")
-        if reply_to is not None and all(logged.sequence != reply_to for logged in case.proposal.remarks):
-            raise InvalidSetting("The comment that this answers is not there: reload the page.")
-        event = Remarked.checked(
-            proposal=case.proposal.id, words=words.strip(), reply_to=reply_to, run=run, position=position
+        if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.comments):
+            raise InvalidSetting(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
+        event = Commented.checked(
+            proposal=review.proposal.id, words=text.strip(), reply_to=reply_to, run=run, position=position
         )
-        self._append_last(case.use.id, person, event)
+        if not self._stored(key, review.use.id, person, event.as_json()):
+            self._append_last(review.use.id, person, event, key)
 
     def vote(
-        self, person: Person, case: ProposalReview, position: int, choice: Choice, left: Literal["setting", "baseline"]
+        self,
+        person: Person,
+        review: ProposalReview,
+        position: int,
+        choice: Choice,
+        left: Literal["setting", "baseline"],
+        key: str | None = None,
     ) -> None:
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
         require(person, "author", "Voting")
-        _check_open(case)
-        if not case.evidence:
+        act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
+        if self._stored(key, review.use.id, person, act):
+            return
+        _check_open(review)
+        if not review.evidence:
             raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
-        setting_pool, baseline_pool, _ = case.evidence[0]
+        setting_pool, baseline_pool, _ = review.evidence[0]
         if position not in setting_pool.writers or position not in baseline_pool.writers:
-            raise InvalidSetting("The evidence does not have this prompt: reload the page.")
+            raise InvalidSetting("The evidence does not have this prompt any more.")
         event = Voted.checked(
-            proposal=case.proposal.id,
+            proposal=review.proposal.id,
             run=setting_pool.writers[position],
             baseline=baseline_pool.writers[position],
             position=position,
             choice=choice,
             left=left,
         )
-        self._append_last(case.use.id, person, event)
+        self._append_last(review.use.id, person, event, key)
 
-    def judge(self, person: Person, case: ProposalReview, verdict: Verdict, comment: str, seen: int) -> None:
+    def submit_review(
+        self,
+        person: Person,
+        review: ProposalReview,
+        verdict: Verdict,
+        comment: str,
+        seen: int,
+        evidence: str | None = None,
+        key: str | None = None,
+    ) -> None:
         """Approve, request changes or decline. The last required approval moves the alias ``approved``."""
         require(person, "reviewer", "A verdict")
-        _check_open(case)
-        self._check_seen(case, person, seen)
-        proposal = case.proposal
+        proposal = review.proposal
+        shown = review.hash if evidence is None else evidence
+        event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=shown)
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
         if person.name == proposal.author:
             raise Refused("Nobody judges their own proposal: ask somebody else.")
-        event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=case.hash)
-        events: list[Act] = [event]
+        self._check_seen(review, person, seen)
+        _check_evidence(review, shown)
+        events: list[ReviewEvent] = [event]
         if verdict != "approve":
             if not event.comment:
                 raise InvalidSetting("Say what is missing: a comment is needed with this verdict.")
         else:
-            self._check_gate(case)
+            self._check_gate(review)
             measured = certain_weights(self.repository.runs([*proposal.runs, *proposal.baselines], limit=None))
             now = datetime.now(UTC)
-            proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, case.hash, now))
-            if case.use.standing(proposal, case.hash, now).enough:
-                events.append(_approval(case, event.comment, measured))
-        self._append(case.use.id, person, events, case.use.sequence)
+            proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, review.hash, now))
+            if review.use.proposal_status(proposal, review.hash, now).enough:
+                events.append(_approval(review, event.comment, measured))
+        self._append(review.use.id, person, events, review.use.sequence, key)
 
-    def withdraw(self, person: Person, case: ProposalReview, comment: str = "") -> None:
-        _check_open(case)
-        _check_author(person, case, "Withdrawing it")
-        event = Withdrawn.checked(proposal=case.proposal.id, comment=comment.strip())
-        self._append(case.use.id, person, [event], case.use.sequence)
+    def withdraw(self, person: Person, review: ProposalReview, comment: str = "", key: str | None = None) -> None:
+        event = Withdrawn.checked(proposal=review.proposal.id, comment=comment.strip())
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
+        _check_author(person, review, "Withdrawing it")
+        self._append(review.use.id, person, [event], review.use.sequence, key)
 
-    def roll_back(self, person: Person, use_id: str, comment: str, seen: int) -> str | None:
+    def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
         """Move the alias ``approved`` back to its previous setting and return that setting."""
         require(person, "admin", "Rolling back")
         use = self.use(use_id)
+        if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
+            return getattr(stored.event, "setting", None)
         if seen != use.sequence:
             raise Overtaken(_news_text(use.log[seen:]))
         if not comment.strip():
@@ -242,7 +291,7 @@ class ReviewService:
             comment=comment.strip(),
             weights=self._weights_of(use, earlier[-1]) if earlier else {},
         )
-        self._append(use_id, person, [event], use.sequence)
+        self._append(use_id, person, [event], use.sequence, key)
         return event.setting
 
     def _check_gate(self, review: ProposalReview) -> None:
@@ -256,17 +305,27 @@ class ReviewService:
 
     def _check_seen(self, review: ProposalReview, person: Person, seen: int) -> None:
         later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
-        if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.act, Voted)]:
+        if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, Voted)]:
             raise Overtaken(_news_text(news))
 
-    def _append(self, use_id: str, person: Person, events: Sequence[Act], seen: int) -> None:
-        self.repository.append_acts(use_id, person.name, person.role, events, seen)
+    def _stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:
+        """Return what an act was stored as, if it was sent before."""
+        if key is None:
+            return None
+        if not _KEY.fullmatch(key):
+            raise InvalidSetting("A key is 32 hexadecimal digits, new ones for each act.")
+        return self.repository.stored_event(key, use_id, person.name, act)
 
-    def _append_last(self, use_id: str, person: Person, event: Act) -> None:
+    def _append(
+        self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
+    ) -> LoggedEvent:
+        return self.repository.append_events(use_id, person.name, person.role, events, seen, key)
+
+    def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
         """Append an event that conflicts with no other, after whatever the log holds."""
         while True:
             try:
-                self._append(use_id, person, [event], self.use(use_id).sequence)
+                self._append(use_id, person, [event], self.use(use_id).sequence, key)
             except Overtaken:
                 continue
             return
@@ -284,6 +343,11 @@ def id_of(name: str) -> str:
 def _check_open(review: ProposalReview) -> None:
     if review.proposal.state != "open":
         raise InvalidSetting(f"This proposal is {review.proposal.state}: make a new one.")
+
+
+def _check_evidence(review: ProposalReview, shown: str) -> None:
+    if shown != review.hash:
+        raise Overtaken("The evidence has changed since this page showed it: look at its figures, and say it again.")
 
 
 def _check_author(person: Person, review: ProposalReview, what: str) -> None:
@@ -305,4 +369,4 @@ def _approval(review: ProposalReview, comment: str, measured: dict[str, str]) ->
 
 def _news_text(entries: Sequence[LoggedEvent]) -> str:
     names = ", ".join(list(dict.fromkeys(logged.who for logged in entries))[:3])
-    return f"Since you opened this page {names} acted here: reload it, look at what is new, and say it again."
+    return f"Since this page was shown {names} acted here: look at what is new, and say it again."

@@ -178,7 +178,7 @@ class Rule(Frozen):
         """Value of its knob; ``None`` if the knob is off or the rule has none."""
         return getattr(self, self.knob.field) if self.knob else None
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         """Return the parts of its label after the title. ``knob``: its value as text, such as ``≤ 0.1``."""
         if self.knob is None:
             return changed(self)
@@ -196,7 +196,7 @@ class MissingRule(Rule):
     explanation = "A rule of a package that is not installed here."
     kind: str
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [self.kind]
 
     def refuse(self) -> NoReturn:

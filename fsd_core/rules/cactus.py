@@ -46,5 +46,5 @@ class Cactus(Rule):
         scaled = row.target * ((1 - raised) / (1 - p).clamp_min(1e-30))
         return residual(scaled.scatter(-1, row.tokens[..., None], raised), row.draft)
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"δ {knob.removeprefix('≤ ')}".strip()]

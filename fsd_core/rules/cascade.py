@@ -63,5 +63,5 @@ class Cascade(GeneralForm):
         target_entropy, draft_entropy = rows.raw_entropies
         return draft_entropy > target_entropy + weighted_tv
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [self.trigger, f"cost {knob.removeprefix('≤ ')}".strip()]

@@ -65,7 +65,7 @@ class Thresholded(Rule):
         _check_threshold(self.threshold, self.divergence)
         return self
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         name = self.divergence
         if name in OVER_TOP_K and self.divergence_top_k != type(self).model_fields["divergence_top_k"].default:
             name = f"top-{self.divergence_top_k}-{name.removeprefix(TOP_K)}"
@@ -99,8 +99,8 @@ class Fuzzy(Thresholded):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft) if self.threshold is None else row.target
 
-    def words(self, knob: str) -> list[str]:
-        return super().words(knob) + ([] if self.judge_bonus else ["target's bonus"])
+    def label_parts(self, knob: str) -> list[str]:
+        return super().label_parts(knob) + ([] if self.judge_bonus else ["target's bonus"])
 
 
 class FuzzyOfficial(Rule):
@@ -142,5 +142,5 @@ class FuzzyOfficial(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"{self.divergence} {knob}".strip(), *(["target sampled"] if self.sample_target else [])]

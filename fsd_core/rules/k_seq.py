@@ -57,15 +57,15 @@ class KSeq(Verifier):
         p, q = drafts.target.double(), drafts.draft.double()
         count = drafts.valid.sum(1)
         ratio = drafts_ratio(p, q, count)
-        chosen = drafts.none_chosen()
+        selected = drafts.none_selected()
         for i in range(drafts.count):
             x = drafts.tokens[:, i]
-            accepted = passes(of_token(p, x) / ratio, of_token(q, x), uniforms[:, i]) & (chosen < 0)
-            chosen = x.where(accepted & drafts.valid[:, i], chosen)
+            accepted = passes(of_token(p, x) / ratio, of_token(q, x), uniforms[:, i]) & (selected < 0)
+            selected = x.where(accepted & drafts.valid[:, i], selected)
         overlap = (p / ratio[:, None]).minimum(q)
         beta = overlap.sum(-1, keepdim=True)
         remainder = residual(p, overlap * (1 - (1 - beta) ** count[:, None]) / beta.clamp_min(1e-300))
-        return CouplingResult(chosen, remainder)
+        return CouplingResult(selected, remainder)
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:

@@ -42,5 +42,5 @@ class Lenience(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft if self.stock_residual else (1 - self.lenience) * row.draft)
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [knob.removeprefix("≤ "), *(["stock residual"] if self.stock_residual else [])]

@@ -63,5 +63,5 @@ class Lookahead(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"θ {knob.removeprefix('≤ ')}".strip(), f"W {self.lookahead_window}"]

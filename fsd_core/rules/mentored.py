@@ -35,5 +35,5 @@ class Mentored(GeneralForm):
     def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
         return rows.mentored(self.kl_budget) if self.kl_budget else rows.target
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"KL {knob}"]

@@ -23,7 +23,7 @@ class NaiveSampling(Verifier):
     kind: Literal["nss"] = "nss"
 
     def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
-        return CouplingResult(drafts.none_chosen(), drafts.target)
+        return CouplingResult(drafts.none_selected(), drafts.target)
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:

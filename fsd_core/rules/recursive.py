@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> CouplingResult:
     """Accept x_i with min(1, p_i/q_i). On rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
     p, q = drafts.target.double(), drafts.draft.double()
-    chosen = drafts.none_chosen()
+    selected = drafts.none_selected()
     for i in range(drafts.count):
         x, valid = drafts.tokens[:, i], drafts.valid[:, i]
-        accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, i]) & (chosen < 0) & valid
-        chosen = x.where(accepted, chosen)
+        accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, i]) & (selected < 0) & valid
+        selected = x.where(accepted, selected)
         p = _normalized(residual(p, q)).where(valid[:, None], p)
         if not replaced:
             q = _normalized(q.scatter(1, x[:, None], 0)).where(valid[:, None], q)
-    return CouplingResult(chosen, p)
+    return CouplingResult(selected, p)
 
 
 def _normalized(weights: Tensor) -> Tensor:

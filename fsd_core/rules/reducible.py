@@ -52,8 +52,8 @@ class FuzzyReducible(Reducible):
     def lenient(self, rows: ScoredDraft) -> Tensor:
         return within(rows, rows.allowed) if self.guard and rows.allowed is not None else rows.draft
 
-    def words(self, knob: str) -> list[str]:
-        return super().words(knob) + ([] if self.guard else ["no guard"])
+    def label_parts(self, knob: str) -> list[str]:
+        return super().label_parts(knob) + ([] if self.guard else ["no guard"])
 
 
 class FuzzyHead(Reducible):
@@ -82,5 +82,5 @@ class FuzzyHead(Reducible):
     def lenient(self, rows: ScoredDraft) -> Tensor:
         return within(rows, head(rows, self.token_width))
 
-    def words(self, knob: str) -> list[str]:
-        return [*super().words(knob), f"width {self.token_width:g}"]
+    def label_parts(self, knob: str) -> list[str]:
+        return [*super().label_parts(knob), f"width {self.token_width:g}"]

@@ -32,7 +32,7 @@ class Drafts:
     def count(self) -> int:
         return self.tokens.shape[1]
 
-    def none_chosen(self) -> Tensor:
+    def none_selected(self) -> Tensor:
         """Return −1 at every position: int64 [R]"""
         return self.tokens.new_full((len(self.tokens),), -1)
 
@@ -40,12 +40,12 @@ class Drafts:
 class CouplingResult(NamedTuple):
     """A verifier's result for the drafts of R positions.
 
-    chosen: int64 [R], the drafted token that is written, −1 for none. rest: [R,V], weights from which the token is
-    sampled if no draft is chosen: non-negative, with a positive sum. That token may equal a draft as well.
+    selected: int64 [R], the drafted token that is written, −1 for none. residual: [R,V], weights from which the token
+    is sampled if no draft is selected: non-negative, with a positive sum. That token may equal a draft as well.
     """
 
-    chosen: Tensor
-    rest: Tensor
+    selected: Tensor
+    residual: Tensor
 
 
 class Verifier(Rule):
@@ -88,4 +88,4 @@ def judge_one(at: Tensor, drafts: Drafts, uniforms: Tensor, valid: Tensor) -> Co
     p, q = drafts.target.double(), drafts.draft.double()
     x, is_valid = of_token(drafts.tokens, at), of_token(valid, at)
     accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, 0]) & is_valid
-    return CouplingResult(x.where(accepted, drafts.none_chosen()), residual(p, q).where(is_valid[:, None], p))
+    return CouplingResult(x.where(accepted, drafts.none_selected()), residual(p, q).where(is_valid[:, None], p))

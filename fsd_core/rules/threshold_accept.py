@@ -44,6 +44,6 @@ class ThresholdAccept(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         single = [] if self.threshold_single == 1 else [f"single {self.threshold_single:g}"]
         return [f"acc {knob.removeprefix('≤ ')}".strip(), *single]

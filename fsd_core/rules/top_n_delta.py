@@ -46,5 +46,5 @@ class TopNDelta(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"n {self.relaxed_topk}", f"δ {knob.removeprefix('≤ ')}".strip()]

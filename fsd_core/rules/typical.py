@@ -45,5 +45,5 @@ class Typical(Rule):
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target
 
-    def words(self, knob: str) -> list[str]:
+    def label_parts(self, knob: str) -> list[str]:
         return [f"ε {knob.removeprefix('≤ ')}".strip(), f"δ {self.posterior_alpha:g}"]

@@ -27,13 +27,13 @@ def stakes(earlier: np.ndarray, bound: float) -> np.ndarray:
     return _EVENLY / len(SHARES) + (1 - _EVENLY) * earned / earned.sum()
 
 
-def capital(values: np.ndarray, bound: float, begun: np.ndarray) -> float:
+def capital(values: np.ndarray, bound: float, stakes: np.ndarray) -> float:
     """Return the highest capital after any of the values, in their order. values: float [n] in 0 … 1; bound: μ₀"""
-    return float((begun[:, None] * np.exp(_log_capital(values, bound))).sum(0).max())
+    return float((stakes[:, None] * np.exp(_log_capital(values, bound))).sum(0).max())
 
 
 def lacking(
-    values: np.ndarray, earlier: np.ndarray, bound: float, begun: np.ndarray, level: float, most: int
+    values: np.ndarray, earlier: np.ndarray, bound: float, stakes: np.ndarray, level: float, most: int
 ) -> int | None:
     """Return how many more values, ``most`` at most, win the bet if they equal those so far on average; else ``None``.
 
@@ -42,16 +42,16 @@ def lacking(
     pooled = np.concatenate([earlier, values])
     growth = _log_capital(pooled, bound)[:, -1:] / len(pooled)  # [shares, 1]
     forecast = _log_capital(values, bound)[:, -1:] + growth * np.arange(1, most + 1)  # [shares, most]
-    won = (begun[:, None] * np.exp(forecast)).sum(0) >= 1 / level
+    won = (stakes[:, None] * np.exp(forecast)).sum(0) >= 1 / level
     return int(won.argmax()) + 1 if won.any() else None
 
 
-def lower_bound(values: np.ndarray, begun: np.ndarray, level: float) -> float:
+def lower_bound(values: np.ndarray, stakes: np.ndarray, level: float) -> float:
     """Return the largest μ₀ that the values refute: the mean lies above it with a confidence of 1 − ``level``."""
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if capital(values, middle, begun) >= 1 / level else (low, middle)
+        low, high = (middle, high) if capital(values, middle, stakes) >= 1 / level else (low, middle)
     return low
 
 

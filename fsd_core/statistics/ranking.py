@@ -22,7 +22,14 @@ import numpy as np
 
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.noninferiority import about, quantiles_of_power
-from fsd_core.statistics.tradeoff_curves import BAND_LEVEL, CurvePoints, Curves, PathPosition, known, quantile
+from fsd_core.statistics.tradeoff_curves import (
+    BAND_LEVEL,
+    CurvePoints,
+    Curves,
+    PathPosition,
+    nondegenerate_interval,
+    quantile,
+)
 
 RATIOS = (1.1, 1.2, 1.3, 1.5, 2.0)
 """cost reductions in the table at equal cost"""
@@ -41,7 +48,7 @@ class AtCost(NamedTuple):
     difference: float | None = None
     """quality less the target's, -1 to 1 for shares; ``None`` outside the measured range"""
     interval: Interval | None = None
-    place: PathPosition | None = None
+    position: PathPosition | None = None
     prompts: int | None = None
     """if tied: about how many would separate it from the first"""
 
@@ -57,8 +64,8 @@ class WithinLoss(NamedTuple):
     """over the measured settings; starts at 0 if the prompts show none of them to be within the loss"""
     is_open: bool = False
     """whether looser settings than the measured ones may be within the loss"""
-    place: PathPosition | None = None
-    shown: bool = False
+    position: PathPosition | None = None
+    is_shown: bool = False
     """whether the prompts show a setting faster than the strictest measured one to be within the loss"""
     prompts: int | None = None
     """if they show none: about how many prompts would show one"""
@@ -81,7 +88,7 @@ def at_ratio(curves: Curves, paths: Paths, ratio: float) -> list[AtCost]:
     ranks, needed = _ranks(curves, values, resampled)
     ranked = [
         AtCost(
-            name, ranks[i], float(values[i]), known(low[i], high[i]), points[name].places[0],
+            name, ranks[i], float(values[i]), nondegenerate_interval(low[i], high[i]), points[name].places[0],
             needed[i] if ranks[i] == TIED else None,
         )
         for i, name in enumerate(inside)
@@ -132,7 +139,7 @@ class _Ends(NamedTuple):
     """Interval of the last ratio within the margin."""
 
     interval: Interval
-    shown: bool
+    is_shown: bool
     is_open: bool
 
 
@@ -144,9 +151,9 @@ def _within(
         return WithinLoss(name, OUTSIDE)
     position = curves.along(path, [last]).places[0]
     if ends is None:
-        return WithinLoss(name, TIED, 1 / last, place=position, is_open=True)
-    needed = None if ends.shown else _needed(curves, path, margin)
-    return WithinLoss(name, TIED, 1 / last, ends.interval, ends.is_open, position, ends.shown, needed)
+        return WithinLoss(name, TIED, 1 / last, position=position, is_open=True)
+    needed = None if ends.is_shown else _needed(curves, path, margin)
+    return WithinLoss(name, TIED, 1 / last, ends.interval, ends.is_open, position, ends.is_shown, needed)
 
 
 def _ends(
@@ -163,10 +170,10 @@ def _ends(
     far = along.at[0] if far is None else far
     costs = curves.cost_intervals(level)
     dearest, cheapest = (_cost_of(curves, path, costs, choose) for choose in (max, min))
-    shown, is_open = bool(near < along.at[0] * (1 - 1e-9)), bool(far <= along.at[-1] * (1 + 1e-9))
-    slow = cheapest.high if near <= along.at[-1] * (1 + 1e-9) else near if shown else dearest.high
-    lowest = 1 / slow if shown or is_exact else 0.0
-    return _Ends(Interval(lowest, 1 / (cheapest.low if is_open else far)), shown, is_open)
+    is_shown, is_open = bool(near < along.at[0] * (1 - 1e-9)), bool(far <= along.at[-1] * (1 + 1e-9))
+    slow = cheapest.high if near <= along.at[-1] * (1 + 1e-9) else near if is_shown else dearest.high
+    lowest = 1 / slow if is_shown or is_exact else 0.0
+    return _Ends(Interval(lowest, 1 / (cheapest.low if is_open else far)), is_shown, is_open)
 
 
 def _cost_of(curves: Curves, path: Sequence[int], costs: Sequence[Interval | None], choose: Callable) -> Interval:

@@ -47,21 +47,21 @@ def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
     return _interval(ratio_ends(_table(pairs), is_share=is_share))
 
 
-def quotient_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
+def quotient_interval(run: Pairs, baseline: Pairs) -> Interval | None:
     """Return the 95 % interval of one ratio of sums over another, of the same prompts in the same order.
 
     ``None`` if fewer than three prompts differ between the two, too few to estimate their spread, and if it would reach
     more than five times up and down. Raises ``ValueError`` like :func:`ratio_interval`.
     """
-    return _interval(quotient_ends(np.hstack([_table(ours), _table(theirs)])))
+    return _interval(quotient_ends(np.hstack([_table(run), _table(baseline)])))
 
 
-def difference_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
+def difference_interval(run: Pairs, baseline: Pairs) -> Interval | None:
     """Return the 95 % interval of one ratio of sums less another, of the same prompts in the same order.
 
     ``None`` if fewer than three prompts differ. Raises ``ValueError`` like :func:`ratio_interval`.
     """
-    return _interval(difference_ends(np.hstack([_table(ours), _table(theirs)])))
+    return _interval(difference_ends(np.hstack([_table(run), _table(baseline)])))
 
 
 def ratio_ends(table: np.ndarray, *, is_share: bool = False) -> Ends:

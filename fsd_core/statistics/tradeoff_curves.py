@@ -167,7 +167,7 @@ class Curves:
         return np.maximum(middle - half, -limit), np.minimum(middle + half, limit)
 
 
-def known(low: float, high: float) -> Interval | None:
+def nondegenerate_interval(low: float, high: float) -> Interval | None:
     """Return an interval of differences; ``None`` for too few prompts, and for rates that no prompt separates."""
     return Interval(float(low), float(high)) if high - low > _NO_WIDTH else None
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fsd_core.conditions import Conditions, conditions_of, mixed
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.storage.review_events import Act
+from fsd_core.storage.review_events import ReviewEvent
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
@@ -94,14 +94,14 @@ Prompts = Mapping[str, Mapping[int, PromptCounts]]
 """by run and position of the prompt"""
 
 
-def fingerprint_of(told: str) -> str:
+def fingerprint_of(fingerprint_origin: str) -> str:
     """Return the fingerprint part of a ``fingerprint origin`` string."""
-    return told.partition(" ")[0]
+    return fingerprint_origin.partition(" ")[0]
 
 
-def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+def same_weights(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
     """Whether no role that both have differs, and both or neither are known."""
-    return bool(one) == bool(other) and all(one[role] == other[role] for role in one.keys() & other.keys())
+    return bool(first) == bool(second) and all(first[role] == second[role] for role in first.keys() & second.keys())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class RunView:
     metrics: dict[str, Any] | None
     provenance: dict[str, Any] | None
     """of the process that last continued the run"""
-    sittings: tuple[MeasurementSession, ...] = ()
+    measurement_sessions: tuple[MeasurementSession, ...] = ()
     """in the order of their start; none for a run measured before they were recorded"""
     created_at: datetime
     started_at: datetime | None
@@ -153,7 +153,7 @@ class RunView:
 
         A requested dtype is part of the comparison, so it is left out.
         """
-        recorded = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
+        recorded = [session.conditions for session in self.measurement_sessions] or [conditions_of(self.provenance)]
         excluded = {"dtype"} if self.config.dtype != "auto" else set()
         return [{key: value for key, value in conditions.items() if key not in excluded} for conditions in recorded]
 
@@ -167,7 +167,7 @@ class RunView:
     @property
     def speed_mixed(self) -> tuple[str, ...]:
         """Names of the differences between its measurement sessions; empty if its speeds and times are one figure."""
-        return mixed([sitting.conditions for sitting in self.sittings])
+        return mixed([session.conditions for session in self.measurement_sessions])
 
     @property
     def ended(self) -> bool:
@@ -330,7 +330,7 @@ class LoggedEvent:
     who: str
     role: str
     """of that person, at that time"""
-    act: Act
+    event: ReviewEvent
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class LoggedChange:
     who: str
     role: str
     """of that person, at that time"""
-    act: str
+    action: str
     """changed or deleted"""
     change: dict[str, Any]
     """old and new value by name, or what was deleted"""

@@ -1,8 +1,8 @@
 """Events of a review: frozen values, each one row of an append-only log.
 
 The state of a use, a proposal or an alias follows from its events (:mod:`fsd_core.review.history`), so nothing that
-anybody wrote is ever overwritten. ``as_json`` returns what is stored, and :func:`read_act` parses it. The JSON keys are
-the same in every version. Newer fields are left out if empty.
+anybody wrote is ever overwritten. ``as_json`` returns what is stored, and :func:`read_event` parses it. The JSON keys
+are the same in every version. Newer fields are left out if empty.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import Frozen
 
-LONGEST_WORDS = 10_000
+LONGEST_TEXT = 10_000
 LONGEST_USE_TITLE = 120
 _MOST_RUNS = 400
 """that one proposal is based on; rounds of a calibration are runs"""
 
-Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
+LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Verdict = Literal["approve", "request changes", "decline"]
@@ -39,19 +39,19 @@ class Requirements(Frozen):
     )
 
 
-class _Act(Frozen):
+class _Event(Frozen):
     @property
     def about(self) -> str | None:
         """The proposal that the event concerns, if any."""
         return getattr(self, "proposal", None)
 
 
-class UseDescribed(_Act):
+class UseDescribed(_Event):
     """A use is created, or its description changed."""
 
     kind: Literal["use-described"] = "use-described"
     name: str = Field(min_length=1, max_length=LONGEST_USE_TITLE)
-    description: Words = ""
+    description: LongText = ""
     requirements: Requirements = Requirements()
     approvals: int = Field(default=1, ge=1, le=20)
     """by different people, needed to move the alias ``approved``"""
@@ -59,7 +59,7 @@ class UseDescribed(_Act):
     """for which an approval counts; ``None``: forever"""
 
 
-class Proposed(_Act):
+class Proposed(_Event):
     """A setting is proposed for the use. ``proposal`` is its id."""
 
     kind: Literal["proposed"] = "proposed"
@@ -69,26 +69,26 @@ class Proposed(_Act):
     runs: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
     """of the setting: its evidence"""
     baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
-    rationale: Words = ""
+    rationale: LongText = ""
 
 
-class Waived(_Act):
+class Waived(_Event):
     """Somebody takes responsibility, by name, for a requirement that is not met or not decided."""
 
     kind: Literal["waived"] = "waived"
     proposal: RunId
     requirement: str
-    words: Words = Field(min_length=1)
+    words: LongText = Field(min_length=1)
     evidence: str
     """hash of the evidence that was seen"""
 
 
-class Remarked(_Act):
+class Commented(_Event):
     """A comment on a proposal, or on one run's output for one prompt."""
 
     kind: Literal["remarked"] = "remarked"
     proposal: RunId
-    words: Words = Field(min_length=1)
+    words: LongText = Field(min_length=1)
     reply_to: int | None = None
     """sequence of the comment it answers"""
     run: RunId | None = None
@@ -96,25 +96,25 @@ class Remarked(_Act):
     """of the prompt in its task"""
 
 
-class Judged(_Act):
+class Judged(_Event):
     """A reviewer's verdict."""
 
     kind: Literal["judged"] = "judged"
     proposal: RunId
     verdict: Verdict
-    comment: Words = ""
+    comment: LongText = ""
     evidence: str
 
 
-class Withdrawn(_Act):
+class Withdrawn(_Event):
     """The author withdraws the proposal."""
 
     kind: Literal["withdrawn"] = "withdrawn"
     proposal: RunId
-    comment: Words = ""
+    comment: LongText = ""
 
 
-class AliasMoved(_Act):
+class AliasMoved(_Event):
     """An alias of the use names another setting, or none."""
 
     kind: Literal["alias-moved"] = "alias-moved"
@@ -124,12 +124,12 @@ class AliasMoved(_Act):
     proposal: RunId | None = None
     """that moved it"""
     evidence: str = ""
-    comment: Words = ""
+    comment: LongText = ""
     weights: dict[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
     """for ``approved``, by role: what the evidence was measured with, and the only weights approved"""
 
 
-class Voted(_Act):
+class Voted(_Event):
     """A blind vote between the setting's and the baseline's answer to one prompt. Each person's last vote counts."""
 
     kind: Literal["voted"] = "voted"
@@ -142,11 +142,11 @@ class Voted(_Act):
     """which of the two was on the left"""
 
 
-Act = UseDescribed | Proposed | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kind")])
+ReviewEvent = UseDescribed | Proposed | Waived | Commented | Judged | Withdrawn | AliasMoved | Voted
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[ReviewEvent, Field(discriminator="kind")])
 
 
-def read_act(data: object) -> Act:
+def read_event(data: object) -> ReviewEvent:
     """Return the event in a row. Raises ``DataDamaged`` if it is damaged or from a newer version."""
     try:
         return _ADAPTER.validate_python(data)

@@ -34,7 +34,7 @@ class Example:
     """a conversation in place of a single prompt"""
 
     @property
-    def asked(self) -> str | Messages:
+    def model_input(self) -> str | Messages:
         """The input of a model."""
         return self.messages or self.prompt
 

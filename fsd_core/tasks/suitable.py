@@ -17,22 +17,22 @@ def suits(task: str, pair: PairSpec) -> bool:
     return not pair.narrow and not any(other.narrow and task in other.tasks for other in MODEL_PAIRS.values())
 
 
-def offered(pair: PairSpec, own: Iterable[Task] = ()) -> list[Task]:
+def offered(pair: PairSpec, custom: Iterable[Task] = ()) -> list[Task]:
     """Return the tasks that can be run on this machine: first those that the pair names, then others that suit it, then
-    all others. ``own`` are custom tasks."""
+    all others. ``custom`` are custom tasks."""
 
     def rank(task: Task) -> int:
         if task.name in pair.tasks:
             return pair.tasks.index(task.name)
         return len(pair.tasks) + (not suits(task.name, pair))
 
-    return sorted((task for task in (*TASKS.values(), *own) if task.available), key=rank)
+    return sorted((task for task in (*TASKS.values(), *custom) if task.available), key=rank)
 
 
-def kept_or_first(task: str | None, pair: PairSpec, own: Iterable[Task] = ()) -> str:
+def kept_or_first(task: str | None, pair: PairSpec, custom: Iterable[Task] = ()) -> str:
     """Return ``task``, or its latest version, if it is available and suits the pair. Otherwise return the first task
     that the pair is offered."""
-    tasks = offered(pair, own)
+    tasks = offered(pair, custom)
     latest = {candidate.name.partition("@")[0]: candidate.name for candidate in tasks}
     current = latest.get((task or "").partition("@")[0])
     return current if current is not None and suits(current, pair) else tasks[0].name

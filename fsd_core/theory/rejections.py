@@ -45,12 +45,12 @@ class _Table:
 
 @dataclass
 class _Paths:
-    """Sequences of rejected tokens. weight, b, left (1 − Σ q of the rejected tokens): [N]; drawn: int64 [N,i]."""
+    """Sequences of rejected tokens. weight, b, left (1 − Σ q of the rejected tokens): [N]; rejected: int64 [N,i]."""
 
     weight: Vector
     b: Vector
     left: Vector
-    drawn: Vector
+    rejected: Vector
 
 
 def _table(p: Vector, q: Vector) -> tuple[_Table, float]:
@@ -108,7 +108,7 @@ def _extend_all(table: _Table, paths: _Paths, remainder: Vector, next_b: Vector)
     """Return all paths longer by one rejection."""
     tokens = np.broadcast_to(np.arange(len(table.q)), (len(paths.weight), len(table.q)))
     chance = _rejection(table, paths, remainder, next_b, tokens)
-    np.put_along_axis(chance, paths.drawn, 0, 1)
+    np.put_along_axis(chance, paths.rejected, 0, 1)
     row, token = np.nonzero(chance)
     return _extended(table, paths, row, token, paths.weight[row] * chance[row, token], next_b)
 
@@ -125,11 +125,11 @@ def _extend_sampled(
     token = np.empty(sampled, dtype=np.int64)
     missed = np.zeros(len(paths.weight))
     for path in np.unique(row):
-        single = _Paths(*(part[path : path + 1] for part in (paths.weight, paths.b, paths.left, paths.drawn)))
+        single = _Paths(*(part[path : path + 1] for part in (paths.weight, paths.b, paths.left, paths.rejected)))
         chance = _rejection(
             table, single, remainder[path : path + 1], next_b[path : path + 1], np.arange(len(table.q))[None]
         )[0]
-        chance[paths.drawn[path]] = 0
+        chance[paths.rejected[path]] = 0
         missed[path] = chance.sum()
         if missed[path] > 0:
             token[row == path] = rng.choice(len(chance), size=int((row == path).sum()), p=chance / missed[path])
@@ -139,7 +139,7 @@ def _extend_sampled(
 
 
 def _extended(table: _Table, paths: _Paths, row: Vector, token: Vector, weight: Vector, next_b: Vector) -> _Paths:
-    drawn = np.concatenate([paths.drawn[row], token[:, None]], 1)
+    drawn = np.concatenate([paths.rejected[row], token[:, None]], 1)
     # Summed, not subtracted from 1, so that a small remainder keeps its digits.
     remaining = np.maximum(table.unlikely - np.where(np.isin(drawn, table.likeliest), 0, table.q[drawn]).sum(1), 0)
     for x in table.likeliest:

@@ -205,7 +205,7 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor,
     tokens, judged, top, p = (part.to(device) for part in batch)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
-        logits = model.lm_head.told_apart(hidden[judged])
+        logits = model.lm_head.reduced_logits(hidden[judged])
     index_of = torch.full((model.config.vocab_size,), -1, device=device)
     index_of[model.lm_head.tokens] = torch.arange(logits.shape[-1], device=device)
     at = index_of[top]

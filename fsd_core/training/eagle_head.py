@@ -209,7 +209,7 @@ def main(
         "seed": seed,
         "start": before,
         "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
-        "head_covers": round(1 - head.lm_head.rest, 5),
+        "head_covers": round(1 - head.lm_head.tail_mass, 5),
         "texts": len(written),
         "answer_tokens": sum(len(lesson.text.top) for lesson in written),
         "texts_read": len(read),
@@ -217,6 +217,6 @@ def main(
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
     }
-    save_head(head, out / "head", {"head_of": target, "rest_share": head.lm_head.rest})
+    save_head(head, out / "head", {"head_of": target, "rest_share": head.lm_head.tail_mass})
     (out / "head" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures

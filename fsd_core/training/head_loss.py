@@ -81,7 +81,7 @@ class HeadLoss(nn.Module):
         These are logits over the tokens of the reduced head, [N,K]; the distribution's tokens as indices into these,
         int64 [N,TOP_TOKENS]; and their probabilities, 0 for tokens outside the reduced head.
         """
-        logits = self.head.told_apart(states[batch.judged])
+        logits = self.head.reduced_logits(states[batch.judged])
         at = self.get_buffer("place_of")[batch.top]
         return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
 

@@ -44,7 +44,7 @@ class Device(Protocol):
         """Return a generator for the prompts of a job's runs."""
         ...
 
-    def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
+    def playground(self, job_id: str, job: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
         """See ``playground.stream``. ``written`` holds the chunks that the job's stream already has."""
         ...
 
@@ -96,8 +96,8 @@ class LocalDevice:
     def generator(self, job_id: str) -> AbstractContextManager[TextGenerator]:
         return nullcontext(LocalGenerator(self.pair))
 
-    def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
-        return playground.stream(asked, self.pair(asked.pair), written)
+    def playground(self, job_id: str, job: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
+        return playground.stream(job, self.pair(job.pair), written)
 
     def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
         return partial(bounds.rates, self.pair(run.pair, run.config.device, run.config.dtype))

@@ -14,29 +14,29 @@ GOOD_FOR = 120.0
 """seconds; ZeroGPU's token of a visitor has been seen to expire after 170"""
 
 _lock = threading.Lock()
-_kept: dict[str, tuple[Context, float]] | None = None
+_contexts: dict[str, tuple[Context, float]] | None = None
 
 
-def keep() -> None:
+def store_contexts() -> None:
     """Start storing contexts: this process executes the jobs."""
-    global _kept
-    _kept = {}
+    global _contexts
+    _contexts = {}
 
 
-def note(job_id: str) -> None:
+def remember_requester(job_id: str) -> None:
     """Remember the current context as the job's requester."""
     now = time.monotonic()
     with _lock:
-        if _kept is not None:
-            for expired in [id for id, (_, since) in _kept.items() if now - since > GOOD_FOR]:
-                del _kept[expired]
-            _kept[job_id] = copy_context(), now
+        if _contexts is not None:
+            for expired in [id for id, (_, since) in _contexts.items() if now - since > GOOD_FOR]:
+                del _contexts[expired]
+            _contexts[job_id] = copy_context(), now
 
 
 def context_of(job_id: str) -> Context:
     """Return the context to request a GPU in. It is empty if the visitor's is unknown or too old."""
     with _lock:
-        context, since = (_kept or {}).get(job_id, (None, 0.0))
+        context, since = (_contexts or {}).get(job_id, (None, 0.0))
     if context is None or time.monotonic() - since > GOOD_FOR:
         return Context()
     return context.copy()

@@ -40,7 +40,7 @@ def has_database(settings: Settings) -> bool:
     return path is None or path.exists()
 
 
-def as_it_stands(experiment: ExperimentView, home: Path) -> ExperimentView:
+def with_actual_status(experiment: ExperimentView, home: Path) -> ExperimentView:
     """Return the experiment with its actual status. It is ``stopped`` if a process of this home ran it without the
     worker and died, while the database says ``running`` until somebody continues it."""
     path = home / "runs" / f"{experiment.id}.lock"
@@ -49,10 +49,10 @@ def as_it_stands(experiment: ExperimentView, home: Path) -> ExperimentView:
 
 
 @contextmanager
-def alone(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
+def exclusive_writing(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
     """Lock a run, or an experiment with all its runs, for this process. Yields a function that records the prompts
-    being written, for the process that follows a kill. Raises as ``run_actions.alone`` does."""
-    with run_actions.alone(home, what, id) as run_lock:
+    being written, for the process that follows a kill. Raises as ``run_actions.exclusive_lock`` does."""
+    with run_actions.exclusive_lock(home, what, id) as run_lock:
         metadata = LockMetadata(run_lock, pid=os.getpid())
         repository.worker_lost(*metadata.inherited)
         metadata.settle()

@@ -23,16 +23,16 @@ class Lock:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.last_words = _read(descriptor)
+        self.previous_metadata = _read(descriptor)
         """last metadata of the previous holder; ``{}`` if it ended properly or never wrote any"""
         os.ftruncate(descriptor, 0)
         _locks.add(self)
 
-    def sign(self, **about: Any) -> None:
+    def write_metadata(self, **metadata: Any) -> None:
         """Write metadata of the holder, ``pid`` at least, in one system call. A kill leaves either the old or the new
         entry."""
         size = os.fstat(self.descriptor).st_size
-        os.pwrite(self.descriptor, json.dumps(about).encode().ljust(size), 0)
+        os.pwrite(self.descriptor, json.dumps(metadata).encode().ljust(size), 0)
 
     def close(self) -> None:
         """Clear the metadata and release the lock."""

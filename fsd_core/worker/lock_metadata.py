@@ -22,7 +22,7 @@ class LockMetadata:
 
     def __init__(self, lock: Lock, **about: Any) -> None:
         self._lock, self._about = lock, about
-        self._claims, self._prompts = _claims(lock.last_words), _prompts(lock.last_words)
+        self._claims, self._prompts = _claims(lock.previous_metadata), _prompts(lock.previous_metadata)
         self._write()
 
     @property
@@ -64,7 +64,7 @@ class LockMetadata:
             self._write()
 
     def _write(self) -> None:
-        self._lock.sign(**self._about, claims=self._claims, prompts=self._prompts)
+        self._lock.write_metadata(**self._about, claims=self._claims, prompts=self._prompts)
 
 
 def _claims(metadata: Mapping[str, Any]) -> dict[str, str]:

@@ -75,11 +75,11 @@ def _store(settings: Settings) -> tuple[str, Path]:
     return url.set(database=str(file)).render_as_string(hide_password=False), file.parent / "artifacts"
 
 
-def serve(settings: Settings, held: lock.Lock) -> None:
+def serve(settings: Settings, server_lock: lock.Lock) -> None:
     """Serve until SIGTERM. The lock file names the socket."""
     about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
-    held.sign(**about)
-    if old_socket := held.last_words.get("socket"):  # of a server that was killed
+    server_lock.write_metadata(**about)
+    if old_socket := server_lock.previous_metadata.get("socket"):  # of a server that was killed
         with suppress(OSError):
             Path(old_socket).unlink()
             Path(old_socket).parent.rmdir()
@@ -95,7 +95,7 @@ def serve(settings: Settings, held: lock.Lock) -> None:
     ):
         listener.bind(path := f"{folder}/mlflow")
         listener.listen(128)
-        held.sign(**about, socket=path)
+        server_lock.write_metadata(**about, socket=path)
         uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)).run(sockets=[listener])
 
 
@@ -104,12 +104,12 @@ def main() -> None:
     # uvicorn stops on this signal and then raises it again: exit normally, so that the files are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = get_settings()
-    if (held := lock.acquire(settings.home / LOCK)) is None:
+    if (server_lock := lock.acquire(settings.home / LOCK)) is None:
         sys.exit(f"MLflow's pages of {settings.home} are served already.")
     try:
-        serve(settings, held)
+        serve(settings, server_lock)
     finally:
-        held.close()
+        server_lock.close()
 
 
 if __name__ == "__main__":

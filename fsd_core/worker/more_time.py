@@ -9,7 +9,7 @@ from fsd_core.calibration.status import ended_by_time
 from fsd_core.calibration.summary import whole_minutes
 from fsd_core.errors import InvalidSetting
 from fsd_core.worker import gpu_billing
-from fsd_core.worker.run_actions import alone
+from fsd_core.worker.run_actions import exclusive_lock
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -22,12 +22,12 @@ def go_on(repository: Repository, home: Path, id: str, minutes: float | None = N
     Raises ``InvalidSetting`` if it did not end by time or the time needed is unknown; as ``grant_minutes`` does; and
     ``FsdError`` while another process works on it.
     """
-    with alone(home, "experiment", id):
+    with exclusive_lock(home, "experiment", id):
         more = ended_by_time(repository, id).more
         if minutes is None:
             if more is None:
                 raise InvalidSetting(f"Nobody can say how long the calibration {id} will take: say how many minutes.")
             minutes = whole_minutes(more.minutes)
         repository.grant_minutes(id, minutes)
-    gpu_billing.note(id)
+    gpu_billing.remember_requester(id)
     return minutes

@@ -46,22 +46,22 @@ class PairRef:
 class DescribeCall:
     """Query for the provenance of the pair's output. Answered by a dict."""
 
-    where: PairRef
+    pair_ref: PairRef
 
 
 @dataclass(frozen=True)
 class PairQuery:
     """Query that applies a function to the pair. Answered by its result."""
 
-    where: PairRef
-    question: Callable[[LoadedPair], Any]
+    pair_ref: PairRef
+    query: Callable[[LoadedPair], Any]
 
 
 @dataclass(frozen=True)
 class PlaygroundCall:
     """A playground job. Answered by lists of chunks."""
 
-    where: PairRef
+    pair_ref: PairRef
     job: PlaygroundJob
     written: tuple[Chunk, ...]
     """chunks already in its stream"""
@@ -69,32 +69,32 @@ class PlaygroundCall:
 
 @dataclass(frozen=True)
 class RunBatch:
-    """Prompts of one run, by position, written as batches of ``batch`` texts."""
+    """Prompts of one run, by position, written as batches of ``batch_size`` texts."""
 
     run_id: str
-    where: PairRef
+    pair_ref: PairRef
     decoding: DecodingConfig
     task: str
     seed: int
-    batch: int
+    batch_size: int
     positions: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class RunSlice:
-    """Prompts of runs in the order of writing, as many as the time allows, but at least the first piece. Answered by
+    """Prompts of runs in the order of writing, as many as the time allows, but at least the first batch. Answered by
     :class:`WrittenPrompt` and :class:`Failed`."""
 
-    pieces: tuple[RunBatch, ...]
-    own: tuple[tuple[str, CustomTask], ...] = ()
-    """custom tasks by their name in the pieces; they are passed because the call does not read the database"""
+    batches: tuple[RunBatch, ...]
+    custom_tasks: tuple[tuple[str, CustomTask], ...] = ()
+    """custom tasks by their name in the batches; they are passed because the call does not read the database"""
 
 
 @dataclass(frozen=True)
 class Bounds:
     """Answered by ``bounds.Rates``."""
 
-    where: PairRef
+    pair_ref: PairRef
     texts: tuple[bounds.SampledPositions, ...]
     sampling: SamplingConfig
 
@@ -127,16 +127,16 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
     deadline = None if seconds is None else time.monotonic() + SHARE * seconds
     try:
         match call:
-            case DescribeCall(where):
-                yield about(_pair(device, where))
-            case PairQuery(where, question):
-                yield question(_pair(device, where))
+            case DescribeCall(pair_ref):
+                yield about(_pair(device, pair_ref))
+            case PairQuery(pair_ref, query):
+                yield query(_pair(device, pair_ref))
             case PlaygroundCall():
                 yield from _playground_chunks(call, device, seconds, deadline)
             case RunSlice():
                 yield from _written_prompts(call, device, deadline)
-            case Bounds(where, texts, sampling):
-                yield from bounds.rates(_pair(device, where), texts, sampling)
+            case Bounds(pair_ref, texts, sampling):
+                yield from bounds.rates(_pair(device, pair_ref), texts, sampling)
     except Exception as error:
         yield Failed(user_message(error))
 
@@ -147,14 +147,14 @@ def _pairs(device: str) -> PairCache:
     return PairCache(device)
 
 
-def _pair(device: str, where: PairRef):
-    return _pairs(device)(where.pair, where.device, where.dtype)
+def _pair(device: str, pair_ref: PairRef):
+    return _pairs(device)(pair_ref.pair, pair_ref.device, pair_ref.dtype)
 
 
 def _playground_chunks(
     call: PlaygroundCall, device: str, seconds: float | None, deadline: float | None
 ) -> Iterator[list[Chunk] | Failed]:
-    stream = playground.stream(call.job, _pair(device, call.where), call.written)
+    stream = playground.stream(call.job, _pair(device, call.pair_ref), call.written)
     for chunks in stream:
         yield chunks
         if _expired(deadline) and next(stream, None) is not None:
@@ -167,25 +167,27 @@ def _playground_chunks(
 
 def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Iterator[WrittenPrompt | Failed]:
     decoders: dict[str, PairDecoder] = {}
-    custom_tasks = dict(call.own)
+    custom_tasks = dict(call.custom_tasks)
     failed: set[str] = set()
-    for piece in call.pieces:
+    for run_batch in call.batches:
         if decoders and _expired(deadline):
             return
-        if piece.run_id in failed:
+        if run_batch.run_id in failed:
             continue
         try:
-            task = custom_tasks.get(piece.task) or get_task(piece.task)
+            task = custom_tasks.get(run_batch.task) or get_task(run_batch.task)
             examples = task.all_examples()
-            selected = {position: examples[position] for position in piece.positions}
-            if (decoder := decoders.get(piece.run_id)) is None:
-                decoder = decoders[piece.run_id] = PairDecoder(_pair(device, piece.where), piece.decoding)
+            selected = {position: examples[position] for position in run_batch.positions}
+            if (decoder := decoders.get(run_batch.run_id)) is None:
+                decoder = decoders[run_batch.run_id] = PairDecoder(
+                    _pair(device, run_batch.pair_ref), run_batch.decoding
+                )
                 warm_up(decoder, next(iter(selected.values())))
-            for record in run_examples(decoder, task, selected, piece.seed, piece.batch):
-                yield WrittenPrompt(piece.run_id, record)
+            for record in run_examples(decoder, task, selected, run_batch.seed, run_batch.batch_size):
+                yield WrittenPrompt(run_batch.run_id, record)
         except Exception as error:
-            failed.add(piece.run_id)
-            yield Failed(user_message(error), piece.run_id)
+            failed.add(run_batch.run_id)
+            yield Failed(user_message(error), run_batch.run_id)
 
 
 def _expired(deadline: float | None) -> bool:

@@ -40,8 +40,8 @@ from fsd_core.worker.remote_calls import (
     answer,
 )
 
-MOST_PIECES = 200
-"""maximum number of pieces in a call, which has no time for more"""
+MOST_BATCHES = 200
+"""maximum number of batches in a call, which has no time for more"""
 
 _T = TypeVar("_T")
 Ask = Callable[[Call], Generator[Any]]
@@ -55,9 +55,9 @@ class RemoteDevice:
         self._is_zero_gpu = on_zero_gpu()
         self.name = "ZeroGPU" if self._is_zero_gpu else "the web process"
         self._seconds = settings.gpu_seconds if self._is_zero_gpu else None
-        self._answer = zero_gpu.lent(answer, settings.gpu_seconds)
+        self._answer = zero_gpu.with_gpu(answer, settings.gpu_seconds)
         self._described: dict[PairRef, dict[str, Any]] = {}
-        gpu_billing.keep()
+        gpu_billing.store_contexts()
 
     def start(self) -> str:
         # With several threads at work beside the pages, a forked process would hang.
@@ -83,10 +83,10 @@ class RemoteDevice:
         finally:
             generator.close()
 
-    def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
-        pair_ref = PairRef(asked.pair)
+    def playground(self, job_id: str, job: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
+        pair_ref = PairRef(job.pair)
         self._download(pair_ref)
-        return self._ask(job_id, PlaygroundCall(pair_ref, asked, tuple(written)))
+        return self._ask(job_id, PlaygroundCall(pair_ref, job, tuple(written)))
 
     def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
         pair_ref = _pair_ref(run)
@@ -161,10 +161,10 @@ class RemoteGenerator:
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
+    def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         pair_ref = PairRef(pair, device, dtype)
         self._describe(pair_ref)  # fetches the pair
-        with closing(self._ask(PairQuery(pair_ref, question))) as answers:
+        with closing(self._ask(PairQuery(pair_ref, query))) as answers:
             return next(answers)
 
     def threads(self) -> int:
@@ -186,9 +186,9 @@ class RemoteGenerator:
         """Return the next answer, or ``None`` if the call is over and a new one has to be made."""
         is_new = self._answers is None
         if self._answers is None:
-            pieces = self._pieces(run, remaining)
-            tasks = {piece.task: self._tasks[piece.task] for piece in pieces if piece.task in self._tasks}
-            self._answers = self._ask(RunSlice(pieces, tuple(tasks.items())))
+            batches = self._next_batches(run, remaining)
+            tasks = {batch.task: self._tasks[batch.task] for batch in batches if batch.task in self._tasks}
+            self._answers = self._ask(RunSlice(batches, tuple(tasks.items())))
         try:
             item = next(self._answers, None)
         except DeviceUnavailable:
@@ -202,19 +202,19 @@ class RemoteGenerator:
                 raise DeviceUnavailable("A GPU was lent, and nothing was written on it: resume this later.")
         return item
 
-    def _pieces(self, run: RunView, remaining: Sequence[int]) -> tuple[RunBatch, ...]:
+    def _next_batches(self, run: RunView, remaining: Sequence[int]) -> tuple[RunBatch, ...]:
         """Return the remaining prompts of this run, followed by the planned ones."""
         at = next((i for i, (r, prompts) in enumerate(self._plan) if r.id == run.id and remaining[0] in prompts), None)
         # Prompts that a process died with are written one at a time, so the plan does not apply to their successors.
-        later = [] if at is None or run.losses else self._plan[at + 1 : at + MOST_PIECES]
-        sendable = takewhile(lambda turn: turn[0].task in TASKS or turn[0].task in self._tasks, later)
-        return tuple(_piece(r, prompts) for r, prompts in [(run, tuple(remaining)), *sendable])
+        later = [] if at is None or run.losses else self._plan[at + 1 : at + MOST_BATCHES]
+        sendable = takewhile(lambda planned: planned[0].task in TASKS or planned[0].task in self._tasks, later)
+        return tuple(_run_batch(r, prompts) for r, prompts in [(run, tuple(remaining)), *sendable])
 
 
 def _pair_ref(run: RunView) -> PairRef:
     return PairRef(run.pair, run.config.device, run.config.dtype)
 
 
-def _piece(run: RunView, positions: tuple[int, ...]) -> RunBatch:
+def _run_batch(run: RunView, positions: tuple[int, ...]) -> RunBatch:
     config = run.config
     return RunBatch(run.id, _pair_ref(run), run.decoding, run.task, run.seed, config.batch, positions)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def alone(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
+def exclusive_lock(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
     """Hold the lock of a single run or of an experiment, as the only process of this home.
 
     Raises ``FsdError``, which names the other process, if the lock is taken.
@@ -36,7 +36,7 @@ def alone(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
 
 
 @contextmanager
-def nobody_else(home: Path) -> Iterator[None]:
+def exclusive_home(home: Path) -> Iterator[None]:
     """Hold the locks of the application and of the worker. Raises ``FsdError`` while either of them runs."""
     with ExitStack() as locks:
         for name, what in (("app.lock", "The application"), ("worker.lock", "A worker")):
@@ -54,9 +54,9 @@ def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
     Raises as ``reopen_runs`` does, and ``FsdError`` while another process works on it.
     """
     name, runs, owner = _resolve(repository, kind, id)
-    with alone(home, *owner):
+    with exclusive_lock(home, *owner):
         repository.reopen_runs(runs)
-    gpu_billing.note(owner[1])
+    gpu_billing.remember_requester(owner[1])
     return name
 
 
@@ -66,7 +66,7 @@ def delete(repository: Repository, home: Path, kind: str, id: str, who: Person =
     Raises as the repository does, and ``FsdError`` while another process works on it.
     """
     _, _, owner = _resolve(repository, kind, id)
-    with alone(home, *owner):
+    with exclusive_lock(home, *owner):
         return repository.delete_experiment(id, who) if kind == "experiment" else repository.delete_run(id, who)
 
 

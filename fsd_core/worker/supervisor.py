@@ -34,10 +34,12 @@ class Supervisor:
         """Build the services. Raises ``InvalidSetting`` if the home is not writable."""
         settings.make_folders()
         # Pass on the effective settings from any source and the project's import path, but not the sign-in secret.
-        own = {f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None}
+        variables = {
+            f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None
+        }
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         inherited = {name: value for name, value in os.environ.items() if name != "OAUTH_CLIENT_SECRET"}
-        environment = {**inherited, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        environment = {**inherited, **variables, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
@@ -53,7 +55,7 @@ class Supervisor:
     def _supervises(self) -> bool:
         """Return whether this process supervises the home. It takes over if no other process does."""
         if self._lock is None and (app_lock := lock.acquire(self.settings.home / "app.lock", patience=0)) is not None:
-            app_lock.sign(pid=os.getpid())
+            app_lock.write_metadata(pid=os.getpid())
             self._lock = app_lock
         return self._lock is not None
 

@@ -30,7 +30,7 @@ class IncrementalText:
         self._length += len(text)
         return text
 
-    def rest(self) -> str:
+    def remaining_text(self) -> str:
         """Return the text of incomplete characters in the last tokens, with U+FFFD for their bytes."""
         return self._tokenizer.decode(self._ids, skip_special_tokens=True)[self._length :]
 
@@ -46,7 +46,7 @@ class TokenBuilder:
         """Return the tokens of the next round. With ``last``, the final token includes all remaining text."""
         tokens = [self._token(record, i) for i in range(len(record.emitted))]
         if last and tokens:
-            tokens[-1] = tokens[-1]._replace(text=tokens[-1].text + self._text.rest())
+            tokens[-1] = tokens[-1]._replace(text=tokens[-1].text + self._text.remaining_text())
         return tokens
 
     def _token(self, record: RoundRecord, i: int) -> EmittedToken:

@@ -122,7 +122,7 @@ class Worker:
                 "one: stop it first, or set FSD_HOME to another folder."
             )
         # The supervisor only ends a worker that it started.
-        self._words = LockMetadata(worker_lock, pid=os.getpid(), supervised=SUPERVISED in os.environ)
+        self._lock_metadata = LockMetadata(worker_lock, pid=os.getpid(), supervised=SUPERVISED in os.environ)
         try:
             yield
         except Stopping:  # without a claimed job, or while the database was down
@@ -137,8 +137,8 @@ class Worker:
         self._repository = Repository(database)
         self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._has_urgent_work)
         # Holding the lock proves that the previous worker is dead, even if its leases have not expired.
-        self._with_retries(lambda: self._repository.worker_lost(*self._words.inherited))
-        self._words.settle()
+        self._with_retries(lambda: self._repository.worker_lost(*self._lock_metadata.inherited))
+        self._lock_metadata.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
         with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
             while not self._stop.is_set():
@@ -178,7 +178,7 @@ class Worker:
         """Execute a job and store its final status."""
         assert job.claim_token is not None
         token, status, sentence = job.claim_token, "finished", None
-        with self._heartbeat.holding(job), self._words.working_on(job.id, token):
+        with self._heartbeat.holding(job), self._lock_metadata.working_on(job.id, token):
             try:
                 if job.stalled >= STALLS_ALLOWED:
                     self._give_up(job)
@@ -232,7 +232,7 @@ class Worker:
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        observer = RunObserver(before_a_prompt, self._words.writing, on_start=lambda _: self._check(job))
+        observer = RunObserver(before_a_prompt, self._lock_metadata.writing, on_start=lambda _: self._check(job))
 
         def execute() -> None:
             config = self._calibration(job)
@@ -309,7 +309,7 @@ class Worker:
         if not self._preloaded:
             self._preload()
             return
-        self._words.idle()
+        self._lock_metadata.idle()
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
             self._with_retries(self._prune)

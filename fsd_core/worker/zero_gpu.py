@@ -21,7 +21,7 @@ from fsd_core.space import zero_gpu
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lent(function: F, seconds: int) -> F:
+def with_gpu(function: F, seconds: int) -> F:
     """Return the generator function wrapped to hold a GPU for about ``seconds`` while it runs; unchanged outside
     ZeroGPU.
 

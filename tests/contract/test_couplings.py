@@ -27,7 +27,7 @@ class Fresh(RecursiveRejection):
     """Draws from p where every draft is refused, not from what is left of it."""
 
     def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
-        return super().couple(drafts, uniforms)._replace(rest=drafts.target)
+        return super().couple(drafts, uniforms)._replace(residual=drafts.target)
 
 
 class Boaster(RecursiveRejection):

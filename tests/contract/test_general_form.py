@@ -225,11 +225,11 @@ def whole_vocabulary(target, draft, budget):
     """Mentored decoding with all tokens told apart."""
     import fsd_core.ops.mentoring as code
 
-    known, code.TOLD_APART = code.TOLD_APART, target.shape[-1]
+    known, code.MAX_UNGROUPED = code.MAX_UNGROUPED, target.shape[-1]
     try:
         return mentored(target, draft, budget)
     finally:
-        code.TOLD_APART = known
+        code.MAX_UNGROUPED = known
 
 
 PROMPT = [0, 1, 2, 1]

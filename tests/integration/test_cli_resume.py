@@ -140,7 +140,7 @@ def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repos
     for what, id, ids in (("run", run_id, [run_id]), experiment):
         held = lock.acquire(home / "runs" / f"{id}.lock")
         assert held is not None
-        held.sign(pid=4711)
+        held.write_metadata(pid=4711)
         for asked in ids:
             assert f"Another process (4711) is working on the {what} {id}" in refused(call, asked)
         held.close()
@@ -233,7 +233,7 @@ def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, re
     (home / "runs").mkdir(exist_ok=True)
     held = lock.acquire(home / "runs" / f"{unfinished}.lock")
     assert held is not None
-    held.sign(pid=4711)
+    held.write_metadata(pid=4711)
     assert start() != unfinished  # another process is at work on it
     held.close()
     assert repository.run(unfinished).status == "queued"

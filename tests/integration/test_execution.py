@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fsd_core.conditions import sittings_sentence
+from fsd_core.conditions import sessions_sentence
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -114,11 +114,11 @@ def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, p
                 execute_runs(repository, [run_id], lambda *_: pair, RunObserver(stop))
     finally:
         torch.set_num_threads(before)
-    run, positions = repository.run(run_id), repository.sitting_positions(run_id)
-    assert [sitting.conditions["threads"] for sitting in run.sittings] == [2, 1]
-    assert [positions[sitting.id] for sitting in run.sittings] == [[0, 1], [2, 3, 4]]
+    run, positions = repository.run(run_id), repository.session_positions(run_id)
+    assert [sitting.conditions["threads"] for sitting in run.measurement_sessions] == [2, 1]
+    assert [positions[sitting.id] for sitting in run.measurement_sessions] == [[0, 1], [2, 3, 4]]
     assert (run.status, run.speed_mixed) == ("finished", ("number of threads",))
-    assert sittings_sentence([(sitting.conditions, positions[sitting.id]) for sitting in run.sittings]) == (
+    assert sessions_sentence([(sitting.conditions, positions[sitting.id]) for sitting in run.measurement_sessions]) == (
         "Prompts 1 to 2 were measured with 2 threads, the other 3 with 1 thread."
     )
 
@@ -134,7 +134,7 @@ def test_threads_that_change_within_a_process_are_another_sitting(repository: Re
         )
     finally:
         torch.set_num_threads(before)
-    found = repository.sitting_positions(run_id)
+    found = repository.session_positions(run_id)
     assert list(found.values()) == [[0, 2], [1, 3]]
 
 

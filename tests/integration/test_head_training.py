@@ -117,7 +117,7 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
     target = load_pair("bundled").target.module
     before, after = (load_head(str(where / "head"), target).lm_head for where in (folder, tmp_path / "second"))
     assert torch.equal(before.tokens, after.tokens)
-    assert before.rest == after.rest
+    assert before.tail_mass == after.tail_mass
     with pytest.raises(ModelUnavailable, match="nowhere holds no model to train on"):
         main("bundled", tmp_path / "second", tmp_path, plan, start=tmp_path / "nowhere")
     with pytest.raises(InvalidSetting, match="is of generation 3, and generation 1 was asked for"):

@@ -79,7 +79,7 @@ def test_slices_write_what_one_process_writes(home: Home) -> None:
     lent, ids = runs_of(home, 4)
     lender = Lender((3, None), (1, None), (4, None))
     execute_runs(home.repository, ids, RemoteGenerator(lender.ask, describe))
-    assert [len(one.pieces) for one in lender.slices] == [12, 9, 8, 4]  # the rest of the plan each time
+    assert [len(one.batches) for one in lender.slices] == [12, 9, 8, 4]  # the rest of the plan each time
     own, others = runs_of(home, 4)
     execute_runs(home.repository, others, lambda name, *_: load_pair(name, "cpu"))
     assert home.written(lent) == home.written(own)
@@ -129,7 +129,7 @@ def test_what_goes_wrong_with_one_run_fails_that_run_alone(home: Home) -> None:
 
     def ask(call: Call) -> Generator[Any]:
         assert isinstance(call, RunSlice)
-        broken = [RunBatch(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.pieces]
+        broken = [RunBatch(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.batches]
         return answer(RunSlice(tuple(broken)), "cpu", None)
 
     execute_runs(home.repository, ids, RemoteGenerator(ask, describe))
@@ -144,7 +144,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     _, ids = runs_of(home, 2)
     generator = RemoteGenerator(Lender().ask, describe)
     generator.plan([(home.repository.run(id), [position]) for position in (0, 1) for id in ids])
-    pieces = generator._pieces(home.repository.run(ids[0]), [0])
+    pieces = generator._next_batches(home.repository.run(ids[0]), [0])
     assert [(piece.run_id, piece.positions) for piece in pieces[:2]] == [(ids[0], (0,)), (ids[1], (0,))]
     assert len(pieces) == 6
     found = list(answer(RunSlice(pieces), "cpu", 1e-6))
@@ -175,7 +175,7 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
         assert home.until_done(failed) == "failed"
         assert "no such pair" in (home.repository.job(failed).error or "")
         run = home.repository.experiment(experiment).runs[1]
-        assert [sitting.conditions[EXECUTOR] for sitting in run.sittings] == ["the web process"]
+        assert [sitting.conditions[EXECUTOR] for sitting in run.measurement_sessions] == ["the web process"]
         bounds = home.repository.enqueue(BoundsJob(run.id, 1.0), priority=10)
         assert home.until_done(bounds) == "finished"
         metrics = home.repository.run(run.id).metrics
@@ -188,12 +188,12 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
 
 
 def test_a_gpu_is_asked_for_in_the_context_of_who_asked_while_that_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_billing, "_kept", None)
-    gpu_billing.note("before anybody keeps them")
+    monkeypatch.setattr(gpu_billing, "_contexts", None)
+    gpu_billing.remember_requester("before anybody keeps them")
     assert gpu_billing.context_of("before anybody keeps them").run(visitor.get) == "nobody"
-    gpu_billing.keep()
+    gpu_billing.store_contexts()
     token = visitor.set("Ann")
-    gpu_billing.note("job")
+    gpu_billing.remember_requester("job")
     visitor.reset(token)
     assert gpu_billing.context_of("job").run(visitor.get) == "Ann"
     assert gpu_billing.context_of("other").run(visitor.get) == "nobody"

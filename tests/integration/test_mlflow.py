@@ -488,17 +488,17 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     for run in begun:
         plausible.finish(repository, run)
     target, first, second = (repository.run(run.id) for run in begun)
-    mirror, desk, client = MlflowMirror(store), ReviewService(repository), client_of(store)
+    mirror, service, client = MlflowMirror(store), ReviewService(repository), client_of(store)
     mirroring = Mirroring(store, repository, lambda: False)
     mirroring.after_runs()
-    use = desk.describe(ann, "Support chat", requirements=Requirements(margin=None)).id
+    use = service.describe(ann, "Support chat", requirements=Requirements(margin=None)).id
 
     def proposed(run: RunView) -> str:
-        return desk.propose(ann, use, [run.id], [target.id])
+        return service.propose(ann, use, [run.id], [target.id])
 
     def approve(proposal: str) -> None:
-        case = desk.case(proposal)
-        desk.judge(bob, case, "approve", "", case.use.sequence)
+        review = service.review(proposal)
+        service.submit_review(bob, review, "approve", "", review.use.sequence)
 
     def said(run: RunView) -> dict[str, str]:
         tags = client.get_run(str(repository.run(run.id).mlflow_run_id)).data.tags
@@ -539,7 +539,7 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     assert said(second) == {"fsd.candidate_for": "support-chat"}
     with repository._database.session() as session:
         session.get_one(RunRow, second.id).provenance = was
-    desk.roll_back(bob, use, "Answers became worse.", desk.use(use).sequence)
+    service.roll_back(bob, use, "Answers became worse.", service.use(use).sequence)
     assert mirror.sync_pending(repository) == 2
     assert (said(first), said(second)) == (
         {"fsd.approved_for": "support-chat"},

@@ -294,7 +294,7 @@ def test_while_mlflow_is_away_a_sentence_says_so_and_an_answer_that_is_cut_off_i
         # One that has died says where it was until the next one holds its lock.
         held = lock.acquire(tmp_path / "mlflow.lock")
         assert held is not None
-        held.sign(pid=1, socket=str(tmp_path / "gone"))
+        held.write_metadata(pid=1, socket=str(tmp_path / "gone"))
         assert send_request(url, "GET", "/mlflow/", Accept="text/html")[0] == 503
         held.close()
         with upstream(tmp_path):

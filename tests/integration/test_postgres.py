@@ -89,7 +89,7 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
     assert (found.name, found.status, found.prompts_done) == ("<b>&\ufffd", "finished", 6)
     assert [run.metrics["accuracy"] for run in repository.runs(order_by="accuracy")] == [1.0, 0.5, 0.0]
     assert repository.count_runs(search="fsd js") == 2
-    assert [repository.count_runs(turns=asked) for asked in (True, False)] == [0, 3]
+    assert [repository.count_runs(calibration_rounds=asked) for asked in (True, False)] == [0, 3]
     assert repository.count_settings(dropped=False) == 3
     assert list(repository.traces(found.runs[0].id)) == [(0, [STEP]), (1, [STEP])]
     assert found.created_at.utcoffset().total_seconds() == 0
@@ -97,7 +97,7 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
 
 def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Repository) -> None:
     described = UseDescribed(name="Support chat")
-    repository.append_acts("support-chat", "Ann", "author", [described], 0)
+    repository.append_events("support-chat", "Ann", "author", [described], 0)
     before = repository.review_log()
     for statement in ("UPDATE review_log SET who = 'Eve'", "DELETE FROM review_log", "TRUNCATE review_log"):
         with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
@@ -106,7 +106,7 @@ def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Reposito
 
     def act(i: int) -> str:
         try:
-            repository.append_acts("support-chat", f"P{i}", "author", [described], 1)
+            repository.append_events("support-chat", f"P{i}", "author", [described], 1)
         except Overtaken:
             return "told"
         return "added"
@@ -124,7 +124,7 @@ def test_a_copy_made_while_an_alias_moves_is_made_again(repository: Repository) 
     def move() -> None:
         moved = AliasMoved(alias="approved", setting=setting, former=None)
         for seen in range(60):
-            repository.append_acts("support-chat", "Ann", "author", [moved], seen)
+            repository.append_events("support-chat", "Ann", "author", [moved], seen)
 
     def copy() -> None:
         for _ in range(60):
@@ -185,11 +185,11 @@ def test_sittings(repository: Repository) -> None:
         turns = range(1, 9)
         list(pool.map(lambda i: repository.record_generation(run_id, generation(i), {"threads": 1 + i % 2}), turns))
     run = repository.run(run_id)
-    unrecorded, *others = (sitting.conditions.get("threads", 0) for sitting in run.sittings)
+    unrecorded, *others = (sitting.conditions.get("threads", 0) for sitting in run.measurement_sessions)
     assert (unrecorded, sorted(others)) == (0, [1, 2])
-    assert sorted(map(len, repository.sitting_positions(run_id).values())) == [1, 4, 4]
+    assert sorted(map(len, repository.session_positions(run_id).values())) == [1, 4, 4]
     repository.delete_run(run_id)
-    assert repository.sitting_positions(run_id) == {}
+    assert repository.session_positions(run_id) == {}
 
 
 def test_a_lost_worker(repository: Repository) -> None:
@@ -222,7 +222,7 @@ def test_a_workspace_moves_there_and_back(repository: Repository, database_url: 
     export(database_url, tmp_path / "with-task.zip", tmp_path)
     assert [import_file(back, tmp_path / "with-task.zip", tmp_path).tasks for _ in range(2)] == [1, 0]
     assert Repository(back).task_versions() == [task]
-    repository.append_acts("support", "Ann", "admin", [UseDescribed(name="Support")], 1)  # the counters of keys go on
+    repository.append_events("support", "Ann", "admin", [UseDescribed(name="Support")], 1)  # the counters of keys go on
     new = repository.create_run(run_config())
     repository.record_generation(new, generation(0), {"threads": 1})
     for database in (there, back):

@@ -80,7 +80,7 @@ def test_the_first_round_of_every_rule_is_exact(bundled: LoadedPair, trace: Trac
     differing = set()
     for kind, rule in replayable().items():
         own = rule.checked()
-        kept = replay.kept(own, LENGTH)
+        kept = replay.accepted(own, LENGTH)
         windows = kept if own.judges_together else np.append(kept, False)[replay.paths.windows]
         said = np.minimum(runs_of(windows)[first], LENGTH)
         measured = [done.records[0].accepted for done in decoded(bundled, own, LENGTH, tokens=LENGTH + 1)]

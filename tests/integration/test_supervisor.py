@@ -44,10 +44,10 @@ from fsd_core.worker import lock
 path, idle = map(Path, sys.argv[1:])
 held = lock.acquire(path, patience=60)
 about = {"pid": os.getpid(), "supervised": "FSD_SUPERVISED" in os.environ}
-held.sign(**about)
+held.write_metadata(**about)
 while True:
     if idle.exists():
-        held.sign(**about, idle=True)
+        held.write_metadata(**about, idle=True)
     time.sleep(0.05)
 """
 
@@ -174,7 +174,7 @@ def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
     (left / "mlflow").touch()
     killed = lock.acquire(settings.home / "mlflow.lock")
     assert killed is not None
-    killed.sign(pid=1, socket=str(left / "mlflow"))
+    killed.write_metadata(pid=1, socket=str(left / "mlflow"))
     os.close(killed.descriptor)  # and nothing is taken back
     environment = {**os.environ, "FSD_HOME": str(settings.home), "MLFLOW_DISABLE_TELEMETRY": "true"}
     service = mlflow_service(settings, environment)
@@ -202,7 +202,7 @@ def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
         until(lambda: mlflow_socket(settings.home) is None, "the end of the server")
         held = lock.acquire(settings.home / "mlflow.lock")
         assert held is not None
-        assert held.last_words["socket"] == str(first)  # which the next one finds, as this one did
+        assert held.previous_metadata["socket"] == str(first)  # which the next one finds, as this one did
         held.close()
         shutil.rmtree(first.parent)
     finally:
@@ -228,7 +228,7 @@ def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert lock.holder(path) is None
     program = f"from fsd_core.worker import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
-    program += "d.sign(pid=1); print('held', flush=True); time.sleep(1e6)"
+    program += "d.write_metadata(pid=1); print('held', flush=True); time.sleep(1e6)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
@@ -239,18 +239,18 @@ def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
         assert lock.holder(path) is None
         held = lock.acquire(path)
         assert held is not None
-        assert held.last_words == {"pid": 1}
+        assert held.previous_metadata == {"pid": 1}
         assert lock.holder(path) == {}
-        held.sign(pid=2, claims={"a": "b"})
-        held.sign(pid=2)  # shorter than what stood there
+        held.write_metadata(pid=2, claims={"a": "b"})
+        held.write_metadata(pid=2)  # shorter than what stood there
         assert lock.holder(path) == {"pid": 2}
         held.close()
     after = lock.acquire(path)
     assert after is not None
-    assert after.last_words == {}  # its holder ended properly
+    assert after.previous_metadata == {}  # its holder ended properly
     after.close()
     path.write_bytes(b'{"pid": 12, \x00\x00\x00')  # as a crash of the machine may leave it
     torn = lock.acquire(path)
     assert torn is not None
-    assert torn.last_words == {}
+    assert torn.previous_metadata == {}
     torn.close()

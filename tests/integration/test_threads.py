@@ -17,7 +17,7 @@ from fsd_core.models.loading import LoadedPair
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
-    for name, value in (("_fixed", None), ("_chosen", {}), ("_pair", None)):
+    for name, value in (("_fixed", None), ("_choices", {}), ("_pair", None)):
         monkeypatch.setattr(threads, name, value)
     yield
     torch.set_num_threads(before)
@@ -66,7 +66,7 @@ def test_threads_make_room_for_others(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, used: float, expected: int
 ) -> None:
     monkeypatch.setattr(threads._neighbours, "_cpus", list(range(4)))
-    monkeypatch.setattr(threads, "_time", lambda _: threads._Chosen(4, undisturbed=True))
+    monkeypatch.setattr(threads, "_time", lambda _: threads._ThreadChoice(4, undisturbed=True))
     monkeypatch.setattr(threads._neighbours, "used", lambda: used)
     threads.adopt(pair)
     assert torch.get_num_threads() == expected
@@ -75,7 +75,7 @@ def test_threads_make_room_for_others(
 def test_a_pair_that_was_timed_beside_others_is_timed_again_alone(
     pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([threads._Chosen(1, undisturbed=False), threads._Chosen(2, undisturbed=True)])
+    answers = iter([threads._ThreadChoice(1, undisturbed=False), threads._ThreadChoice(2, undisturbed=True)])
     monkeypatch.setattr(threads, "_time", lambda _: next(answers))
     monkeypatch.setattr(threads._neighbours, "_cpus", [0, 1])
     monkeypatch.setattr(threads._neighbours, "used", lambda: 1.0)

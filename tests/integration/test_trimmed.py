@@ -46,7 +46,7 @@ def test_the_others_share_the_rest_evenly() -> None:
     q = head(hidden).softmax(-1)
     known = torch.zeros(V, dtype=torch.bool).index_fill(0, TOKENS, True)
     torch.testing.assert_close(q[..., ~known], torch.full((2, 3, V - K), REST / (V - K)))
-    torch.testing.assert_close(q[..., known], (1 - REST) * head.told_apart(hidden).softmax(-1))
+    torch.testing.assert_close(q[..., known], (1 - REST) * head.reduced_logits(hidden).softmax(-1))
 
 
 def test_a_head_over_all_tokens_is_the_whole_head() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.status import standing
+from fsd_core.calibration.status import calibration_status
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models import threads
 from fsd_core.storage.database.tables import JobRow, now
@@ -114,7 +114,7 @@ def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
     runs = home.repository.experiment(id).runs
     assert {run.status for run in runs} == {"finished"}
     assert len(home.written(id)) == sum(run.prompts_total for run in runs)
-    assert isinstance(standing(home.repository, config, runs), Outcome)
+    assert isinstance(calibration_status(home.repository, config, runs), Outcome)
 
 
 def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
@@ -138,7 +138,7 @@ def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(
     worker = Worker(home.settings)
     held = lock.acquire(home.settings.home / "worker.lock")
     assert held is not None
-    worker._repository, worker._words = home.repository, LockMetadata(held, pid=os.getpid(), supervised=False)
+    worker._repository, worker._lock_metadata = home.repository, LockMetadata(held, pid=os.getpid(), supervised=False)
     asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])
     job = home.repository.enqueue(asked, priority=10)
     with Heartbeat(home.repository, "cpu", LEASE) as worker._heartbeat:

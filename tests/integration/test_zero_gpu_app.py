@@ -65,7 +65,7 @@ def test_a_text_and_an_experiment_are_written_by_a_forked_process_and_marked(spa
         assert run.metrics is not None
         assert run.metrics["n"] == 2
         assert run.speed_mixed == (SHARED_EXECUTOR,)
-        assert [sitting.conditions[EXECUTOR] for sitting in run.sittings] == ["ZeroGPU"]
+        assert [sitting.conditions[EXECUTOR] for sitting in run.measurement_sessions] == ["ZeroGPU"]
     ids = ",".join(run.id for run in repository.experiment(experiment).runs)
     with urllib.request.urlopen(f"{space.url}/export/comparison.csv?runs={ids}", timeout=PATIENCE) as answer:
         header, *rows = answer.read().decode().splitlines()

@@ -51,13 +51,13 @@ def _telling(experiment: ExperimentView) -> RunView:
 
 def _proposed(repository: Repository, experiment: ExperimentView, run: RunView) -> tuple[str, str]:
     """A use and a proposal for it: those that are there, or made here."""
-    desk = ReviewService(repository)
-    if not (uses := desk.uses()):
+    service = ReviewService(repository)
+    if not (uses := service.uses()):
         asked = Requirements.checked(margin=2.0, least_speedup=1.5, longest_answers=1.2)
-        desk.describe(AUTHOR, "Word problems on one CPU", "Short sums, answered at once.", asked)
-        uses = desk.uses()
+        service.describe(AUTHOR, "Word problems on one CPU", "Short sums, answered at once.", asked)
+        uses = service.uses()
     for use in uses:
         for id in use.proposals:
             return use.id, id
     baselines = [one.id for one in experiment.runs if one.decoding.acceptance.kind == "autoregressive"]
-    return uses[0].id, desk.propose(AUTHOR, uses[0].id, [run.id], baselines, "As fast as we need it.")
+    return uses[0].id, service.propose(AUTHOR, uses[0].id, [run.id], baselines, "As fast as we need it.")

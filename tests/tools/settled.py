@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Page, Request
+from playwright.sync_api import APIResponse, BrowserContext, Page, Request, Route
 
 FRAMES = 8
 """frames, counted by the page itself, without a request under way or anything drawn: what follows an answer comes
@@ -81,16 +82,64 @@ def polled(page: Page, seconds: float) -> None:
 
 def acts(page: Page) -> list[int]:
     """What the page asks from now on beside its clocks, as the numbers of its events; grows while it is looked at."""
-    clocks = {e["id"] for e in _config(page, "dependencies") if {name for _, name in e["targets"]} <= {"tick", "load"}}
+    themselves = {
+        (event["id"], target)
+        for event in _config(page, "dependencies")
+        for target, name in event["targets"]
+        if name in ("tick", "load")
+    }
     asked: list[int] = []
 
     def note(request: Request) -> None:
         event = _function(request)
-        if event >= 0 and event not in clocks:
+        if event >= 0 and (event, json.loads(request.post_data or "{}").get("trigger_id")) not in themselves:
             asked.append(event)
 
     page.on("request", note)
     return asked
+
+
+def clockless(page: Page) -> None:
+    """Lets the page's clocks ask nothing more until ``page.unroute_all``."""
+    clocks = {c["id"] for c in _config(page, "components") if c["type"] == "timer"}
+
+    def pass_on(route: Route) -> None:
+        asks = _function(route.request) >= 0
+        if not asks or json.loads(route.request.post_data or "{}").get("trigger_id") not in clocks:
+            route.continue_()
+
+    page.route("**/gradio_api/run/**", pass_on)
+
+
+class Held:
+    """Holds back what the page asks, or the server's answers to it, until ``release``: all, or ``only`` some."""
+
+    def __init__(
+        self, page: Page, *, answers: bool = False, only: Callable[[Request], bool] = lambda request: True
+    ) -> None:
+        self._page, self._answers, self._only, self._holding = page, answers, only, True
+        self._waiting: list[tuple[Route, APIResponse | None]] = []
+        page.route("**/gradio_api/run/**", self._hold)
+
+    def _hold(self, route: Route) -> None:
+        if not self._holding or not self._only(route.request):
+            route.continue_()
+            return
+        self._waiting.append((route, route.fetch() if self._answers else None))
+        if not self._holding:  # released while the answer was fetched
+            self.release()
+
+    def wait(self, count: int = 1) -> None:
+        """Waits until so many questions are held back."""
+        while len(self._waiting) < count:
+            self._page.wait_for_timeout(20)
+
+    def release(self) -> None:
+        """Lets everything go, and holds nothing more."""
+        self._holding = False
+        for route, answer in self._waiting:
+            route.fulfill(response=answer) if answer else route.continue_()
+        self._waiting.clear()
 
 
 def _config(page: Page, part: str) -> list[dict[str, Any]]:

@@ -13,8 +13,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
-from dashboard.compare.compared_runs import RunProgress, experiment_runs
+from dashboard.compare.compared_runs import experiment_runs
+from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import summarise
+from tests.tools.asking import asked
 from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import polled, settled
@@ -195,24 +197,62 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
 
 
-def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
+def values(page: ComparePage, ids: list[str]) -> dict[Any, Any]:
+    """What the fields of the page hold when two runs are compared."""
+    return {
+        page.experiment: None, page.baseline: ids[0], page.margin: 2, page.differences_only: True,
+        page.figures.run: None, page.matched.cost: "target_passes", page.matched.ratios: "1.3",
+        page.matched.margins: "2", page.pairs.run_a: ids[0], page.pairs.run_b: ids[1],
+        page.pairs.reader.filter: "all", page.pairs.reader.size: 5,
+    }  # fmt: skip
+
+
+def test_a_tick_redraws_what_has_changed_and_stops_at_the_end(site: Site):
     repository = site.repository
-    ids = experiment_runs(repository, repository.create_experiment(sweep("Watched"), enqueue=False))[:2]
+    ids = experiment_runs(repository, repository.create_experiment(sweep("Watched"), enqueue=False))[:4:3]
     with gr.Blocks():
         page = ComparePage(repository)
+    fields = values(page, ids)
+    shown: dict[str, str] = {}
 
-    def refresh(seen: dict[str, RunProgress]) -> Any:
-        return page.refresh(ids, ids[0], None, seen, *ids, "all", 5, 0, 2.0, "target_passes", "1.3", "2", gr.Request())
+    def tick() -> list[Any]:
+        """All answers of one event."""
+        question, answers = None, []
+        while question is None or question.postponed:
+            question = asked(fields, {"runs": ",".join(ids)}, shown=dict(shown))
+            answers.append(page.redraw(question))
+            shown.update(question.shown)
+        return answers
 
-    first = refresh({})
-    assert first[page.clock].active
-    assert refresh(first[page.seen]) == gr.skip()
+    first = tick()
+    assert first[0][page.clock].active
+    assert page.pairs.reader.pairs in first[-1]
+    assert tick() == [{}]
     for run in repository.runs(ids=ids):
         finish(repository, run)
-    last = refresh(first[page.seen])
-    assert not last[page.clock].active
-    drawn = {page.table, page.warnings, page.pairs.reader.pairs, *page.figures.plots, page.matched.tables}
-    assert drawn <= set(last)
+    last = tick()
+    assert not last[0][page.clock].active
+    assert {page.table, page.warnings} <= set(last[0])
+    drawn = {page.pairs.reader.pairs, *page.figures.plots, page.figures.histogram, page.matched.tables}
+    assert drawn <= {part for answer in last[1:] for part in answer}
+    assert tick() == [{}]
+
+
+def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: Site, experiment: str):
+    ids = experiment_runs(site.repository, experiment)[:2]
+    with gr.Blocks():
+        page = ComparePage(site.repository)
+    fields = values(page, ids) | {page.baseline: ids[1], page.margin: 3}
+    failed = asked(fields, {"runs": ",".join(ids), "baseline": ids[0], "margin": "5"}, shown={"table": "drawn"})
+    failed.shown.clear()
+    told = page.fail(failed, FsdError("The database does not answer."))
+    assert "does not answer" in told[page.warnings]
+    assert (told[page.results].visible, told[page.clock].active) == (False, True)
+    again = asked(fields, failed.address, shown=failed.shown)
+    assert page.redraw(again)[page.results].visible
+    assert not {page.baseline, page.margin} & again.filled.keys()
+    assert again.new_address is not None
+    assert again.new_address.endswith(f"&baseline={ids[1]}&margin=3")
 
 
 def test_settings_show_differences_until_all_are_asked_for(opened: Page):
@@ -228,9 +268,6 @@ def test_two_runs_prompt_by_prompt(opened: Page):
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
     page.get_by_label("All", exact=True).check()
     expect(page.locator("article.pair")).to_have_count(5)
-    # Not the first alone: it is there before all are, and an answer that is under way would turn the page back.
-    for i in range(5):
-        expect(page.locator("article.pair").nth(i)).to_contain_text(f"Prompt {i + 1},")
     page.get_by_role("button", name="Next prompts").click()
     expect(page.locator("article.pair").first).to_contain_text("Prompt 6,")
     expect(page.locator("article.pair mark").first).to_be_visible()

@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from tests.tools.openid_provider import Provider, providing
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
+from tests.ui.test_custom_tasks_panel import choose, lines, unfold
 from tests.ui.test_hugging_face_sign_in import BOB, variables
-from tests.ui.test_own_tasks_page import choose, lines, unfold
 from tests.ui.test_sign_in import status
 
 pytestmark = pytest.mark.ui

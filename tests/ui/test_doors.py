@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -127,14 +128,20 @@ def test_an_upload_is_refused_and_not_kept(site: Site) -> None:
 def starting(visitor: Visitor) -> dict[str, Any]:
     """What the button "Start experiment" sends, with the form as it is when the page opens."""
     button = next(c["id"] for c in visitor.config["components"] if c["props"].get("value") == "Start experiment")
-    event = next(event for event in visitor.events if [button, "click"] in event["targets"])
+    pressed = next(one for one in visitor.config["dependencies"] if [button, "click"] in one["targets"])
+    event = next(one for one in visitor.events if "fsd.ask(" in str(one["js"]))
+    form = [visitor.values[component] for component in pressed["inputs"]]
     data = [visitor.values[component] for component in event["inputs"]]
+    place = re.search(r"ask\((\d+)", event["js"])
+    assert place is not None
+    data[int(place[1])] = json.dumps({"acts": [{"key": uuid4().hex, "name": "start", "data": form}]})
     return {"data": data, "fn_index": event["id"], "session_hash": visitor.session, "event_data": None}
 
 
 def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
     with Visitor(site.url, "experiments") as visitor:
-        body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
+        bodies = [json.dumps(starting(visitor)) for _ in range(2)]
+        body, began = bodies[0], len(site.repository.experiments())
         join, kind = "/gradio_api/run/predict", {"Content_Type": "application/json"}
         for origin in FOREIGN:
             assert send_request(site.url, "POST", join, body, Origin=origin, **kind)[0] == 403
@@ -143,7 +150,7 @@ def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
             assert send_request(site.url, "POST", join, body, Sec_Fetch_Site=where, **kind)[0] == 403
         visitor.open()
         assert len(site.repository.experiments()) == began
-        for headers in ({"Origin": site.url}, {}):
+        for headers, body in zip(({"Origin": site.url}, {}), bodies, strict=True):
             assert send_request(site.url, "POST", join, body, **headers, **kind)[0] == 200
         until(lambda: len(site.repository.experiments()) == began + 2, "two experiments", PATIENCE)
 

@@ -22,7 +22,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from fsd_core.auth import credentials
 from fsd_core.calibration.planning import CalibrationStep
-from fsd_core.calibration.status import standing
+from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import verdict
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.review.review_service import ReviewService
@@ -160,9 +160,12 @@ def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site, author: Clie
 
     ReviewService(lab.repository).describe(LOCAL, "Sums in a browser")
     baseline, _, setting, _ = (run["run"] for run in done["runs"])
-    proposed = author.predict("sums-in-a-browser", [setting], [baseline], "It is fast.", api_name="/propose")
+    request = "sums-in-a-browser", [setting], [baseline], "It is fast."
+    proposed, again = (author.predict(*request, key="5" * 32, api_name="/propose") for _ in range(2))
+    assert again["proposal"] == proposed["proposal"]
     assert proposed["evidence"][0]["findings"][0]["outcome"] in ("met", "not met", "undecided")
-    said = author.predict(proposed["proposal"], "Three prompts are few.", api_name="/comment")
+    for _ in range(2):
+        said = author.predict(proposed["proposal"], "Three prompts are few.", key="6" * 32, api_name="/comment")
     assert [one["words"] for one in said["comments"]] == ["Three prompts are few."]
     verdict = viewer.predict(proposed["proposal"], api_name="/read_verdict")
     assert verdict["open_requirements"] == ["margin"]
@@ -177,7 +180,7 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
             assert set(tools) == TOOLS
             assert all(tool.description for tool in tools.values())
             start = tools["start_experiment"].inputSchema["properties"]
-            assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch"}
+            assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch", "key"}
             assert start["limit"]["default"] == 50
             assert all(field.get("description") for field in start.values())
             begun = await asked(own, "start_experiment", settings=SETTINGS[:1], limit=2, name="By a tool")
@@ -207,8 +210,10 @@ def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site, author: Cl
     repository, job = lab.repository, claim(lab, begun["experiment"])
     config = repository.experiment(job.id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), CalibrationStep):
-        ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
+    while isinstance(
+        step := calibration_status(repository, config, repository.experiment(job.id).runs), CalibrationStep
+    ):
+        ids = repository.extend_experiment(job.id, config.round_runs(step.decodings, step.start, step.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
     end(lab, job)
@@ -245,7 +250,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             start = tools["start_calibration"].inputSchema["properties"]
             assert set(start) == {
                 "settings", "pair", "task", "goal", "margin", "accepted", "minutes", "limit", "choosing", "seed",
-                "name",
+                "name", "key",
             }  # fmt: skip
             assert all(field.get("description") for field in start.values())
             begun = await asked(

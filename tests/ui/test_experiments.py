@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, Request, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.calibration.planning import CalibrationStep, Outcome
-from fsd_core.calibration.status import standing
+from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
@@ -22,6 +22,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import JobView
 from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import do_prompts, finish, sweep
+from tests.tools.settled import Held, polled, settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -40,19 +41,6 @@ def opened(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/experiments")
     expect(page.get_by_text("= 2,400 generations")).to_be_visible()
     page.get_by_label("Draft lengths").fill("5")
-
-
-def asks_for_news(request: Request) -> bool:
-    """Limit, archived, shown, pair and task."""
-    asks = request.method == "POST" and "/gradio_api/run/" in request.url
-    return asks and len(request.post_data_json["data"]) == 5
-
-
-def news(page: Page) -> None:
-    """Returns when news asked for after this is in the page: the next question comes when an answer has been shown."""
-    for _ in range(2):
-        with page.expect_request(asks_for_news):
-            pass
 
 
 def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: Site):
@@ -120,7 +108,8 @@ def test_nothing_is_redrawn_while_nothing_changes(page: Page, site: Site):
     opened(page, site)
     expect(card(page, "Quiet")).to_be_visible()
     page.evaluate("document.querySelector('article.exp').dataset.same = 'yes'")
-    news(page)
+    polled(page, 1.0)
+    polled(page, 1.0)
     assert page.evaluate("document.querySelector('article.exp').dataset.same") == "yes"
 
 
@@ -214,25 +203,17 @@ def gsm8k(folder: Path) -> None:
         (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
 
 
-def test_what_is_chosen_while_the_page_asks_for_news_stays_chosen(page: Page, site: Site):
-    asked: list[Route] = []
-
-    def hold(route: Route) -> None:
-        """Lets every request pass but the first one for news."""
-        if asked or not asks_for_news(route.request):
-            route.continue_()
-        else:
-            asked.append(route)
-
+def test_what_is_chosen_while_an_answer_is_late_stays_chosen(page: Page, site: Site):
     opened(page, site)
-    page.route("**/gradio_api/run/**", hold)
-    until(lambda: asked or page.evaluate("null"), "a question for news", PATIENCE)
-    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
-    task = page.get_by_label("Task", exact=True)
-    expect(task).to_have_value("Everyday prompts")
+    settled(page)
     gsm8k(site.home / "data" / "gsm8k")
     try:
-        asked[0].continue_()
+        held = Held(page, answers=True)
+        held.wait()  # for one that offers another task to the pair before
+        choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+        held.release()
+        task = page.get_by_label("Task", exact=True)
+        expect(task).to_have_value("Everyday prompts")
         expect(page.locator(".more-task", has_text="GSM8K")).to_have_count(0)  # it is no longer missing
         task.click()
         expect(page.get_by_role("option", name="GSM8K")).to_be_visible()
@@ -323,8 +304,10 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     assert job.claim_token is not None
     config = repository.experiment(job.id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), CalibrationStep):
-        ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
+    while isinstance(
+        step := calibration_status(repository, config, repository.experiment(job.id).runs), CalibrationStep
+    ):
+        ids = repository.extend_experiment(job.id, config.round_runs(step.decodings, step.start, step.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
         if step.end == 64:
@@ -363,12 +346,12 @@ def played(repository: Repository, id: str) -> Outcome:
     """Plays the worker until a calibration has ended; replay leaves the draft lengths as they are."""
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(id).runs), CalibrationStep):
+    while isinstance(step := calibration_status(repository, config, repository.experiment(id).runs), CalibrationStep):
         foretold = {}
         if step.lengths_open:
             step = CalibrationStep((config.target, *config.decodings), 0, FEWEST_CHOOSING)
             foretold = {SettingConfig(pair=config.pair, decoding=one).id: FORETOLD for one in config.decodings}
-        ids = repository.extend_experiment(id, config.turn(step.decodings, step.start, step.end), foretold)
+        ids = repository.extend_experiment(id, config.round_runs(step.decodings, step.start, step.end), foretold)
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
     return step

@@ -16,7 +16,7 @@ from sqlalchemy import String, select, update
 from dashboard.web import PAGES
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.tables import Base, RunRow, SittingRow
+from fsd_core.storage.database.tables import Base, MeasurementSessionRow, RunRow
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.review_events import Requirements
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -54,13 +54,13 @@ def plant(site: Site) -> dict[str, str]:
     experiment = add_finished(site.repository, HOSTILE)
     runs = site.repository.experiment(experiment).runs
     ann, bob = Person(NAME, "author"), Person(f"{NAME[:-1]}!", "admin")
-    desk = ReviewService(site.repository)
-    use = desk.describe(ann, NAME, HOSTILE, Requirements(margin=20)).id
-    proposal = desk.propose(ann, use, [runs[3].id], [runs[0].id], HOSTILE, Requirements(margin=20))
-    desk.remark(ann, desk.case(proposal), HOSTILE, position=1)
-    desk.waive(ann, desk.case(proposal), "margin", HOSTILE)
-    case = desk.case(proposal)
-    desk.judge(bob, case, "approve", HOSTILE, case.use.sequence)
+    service = ReviewService(site.repository)
+    use = service.describe(ann, NAME, HOSTILE, Requirements(margin=20)).id
+    proposal = service.propose(ann, use, [runs[3].id], [runs[0].id], HOSTILE, Requirements(margin=20))
+    service.comment(ann, service.review(proposal), HOSTILE, position=1)
+    service.waive(ann, service.review(proposal), "margin", HOSTILE)
+    review = service.review(proposal)
+    service.submit_review(bob, review, "approve", HOSTILE, review.use.sequence)
     asked = PlaygroundJob.of("bundled", HOSTILE, 0, [run.decoding for run in runs[2:4]], NAME)
     job = site.repository.enqueue(asked)
     mine = CustomTask.of("mine", check(json.dumps({"prompt": HOSTILE}).encode()), HOSTILE)
@@ -83,7 +83,7 @@ def plant(site: Site) -> dict[str, str]:
                 session.execute(update(table).values(texts))
         for run in session.scalars(select(RunRow)):
             run.provenance = _hostile(run.provenance)
-        for sitting in session.scalars(select(SittingRow)):
+        for sitting in session.scalars(select(MeasurementSessionRow)):
             sitting.conditions = _hostile(sitting.conditions)
     return {"run": runs[3].id, "first": runs[0].id, "setting": runs[3].setting_id, "use": use, "proposal": proposal,
             "job": job}  # fmt: skip
@@ -131,7 +131,7 @@ def named(browser: Browser, hostile: tuple[Site, dict[str, str]]) -> Iterator[Br
     """The browser of somebody of a hostile name, who has asked the Playground for something."""
     with closing(browser.new_context(extra_http_headers={"X-Forwarded-User": NAME})) as context:
         context.set_default_timeout(BROWSER_PATIENCE)
-        context.add_init_script(f"localStorage.setItem('fsd-lab-job', {hostile[1]['job']!r})")
+        context.add_init_script(f"localStorage.setItem('fsd-remembered /', {json.dumps({'job': hostile[1]['job']})!r})")
         watch(context)
         yield context
 

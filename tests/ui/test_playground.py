@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Response, Route, expect
 
 from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.records import JobView
-from tests.tools.settled import acts
+from tests.tools.settled import acts, settled, watch
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -188,10 +188,10 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
         "**/gradio_api/run/**",
         lambda route: held.append(route) if not released and len(asked) > len(held) else route.continue_(),
     )
-    for number, (label, option) in enumerate((("Drafter", "EAGLE head"), ("Topology", "Tree")), 1):
+    for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
-        page.wait_for_function("n => Object.values(window.fsdChoices ?? {}).some(one => one.count === n)", arg=number)
+        expect(second.get_by_label(label, exact=True)).to_have_value(option)
         until(lambda: held or page.evaluate("null"), "a question", PATIENCE)
     assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
     released = True
@@ -249,9 +249,8 @@ def test_a_list_that_is_merely_left_changes_nothing(page: Page, site: Site) -> N
         expect(page.get_by_role("option").first).to_be_visible()
         page.keyboard.press("Escape")
         page.locator("h1").click()
-    # A choice is told 40 ms after it (dashboard/ui/choosing.py): a timer of the page's own that ends later, and then a
-    # question that is asked and answered.
-    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+    settled(page)
+    assert asked == []
     page.get_by_role("button", name="Add a setting").click()
     expect(page.locator(".setting:visible")).to_have_count(3)
     expect(prompt(page)).to_have_value("My own words.")
@@ -305,10 +304,23 @@ def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page
 
 
 def found_again(response: Response) -> bool:
-    """Whether it is the answer of which job a page follows: asked with the last one and one that was asked for."""
-    request = response.request
+    """Whether it is the answer of what the page shows."""
+    return questions(response.request)
+
+
+def questions(request: Request) -> bool:
+    """Whether the page asks what it shows: with all that is filled in."""
     asks = request.method == "POST" and "/gradio_api/run/" in request.url
-    return asks and len(request.post_data_json["data"]) == 2
+    return asks and len((request.post_data_json or {})["data"]) > 20
+
+
+def remember(page: Page, job: str) -> None:
+    """A tab that knows nothing, in a browser that has shown this job."""
+    page.evaluate(
+        "job => { for (const kept of [sessionStorage, localStorage]) kept.clear();"
+        " if (job) localStorage.setItem('fsd-remembered /', JSON.stringify({job})); }",
+        job,
+    )
 
 
 def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Browser) -> None:
@@ -325,15 +337,15 @@ def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Bro
 
     with closing(browser.new_context()) as other:
         other.set_default_timeout(1000 * PATIENCE)
+        watch(other)
         stranger = other.new_page()
         stranger.goto(f"{site.url}/theme.css")
         for kept in ("", "f" * 32, "<img src=x>"):
-            stranger.evaluate("kept => { sessionStorage.clear(); localStorage.setItem('fsd-lab-job', kept); }", kept)
+            remember(stranger, kept)
             with stranger.expect_response(found_again) as told:
                 stranger.goto(site.url)
             assert job.id not in told.value.text()
-            if kept:  # the answer is in the page when the tab remembers the job that it asked for
-                stranger.wait_for_function("kept => sessionStorage.getItem('fsd-lab-job') === kept", arg=kept)
+            settled(stranger)
             expect(stranger.locator("#lane-1")).to_contain_text("appears here")
             expect(stranger.get_by_role("button", name="Generate")).to_be_enabled()
     finish(site, job)

@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fsd_core.storage.messages import PlaygroundJob
+from tests.tools.settled import settled
 from tests.tools.site import Site, serving
-from tests.ui.test_playground import chunk, claim, finish, found_again
+from tests.ui.test_playground import chunk, claim, finish, found_again, remember
 
 pytestmark = pytest.mark.ui
 SECRET = "a prompt of ann's own"
@@ -27,11 +28,7 @@ def become(page: Page, behind: Site, who: str, job: str = "") -> None:
     """From now on the page is somebody's, in a browser that remembers nothing but a job."""
     page.set_extra_http_headers({"X-Forwarded-User": who})
     page.goto(f"{behind.url}/theme.css")
-    page.evaluate(
-        "job => { for (const kept of [sessionStorage, localStorage]) kept.clear();"
-        " if (job) localStorage.setItem('fsd-lab-job', job); }",
-        job,
-    )
+    remember(page, job)
 
 
 def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behind: Site) -> None:
@@ -57,11 +54,30 @@ def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behi
             page.goto(behind.url)
         assert SECRET not in told.value.text()
         assert "secret" not in told.value.text()
-        # What the answer held is in the page when the tab remembers the job that it asked for.
-        page.wait_for_function("id => sessionStorage.getItem('fsd-lab-job') === id", arg=job.id)
+        settled(page)
         expect(page.locator("#lane-1")).to_contain_text("appears here")
         for path in ("", "experiments", "compare", "runs", "settings", "review"):
             page.goto(f"{behind.url}/{path}")
             expect(page.locator(".fsd-person form")).to_contain_text(somebody)
             assert SECRET not in page.content()
             assert "secret text" not in page.content()
+
+
+def test_what_somebody_has_typed_is_not_filled_in_for_the_next_in_the_same_tab(page: Page, behind: Site) -> None:
+    become(page, behind, "ann")
+    page.goto(behind.url)
+    prompt = page.locator("#prompt-text textarea")
+    first = prompt.input_value()
+    prompt.fill(SECRET)
+    settled(page)
+    page.reload()
+    expect(prompt).to_have_value(SECRET)
+    settled(page)
+    page.set_extra_http_headers({"X-Forwarded-User": "bob"})
+    for _ in range(2):
+        with page.expect_response(found_again) as told:
+            page.reload()
+        assert SECRET not in told.value.text()
+        settled(page)
+        expect(page.locator(".fsd-person form")).to_contain_text("bob")
+        expect(prompt).to_have_value(first)

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import anyio
-import gradio as gr
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from dashboard.playground import playground_page
-from dashboard.playground.setting_views import payload
-from fsd_core.config import DecodingConfig
+from tests.tools.settled import settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
-from tests.ui.test_playground import HOSTILE, chunk, claim, finish, found_again, prompt, worker_that_is_there
+from tests.ui.test_playground import HOSTILE, chunk, claim, finish, prompt, questions, worker_that_is_there
 
 pytestmark = pytest.mark.ui
 __all__ = ["worker_that_is_there"]  # a fixture, which every test here uses
 
 
 def begins(request: Request) -> bool:
-    """Whether it asks for a job: the form with all that is filled in."""
-    asks = request.method == "POST" and "/gradio_api/run/" in request.url
-    return asks and len(request.post_data_json["data"]) > 20
+    """Whether it asks for a job."""
+    return questions(request) and "generate" in (request.post_data or "")
 
 
 @pytest.mark.parametrize("lost", ["question", "answer", "nothing"])
@@ -35,7 +26,7 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
     asked: list[Route] = []
 
     def hold(route: Route) -> None:
-        if not begins(route.request):
+        if asked or not begins(route.request):
             route.continue_()
             return
         asked.append(route)
@@ -45,21 +36,21 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
                 route.fulfill(response=answer)
 
     page.goto(site.url)
-    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")  # the page is alive
+    settled(page)
     prompt(page).fill(f"Lost: {lost}")
     page.route("**/gradio_api/run/**", hold)
     page.get_by_role("button", name="Generate").click()
     until(lambda: asked or page.evaluate("null"), "the question", PATIENCE)
     if lost != "question":
         until(lambda: site.repository.queue_length(("playground",)), "the job", PATIENCE)
-    with page.expect_response(found_again):
-        page.reload(wait_until="commit")
-        if lost == "question":  # it was on its way, and comes when the page that sent it is gone
-            page.request.fetch(asked[0].request, timeout=1000 * PATIENCE)
+    page.reload(wait_until="commit")
+    if lost == "question":  # it was on its way, and comes when the page that sent it is gone
+        page.request.fetch(asked[0].request, timeout=1000 * PATIENCE)
     job = claim(site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
     expect(prompt(page)).to_have_value(f"Lost: {lost}")
+    assert site.repository.queue_length(("playground",)) == 0  # it was begun once
     finish(site, job)
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.reload()
@@ -77,28 +68,8 @@ def test_a_refused_click_leaves_the_last_job_where_it_was(page: Page, site: Site
     prompt(page).fill(" ")
     page.get_by_role("button", name="Generate").click()
     expect(page.get_by_text("The prompt is empty")).to_be_visible()
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.reload()
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
-
-
-def test_a_page_waits_for_a_job_that_it_asked_for_and_that_is_not_there_yet(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(playground_page, "ASKED_SECONDS", PATIENCE)
-    id, looked = "a" * 32, threading.Event()
-    find = site.repository.find_job
-
-    def noted(job: str) -> Any:
-        found = find(job)
-        looked.set()
-        return found
-
-    monkeypatch.setattr(site.repository, "find_job", noted)
-    with gr.Blocks():
-        page = playground_page.Playground(site.repository, None, "worker")
-    with ThreadPoolExecutor(1) as pool:  # the browser of other tests has a loop in this thread
-        opened = pool.submit(anyio.run, page.resume, "", id, None)
-        assert looked.wait(PATIENCE)
-        site.repository.enqueue(payload("bundled", "Late", 0, [DecodingConfig()] * 2, None), 10, id)
-        assert opened.result(PATIENCE)[page.form.prompt] == "Late"
-    finish(site, claim(site))
+    settled(page)
+    expect(page.get_by_text("The prompt is empty")).to_have_count(0)  # what was answered is not asked again

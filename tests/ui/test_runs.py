@@ -7,16 +7,17 @@ from pathlib import Path
 
 import gradio as gr
 import pytest
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import update
 
 from dashboard.runs.opened_run import OpenedRun
 from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig
-from fsd_core.storage.database.tables import GenerationRow, SittingRow
+from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow
 from tests.tools import plausible
+from tests.tools.asking import asked
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
-from tests.tools.settled import acts, go, settled
+from tests.tools.settled import acts, clockless, go, settled
 from tests.tools.site import Site
 from tests.tools.tracking_examples import generation
 
@@ -52,12 +53,6 @@ def rows(page: Page) -> Locator:
     return page.locator("#runs tbody tr")
 
 
-def looks_again(request: Request) -> bool:
-    """What is shown, the page's number, and eight filters."""
-    asks = request.method == "POST" and "/gradio_api/run/" in request.url
-    return asks and len(request.post_data_json["data"]) == 10
-
-
 def test_an_empty_list_says_what_to_do(page: Page, site: Site) -> None:
     if site.repository.count_runs():
         pytest.fail("This test comes before the ones that fill the database.")
@@ -78,8 +73,8 @@ def test_a_hundred_runs_come_in_pages(page: Page, filled: Site) -> None:
 
 
 def test_filters_and_search_leave_what_matches_in_the_order_that_is_chosen(page: Page, filled: Site) -> None:
-    page.goto(f"{filled.url}/runs")
-    page.route("**/gradio_api/run/**", lambda route: None if looks_again(route.request) else route.continue_())
+    go(page, f"{filled.url}/runs")
+    clockless(page)
     choose(page, "Algorithm", "SD")
     expect(rows(page)).to_have_count(EXPERIMENTS)  # and not because the list is looked at anyway
     page.unroute_all(behavior="ignoreErrors")
@@ -108,16 +103,15 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(page).to_have_url(re.compile(r"/runs\?search=Series-3\+%3Cimg&algorithm=speculative&sort=oldest$"))
     rows(page).get_by_role("link").first.click()
     expect(page.locator("h1:visible")).to_contain_text("SD")
-    asked = acts(page)
+    questions = acts(page)
     page.go_back()
     expect(rows(page)).to_have_count(1)
     expect(page.get_by_label("Search").first).to_have_value("Series-3 <img")
     expect(page.get_by_label("Algorithm")).to_have_value("SD")
     rows(page).evaluate("row => { row.dataset.same = 'yes'; }")
-    # A choice is told 40 ms after it (dashboard/ui/choosing.py): a timer of the page's own that ends later.
-    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+    settled(page)
     expect(rows(page)).to_have_attribute("data-same", "yes")  # what an address asks for is drawn once
-    assert asked == []
+    assert questions == []
 
     page.get_by_label("Search").first.fill("")
     choose(page, "Algorithm", "All")
@@ -131,17 +125,8 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
 
 def test_a_choice_counts_although_the_next_field_is_entered_at_once(page: Page, filled: Site) -> None:
     go(page, f"{filled.url}/runs")
-    page.evaluate("""() => {
-      const later = window.setTimeout;
-      window.held = [];
-      window.setTimeout = (act, ms, ...more) => ms === 40 ? window.held.push(act) : later(act, ms, ...more);
-    }""")
     choose(page, "Status", "Failed")
-    page.wait_for_function("() => window.held.length")
     page.get_by_label("Search").first.focus()
-    settled(page)
-    expect(rows(page)).to_have_count(50)
-    page.evaluate("() => { const all = window.held.splice(0); all.forEach((act) => act()); }")
     expect(rows(page)).to_have_count(1)
     expect(page).to_have_url(re.compile(r"/runs\?status=failed$"))
 
@@ -243,10 +228,10 @@ def test_a_run_that_failed_is_resumed_and_deleted(page: Page, filled: Site) -> N
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("dialog")).to_contain_text("with 1 prompt and their traces, here and in MLflow?")
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.get_by_text("was deleted.")).to_be_visible()
-    expect(page.locator("#prompts")).to_be_empty()
-    assert repository.count_runs(id_begins=run) == 0
-    page.get_by_role("link", name="All runs").click()
+    expect(page.get_by_role("alert")).to_contain_text("with 1 prompt")
+    expect(page.locator("#prompts")).to_be_hidden()
+    assert repository.count_runs(id_prefix=run) == 0
+    page.get_by_role("link", name="See all runs").click()
     expect(rows(page)).to_have_count(50)
 
 
@@ -259,9 +244,10 @@ def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None
             update(GenerationRow).where(GenerationRow.run_id == sd).values(seconds=3 * GenerationRow.seconds)
         )
     with gr.Blocks():
-        page = OpenedRun(site.repository, site.home, None)
-    assert "Slower than the target alone. " in page.open(sd)[page.tiles]
-    assert "Slower" not in page.open(target)[page.tiles]
+        page = OpenedRun(site.repository, None)
+    fields = {page.outcome: "all", page.search: "", page.order: "", **dict.fromkeys(page.panel.fields, "")}
+    assert "Slower than the target alone. " in page.redraw(asked(fields), sd)[page.tiles]
+    assert "Slower" not in page.redraw(asked(fields), target)[page.tiles]
 
 
 def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: Page, site: Site) -> None:
@@ -269,7 +255,7 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     run = site.repository.experiment(experiment).runs[2]
     with site.repository._database.session() as session:
         conditions = conditions_of(plausible.PROVENANCE | {"threads": 1})
-        session.add(sitting := SittingRow(run_id=run.id, conditions=conditions))
+        session.add(sitting := MeasurementSessionRow(run_id=run.id, conditions=conditions))
         session.flush()
         last = GenerationRow.run_id == run.id, GenerationRow.position == 3
         session.execute(update(GenerationRow).where(*last).values(sitting_id=sitting.id))

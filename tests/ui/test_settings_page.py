@@ -50,14 +50,14 @@ def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: st
 
 
 def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, experiment: str) -> None:
-    desk, runs = ReviewService(site.repository), site.repository.experiment(experiment).runs
-    use = desk.describe(ANN, HOSTILE, HOSTILE, Requirements(margin=20))
-    proposal = desk.propose(ANN, use.id, [runs[3].id], [runs[0].id], HOSTILE)
-    desk.remark(BOB, desk.case(proposal), HOSTILE)
-    for requirement in desk.case(proposal).open_requirements:
-        desk.waive(BOB, desk.case(proposal), requirement, HOSTILE)
-    case = desk.case(proposal)
-    desk.judge(BOB, case, "approve", HOSTILE, case.use.sequence)
+    service, runs = ReviewService(site.repository), site.repository.experiment(experiment).runs
+    use = service.describe(ANN, HOSTILE, HOSTILE, Requirements(margin=20))
+    proposal = service.propose(ANN, use.id, [runs[3].id], [runs[0].id], HOSTILE)
+    service.comment(BOB, service.review(proposal), HOSTILE)
+    for requirement in service.review(proposal).open_requirements:
+        service.waive(BOB, service.review(proposal), requirement, HOSTILE)
+    review = service.review(proposal)
+    service.submit_review(BOB, review, "approve", HOSTILE, review.use.sequence)
     page.goto(f"{site.url}/settings?setting={runs[3].setting_id}")
     expect(page.locator(".set-aliases")).to_contain_text(f"approved for {HOSTILE}")
     log = page.get_by_label("What was decided").locator("tbody tr")

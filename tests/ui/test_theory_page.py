@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
+from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
+from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
 from tests.unit.test_speedup import BOUNDS
 
@@ -77,3 +79,88 @@ def test_bounds_of_a_run_are_asked_for_and_shown(site: Site, page: Page) -> None
         title = f"{one.label} · {one.pair} · at 48 positions, temperature {temperature}"
         expect(page.get_by_role("heading", name=title)).to_be_visible()
         expect(page.locator(".js-plotly-plot").filter(has_text=title)).to_be_visible()
+
+
+def choose(page: Page, *runs: RunView) -> None:
+    """Chooses these runs alone."""
+    field = page.get_by_label("Runs", exact=True)
+    field.click()
+    for _ in range(page.locator(".token-remove").count()):
+        page.keyboard.press("Backspace")
+    for run in runs:
+        page.get_by_role("option").filter(has_text=run.id[:6]).click()
+    page.keyboard.press("Escape")
+
+
+def measured(site: Site, run: RunView, temperature: float) -> None:
+    bounds = [BOUNDS | {"temperature": temperature}]
+    site.repository.set_scores(run.id, {}, (run.metrics or {}) | {"bounds": bounds})
+
+
+def end(site: Site, bounds: bool = True) -> None:
+    """Does the next job, as a worker."""
+    job = site.repository.claim(("bounds",), 60)
+    assert job is not None
+    if bounds:
+        measured(site, site.repository.run(job.payload["run_id"]), 1.0)
+    site.repository.finish_job(
+        job.id, str(job.claim_token), "finished" if bounds else "failed", "" if bounds else "Lost."
+    )
+
+
+def test_a_late_look_at_the_jobs_keeps_the_runs_that_were_chosen_meanwhile(page: Page, site: Site) -> None:
+    runs = site.repository.experiment(add_finished(site.repository, "Late")).runs
+    first, second = [run for run in runs if run.decoding.drafter][:2]
+    measured(site, second, 0.5)
+    go(page, f"{site.url}/theory")
+    choose(page, first)
+    expect(page.get_by_text(re.compile("No bounds of .* are known yet"))).to_contain_text(first.id[:6])
+    page.get_by_role("button", name="Measure bounds").click()
+    expect(page.get_by_text("The worker is not running")).to_be_visible()
+    settled(page)
+    end(site)
+    held = Held(page, answers=True)
+    held.wait(2)  # the header's clock and the page's, which has found the end
+    choose(page, second)
+    held.release()
+    expect(page.get_by_text("At 48 positions, temperature 0.5", exact=True)).to_be_visible()
+    settled(page)
+    expect(page.get_by_text("At 48 positions, temperature 1", exact=True)).to_have_count(0)
+    expect(page.get_by_role("button", name="Measure bounds")).to_be_enabled()
+
+
+def test_a_double_click_measures_once_and_a_second_tab_follows(page: Page, site: Site, profile: BrowserContext) -> None:
+    run = site.repository.experiment(add_finished(site.repository, "Once")).runs[-1]
+    other = profile.new_page()
+    for tab in (page, other):
+        go(tab, f"{site.url}/theory")
+        choose(tab, run)
+        settled(tab)
+    page.get_by_role("button", name="Measure bounds").dblclick()
+    expect(page.get_by_text("The worker is not running")).to_be_visible()
+    other.get_by_role("button", name="Measure bounds").click()
+    expect(other.get_by_text("The worker is not running")).to_be_visible()
+    expect(other.get_by_role("button", name="Measure bounds")).to_be_disabled()
+    assert site.repository.queue_length(("bounds",)) == 1
+    other.reload()
+    choose(other, run)
+    expect(other.get_by_text("The worker is not running")).to_be_visible()
+    end(site, bounds=False)
+    for tab in (page, other):
+        expect(tab.get_by_role("alert")).to_contain_text("Lost.")
+        expect(tab.get_by_role("button", name="Measure bounds")).to_be_enabled()
+
+
+def test_what_was_typed_last_counts_and_outlasts_a_reload(page: Page, site: Site) -> None:
+    go(page, f"{site.url}/theory")
+    held = Held(page)
+    page.get_by_label("Target p").fill("1 0 0")
+    held.wait()
+    page.get_by_label("Draft q").fill("1 1 2")
+    page.get_by_role("radio", name="3", exact=True).check()
+    held.release()
+    expect(page.locator(".fsd-tile dd").nth(0)).to_contain_text("25.00 %")
+    expect(page.locator(".fsd-tile dd").nth(1)).to_contain_text("with 3 drafts")
+    page.reload()
+    expect(page.get_by_label("Target p")).to_have_value("1 0 0")
+    expect(page.locator(".fsd-tile dd").nth(1)).to_contain_text("with 3 drafts")

@@ -27,7 +27,7 @@ def calibration(site: Site) -> str:
     """All do 8 prompts; some are tried on fresh ones."""
     id = site.repository.create_experiment(CONFIG, enqueue=False)
     for decodings, start, end in ((FIRST, 0, 16), (THEN, 16, 32)):
-        ids = site.repository.extend_experiment(id, CONFIG.turn(decodings, start, end))
+        ids = site.repository.extend_experiment(id, CONFIG.round_runs(decodings, start, end))
         for run in site.repository.runs(ids, limit=None):
             finish(site.repository, run)
     return id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -77,14 +76,3 @@ def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, sit
     expect(page.locator("h1")).to_have_text("There is nothing at this address.")
     page.get_by_role("link", name="To the first page").click()
     expect(page).to_have_url(f"{site.url}/")
-
-
-def test_no_choice_in_a_field_is_dropped_while_the_answer_to_another_is_on_its_way(site: Site) -> None:
-    with urlopen(site.url + "/config", timeout=PATIENCE) as answer:
-        events = json.load(answer)["dependencies"]
-    asked = [(event, {name for _, name in event["targets"]}) for event in events if event["backend_fn"]]
-    choosing = [event for event, on in asked if on & {"change", "select", "blur", "submit", "upload"}]
-    assert len(choosing) > 20
-    assert [event for event in choosing if event["trigger_mode"] == "once"] == []
-    # A dropdown's comes twice for one choice, and where its list is merely left: `on_choice` is the way.
-    assert [event for event, on in asked if "input" in on] == []

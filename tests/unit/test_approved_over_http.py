@@ -27,14 +27,14 @@ def client(repository: Repository) -> TestClient:
 
 
 def approve(repository: Repository, run: RunView, baseline: RunView, draft: str) -> None:
-    desk = ReviewService(repository)
+    service = ReviewService(repository)
     with repository._database.session() as session:
         for id in (run.id, baseline.id):
             session.get_one(RunRow, id).provenance = {"weights": {"target": "t1", "draft": draft}}
-    if not desk.uses():
-        desk.describe(ANN, "Chat", requirements=Requirements(margin=None))
-    case = desk.case(desk.propose(ANN, "chat", [run.id], [baseline.id]))
-    desk.judge(BOB, case, "approve", "", case.use.sequence)
+    if not service.uses():
+        service.describe(ANN, "Chat", requirements=Requirements(margin=None))
+    review = service.review(service.propose(ANN, "chat", [run.id], [baseline.id]))
+    service.submit_review(BOB, review, "approve", "", review.use.sequence)
 
 
 def test_the_answer_names_the_approved_weights_and_changes_with_them(
@@ -58,8 +58,8 @@ def test_the_answer_names_the_approved_weights_and_changes_with_them(
     assert "load_pair('bundled', weights={'target': 't1', 'draft': 'd2'})" in python.text
     assert python.headers["etag"] != second.headers["etag"]
 
-    desk = ReviewService(repository)
-    desk.roll_back(BOB, "chat", "It was slower.", desk.use("chat").sequence)
+    service = ReviewService(repository)
+    service.roll_back(BOB, "chat", "It was slower.", service.use("chat").sequence)
     assert client.get(APPROVED).json()["weights"]["draft"] == "d1"
 
 

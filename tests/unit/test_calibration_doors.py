@@ -13,8 +13,8 @@ from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.find_setting import calibration_of
 from fsd_core.auth.identify import KEY
 from fsd_core.calibration.planning import CalibrationStep, Outcome
-from fsd_core.calibration.request import asked_for
-from fsd_core.calibration.status import standing
+from fsd_core.calibration.request import build_calibration
+from fsd_core.calibration.status import calibration_status
 from fsd_core.cli import calibrate_command
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
@@ -66,7 +66,7 @@ def programs(repository: Repository, tmp_path: Path) -> Programs:
 
 
 def test_command_line_library_page_and_programs_ask_for_the_same(programs: Programs) -> None:
-    wanted = asked_for(get_task("arithmetic"), [CHOSEN], name="Mine", margin=5.0, minutes=3.0, seeds=(3,))
+    wanted = build_calibration(get_task("arithmetic"), [CHOSEN], name="Mine", margin=5.0, minutes=3.0, seeds=(3,))
     page = calibration_of(FORM, "accuracy", 5.0, 3.0, get_task)
     program = programs.config(settings=[CHOSEN], name="Mine", margin=5.0, minutes=3.0, seed=3)
     typed = {"acceptance": ["fsd-reducible"], "thresholds": "0.05,0.3", "draft_length": [5, 8], "seed": 3}
@@ -86,7 +86,7 @@ def test_without_settings_every_rule_that_forgives_takes_part_at_lengths_that_re
     programs: Programs,
 ) -> None:
     config = programs.config()
-    assert config == asked_for(get_task("arithmetic"), margin=2.0)
+    assert config == build_calibration(get_task("arithmetic"), margin=2.0)
     assert config.lengths == REPLAYED
     assert len({one.topology for one in config.decodings}) == 1  # of no length yet
     begun = programs.start()
@@ -115,12 +115,27 @@ def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
         programs.read(other["experiment"])
 
 
+def test_a_call_with_the_same_key_is_done_once(programs: Programs) -> None:
+    request = Request({"type": "http", "state": {}, KEY: Person("Ann", "author")})
+    start = programs._endpoints["start_experiment"]
+    begun = [programs.start(settings=[CHOSEN], key="1f" * 16)["experiment"] for _ in range(2)]
+    begun += [start([{"acceptance": "speculative"}], request, limit=1, key="2e" * 16)["experiment"] for _ in range(2)]
+    assert begun == ["1f" * 16] * 2 + ["2e" * 16] * 2
+    assert programs.repository.count_experiments() == 2
+    for key in ("1f", "1F" * 16, "<b>", "1f" * 17):
+        with pytest.raises(InvalidSetting, match="cannot be used: expected 32 hexadecimal digits"):
+            programs.start(settings=[CHOSEN], key=key)
+        with pytest.raises(InvalidSetting, match="cannot be used: expected 32 hexadecimal digits"):
+            start([{"acceptance": "speculative"}], request, limit=1, key=key)
+    assert programs.repository.count_experiments() == 2
+
+
 def ended(repository: Repository, id: str) -> Outcome:
     """A calibration whose prompts are all done in the time that they would take."""
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(at := standing(repository, config, repository.experiment(id).runs), CalibrationStep):
-        ids = repository.extend_experiment(id, config.turn(at.decodings, at.start, at.end))
+    while isinstance(at := calibration_status(repository, config, repository.experiment(id).runs), CalibrationStep):
+        ids = repository.extend_experiment(id, config.round_runs(at.decodings, at.start, at.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
     return at

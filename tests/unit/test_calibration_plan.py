@@ -12,7 +12,7 @@ import pytest
 
 from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
-from fsd_core.calibration.summary import as_json, finding_words, so_far, standing_json, verdict
+from fsd_core.calibration.summary import as_json, finding_text, so_far, status_json, verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import FsdError, InvalidSetting
@@ -138,7 +138,7 @@ def test_no_prompts_are_spent_on_what_is_hardly_faster_than_a_sure_one(faster: f
     assert (outcome.chosen.decoding, outcome.reason) == (good, "sure")
     assert outcome.close == ((doubtful,) if close else ())
     assert ("Less than 5 % faster, and so not tried on: " + doubtful.label in verdict(asked, outcome)) == close
-    told = [standing_json(asked, step)["sure_so_far"] for step in steps]
+    told = [status_json(asked, step)["sure_so_far"] for step in steps]
     assert (told[-1] is None) == close
     if not close:
         assert told[-1]["label"] == good.label
@@ -251,7 +251,7 @@ def test_what_nothing_scores_promises_no_accuracy_and_is_not_told_as_0_points() 
     assert found.chosen.sure
     assert found.chosen.prompts > 0
     assert math.isnan(found.chosen.difference)
-    assert "points" not in finding_words(found.chosen)
+    assert "points" not in finding_text(found.chosen)
     promised = unscored(config())
     assert promised.chosen.decoding.acceptance.lossless  # nothing was shown of any other
 

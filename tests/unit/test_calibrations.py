@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboard.playground.prompt_form import examples_of
-from dashboard.ui.beginnings import UNCALIBRATED, beginning
+from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
 from fsd_core.testing.toy import save_toy_pair
@@ -51,7 +51,7 @@ def test_the_telling_thresholds_are_the_best_and_the_ends_of_each_region(tmp_pat
 def test_where_nothing_is_free_or_measured_the_usual_values_stand(tmp_path: Path) -> None:
     assert calibration_of(written(tmp_path, free={})) is None
     assert calibration_of("smollm2-135m") is None
-    usual = beginning("smollm2-135m")
+    usual = pair_defaults("smollm2-135m")
     assert usual.sentence == UNCALIBRATED
     assert (usual.threshold, usual.draft_length, usual.limit, usual.example) == (0.1, 5, 50, None)
 
@@ -69,7 +69,7 @@ def test_the_shipped_pair_begins_with_what_was_measured_of_it() -> None:
     assert told is not None
     assert told.speedup >= 1.4
     assert 0 < told.threshold <= told.free_until < (told.ruinous or 1)
-    begun = beginning("bundled")
+    begun = pair_defaults("bundled")
     assert (begun.threshold, begun.draft_length, begun.exact_length) == (
         told.threshold, told.draft_length, told.exact_length,
     )  # fmt: skip

@@ -47,7 +47,7 @@ def test_what_is_said_is_kept_and_found(repository: Repository, ended: str) -> N
     assert repository.count_runs(search="keep fsd") == 2  # a tag of the experiment is its runs', too
     assert repository.count_runs(search="odd") == 1
     log = repository.changes(experiment_id=ended, limit=9)
-    assert [(c.who, c.role, c.kind, c.act, sorted(c.change)) for c in log] == [
+    assert [(c.who, c.role, c.kind, c.action, sorted(c.change)) for c in log] == [
         ("Bob", "author", "experiment", "changed", ["name", "tags"]),
         ("Ann", "author", "run", "changed", ["note", "tags"]),
     ]
@@ -90,7 +90,7 @@ def test_deletions_are_logged_and_the_log_only_grows(repository: Repository, end
     actions.perform(repository, home, ANN, "archive", "run", first)
     actions.perform(repository, home, Person("Root", "admin"), "delete", "run", first)
     repository.delete_experiment(ended)
-    assert [(c.who, c.kind, c.act) for c in repository.changes(experiment_id=ended, limit=9)] == [
+    assert [(c.who, c.kind, c.action) for c in repository.changes(experiment_id=ended, limit=9)] == [
         (LOCAL.name, "experiment", "deleted"), ("Root", "run", "deleted"), ("Ann", "run", "changed"),
     ]  # fmt: skip
     assert repository.changes(subject=ended, limit=1)[0].change == {"name": "first", "runs": 2, "prompts": 2}

@@ -82,9 +82,9 @@ def test_likelihoods_are_compared_under_one_model_alone():
     again = run_view(draft.decoding, metrics(), seed=1)
     counts = prompts(LOOSE, TARGET, draft, other, again)
     assert cell(LOOSE, TARGET, NLL, counts).delta == Estimate(0)
-    assert cell(draft, TARGET, NLL, counts) == Cell(Estimate(0.25), None, remark="under the draft")
+    assert cell(draft, TARGET, NLL, counts) == Cell(Estimate(0.25), None, comment="under the draft")
     assert cell(TARGET, draft, NLL, counts) == Cell(Estimate(0.25), None)
-    assert cell(draft, draft, NLL, counts).remark == "under the draft"
+    assert cell(draft, draft, NLL, counts).comment == "under the draft"
     assert cell(again, draft, NLL, counts).delta == Estimate(0)
     assert cell(other, TARGET, NLL, counts).delta is None
 
@@ -130,7 +130,7 @@ def test_what_leniency_does_to_answers_is_a_paired_ratio_and_of_runaways_a_diffe
 def test_the_passes_of_a_draft_alone_are_not_the_targets():
     draft = run_view(decoding("draft-only"), metrics())
     found = cell(draft, TARGET, METRICS["target_passes"], prompts(draft, TARGET))
-    assert (found.delta, found.remark) == (None, "of the draft")
+    assert (found.delta, found.comment) == (None, "of the draft")
 
 
 def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
@@ -200,8 +200,8 @@ def test_dtypes_that_were_asked_for_are_compared_on_purpose():
 def test_speeds_and_times_alone_carry_the_mark():
     about = {"device": "cpu", "threads": 2}
     here, there = replace(TARGET, provenance=about), replace(LOOSE, provenance=about | {"threads": 1})
-    sittings = tuple(MeasurementSession(i, about | {"threads": i}, None) for i in (1, 2))
-    resumed = replace(LOOSE, sittings=sittings)
+    measurement_sessions = tuple(MeasurementSession(i, about | {"threads": i}, None) for i in (1, 2))
+    resumed = replace(LOOSE, measurement_sessions=measurement_sessions)
     counts, timed = prompts(TARGET, LOOSE), [metric.key for metric in compared() if metric.timed]
     assert timed == ["tokens_per_second", "seconds_per_solved_task"]
     for metric in compared():

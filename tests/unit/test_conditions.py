@@ -17,7 +17,7 @@ from fsd_core.conditions import (
     mixed,
     mixed_sentence,
     phrases,
-    sittings_sentence,
+    sessions_sentence,
 )
 from fsd_core.tracking import provenance
 
@@ -116,7 +116,7 @@ def test_runs_differ_where_their_sittings_are_not_the_same() -> None:
     ],
 )
 def test_which_prompts_were_measured_how(sittings: list[tuple[dict[str, object], range]], sentence: str) -> None:
-    assert sittings_sentence(sittings) == sentence
+    assert sessions_sentence(sittings) == sentence
 
 
 def test_all_conditions_in_words() -> None:

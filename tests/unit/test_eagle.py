@@ -209,7 +209,7 @@ def test_heads_of_other_targets_and_broken_ones_are_refused(tmp_path):
 def test_a_saved_head_is_the_head_in_bfloat16(tmp_path, generation):
     target = toy_model(40, seed=1, layers=4)
     told = torch.tensor([0, 3, 4, 9, 39])
-    head = new_head(target, generation, told, rest=0.1)
+    head = new_head(target, generation, told, tail_mass=0.1)
     save_head(head, tmp_path, {"rest_share": 0.1})
     stored = load_file(tmp_path / "model.safetensors")
     assert ("midlayer.mlp.up_proj.weight" in stored) == (generation == 3)

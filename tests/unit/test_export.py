@@ -15,7 +15,7 @@ from sqlalchemy import update
 from dashboard.compare.compared_runs import MOST_COMPARED_RUNS, compare, experiment_runs
 from dashboard.compare.comparison_html import (
     comparison_html,
-    nothing_chosen,
+    no_runs_html,
     pairing_summary,
     settings_html,
     worst_prompts_html,
@@ -261,7 +261,7 @@ def test_no_text_of_a_run_becomes_markup(repository: Repository, experiment: str
     shown = "".join(
         (
             comparison_html(comparison), settings_html(comparison, True), pairing_summary(pairing, HOSTILE, HOSTILE),
-            pairs_html(pairing.pairs, HOSTILE, HOSTILE), nothing_chosen(repository.experiments()),
+            pairs_html(pairing.pairs, HOSTILE, HOSTILE), no_runs_html(repository.experiments()),
         )
     )  # fmt: skip
     assert "alert(1)" in shown

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, Measured, PathPosition, known
+from fsd_core.statistics.tradeoff_curves import Curves, Measured, PathPosition, nondegenerate_interval
 from tests.tools.sizes import size
 
 
@@ -90,13 +90,13 @@ def test_the_fastest_within_a_loss_is_where_the_curve_has_lost_as_much():
     assert [two.ratio, five.ratio, twenty.ratio] == pytest.approx([1 / 0.9, 1 / 0.75, 2.0], rel=1e-6)
     assert two.interval is not None
     assert 1 < two.interval.low < 1 / 0.9 < two.interval.high < 1 / 0.8
-    assert (two.shown, two.is_open, twenty.is_open) == (True, False, True)
+    assert (two.is_shown, two.is_open, twenty.is_open) == (True, False, True)
 
 
 def test_few_prompts_show_no_gain_and_say_how_many_would():
     curves = Curves(measured([1.0, 0.5], [0, 0], n=30))
     row, unsure = (within(curves, {"a": (0, 1)}, 2.0, exact)[0] for exact in (["a"], []))
-    assert not row.shown
+    assert not row.is_shown
     assert row.interval is not None
     assert row.interval.low == 1.0
     assert unsure.interval is not None
@@ -152,6 +152,6 @@ def test_rates_that_no_prompt_tells_apart_have_no_interval_and_lead_nothing():
     tied = Measured(one.gained[:, [0, 0, 1]], one.cost[:, [0, 0, 1]], one.reference, one.over[:, [0, 0, 1]])
     curves = Curves(tied)
     low, high = curves.ends(*curves.settings())
-    assert [known(a, b) is None for a, b in zip(low, high, strict=True)] == [True, True, False]
+    assert [nondegenerate_interval(a, b) is None for a, b in zip(low, high, strict=True)] == [True, True, False]
     rows = at_ratio(curves, {"same": (0,), "again": (1,)}, 1.0)
     assert [row.rank for row in rows] == ["leads", "tied"]

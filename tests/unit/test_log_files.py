@@ -11,23 +11,23 @@ from fastapi.testclient import TestClient
 
 from dashboard.review.log_files import links_html, log_routes
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.review_events import Remarked, UseDescribed, read_act
+from fsd_core.storage.review_events import Commented, UseDescribed, read_event
 
 FORMULA = '=HYPERLINK("http://evil.example", "é")'
 
 
 def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
     described = UseDescribed(name="Support", description=FORMULA)
-    remark = Remarked(proposal="a" * 32, words="line\nline, “quoted”")
-    repository.append_acts("support", "=Ann", "admin", [described, remark], 0)
-    repository.append_acts("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    remark = Commented(proposal="a" * 32, words="line\nline, “quoted”")
+    repository.append_events("support", "=Ann", "admin", [described, remark], 0)
+    repository.append_events("code", "Bob", "author", [UseDescribed(name="Code")], 0)
     app = FastAPI()
     app.include_router(log_routes(repository))
     client = TestClient(app)
     answer = client.get("/export/review.jsonl?use=support")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="review-support.jsonl"'
     lines = [json.loads(line) for line in answer.text.splitlines()]
-    assert [(line["who"], line["sequence"], read_act(line["act"])) for line in lines] == [
+    assert [(line["who"], line["sequence"], read_event(line["act"])) for line in lines] == [
         ("=Ann", 1, described), ("=Ann", 2, remark),
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(client.get("/export/review.csv?use=support").text)))

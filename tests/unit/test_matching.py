@@ -9,7 +9,7 @@ from fsd_core.analysis.matched_tables import absence, beside_rows, caption, reco
 from fsd_core.analysis.matching import MatchedComparison, match
 from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
 from fsd_core.config import DecodingConfig
-from fsd_core.config.baselines import beside, missing, with_baselines
+from fsd_core.config.baselines import baselines_of, missing, with_baselines
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.plots import draft_lengths, matched_curves
@@ -46,7 +46,7 @@ def test_rules_with_a_knob_are_curves_from_sd_on_and_the_others_stand_beside():
     found = matched()
     assert [line.name for line in found.compared] == ["FSD reducible · js · γ 5", "Lenience · γ 5"]
     assert [point.knob for point in found.compared[0].points] == [None, 0.1, 0.2, 0.4]
-    assert [line.name for line in found.beside] == ["Target alone", "SD · γ 5", "Block · γ 5", "Draft alone"]
+    assert [line.name for line in found.baseline_lines] == ["Target alone", "SD · γ 5", "Block · γ 5", "Draft alone"]
     assert (found.reference, found.target, found.prompts, found.notes) == ("SD · γ 5", "Target alone", N, [])
     assert found.absent == ()
 
@@ -74,7 +74,7 @@ def test_the_target_has_no_interval_against_itself_and_a_draft_alone_no_passes()
     assert rows["Target alone"][1] == "0 pts"
     assert rows["Draft alone"][0] == "–"
     assert rows["Draft alone"][1].startswith("−50 pts (")
-    timed = {line.name: line.points[0].ratio for line in matched(cost="seconds").beside}
+    timed = {line.name: line.points[0].ratio for line in matched(cost="seconds").baseline_lines}
     assert timed["Draft alone"] is not None
 
 
@@ -86,9 +86,9 @@ def test_at_one_cost_the_rule_that_loses_least_is_named_and_ties_are_not_ranked(
         "1.4× fewer: FSD reducible · js · γ 5 loses least.",
         "3× fewer: no rule was measured there.",
     ]
-    assert first.rows[0][1][0].said == "loses least"
-    assert first.rows[1][1][0].said == "loses more"
-    assert first.rows[0][1][1].said.startswith("measured from 1.00× to")
+    assert first.rows[0][1][0].comparison == "loses least"
+    assert first.rows[1][1][0].comparison == "loses more"
+    assert first.rows[0][1][1].comparison.startswith("measured from 1.00× to")
     assert second.rows[0][1][0].knob == "0.2 to 0.4"
     few = [
         run_view(one.decoding, metrics(36, 40, acceptance=(one.metrics or {})["acceptance_rate"]), limit=40)
@@ -168,17 +168,17 @@ def test_where_nothing_is_scored_rules_are_matched_in_excess_nll():
         )
         known = fidelity(*texts, greedy=False)
         point = next(p for p in found.compared[0].points if p.knob == one.decoding.threshold)
-        value, low, high = found.quality.told(point.difference)
+        value, low, high = found.quality.displayed(point.difference)
         assert value == pytest.approx(known["excess_nll"])
         assert (low, high) == pytest.approx((known["excess_nll_low"], known["excess_nll_high"]), abs=0.002)
-    exact = next(line for line in found.beside if line.name == "Block · γ 5").points[0].difference
+    exact = next(line for line in found.baseline_lines if line.name == "Block · γ 5").points[0].difference
     assert exact == (0, None, None)  # no prompt tells them apart, which says nothing of others
     lost, fast = tables(found, [1.3])
     assert lost.title == "Excess NLL at equal target passes"
     first, second = (cells[0] for _, cells in lost.rows)
     assert first.value.startswith("+0.0")
     assert first.value.endswith(" nats")
-    assert (first.said, second.said) == ("loses least", "loses more")
+    assert (first.comparison, second.comparison) == ("loses least", "loses more")
     assert fast.columns == ["within 0.02 nats a token", "within 0.05 nats a token", "within 0.1 nats a token"]
     assert "Nothing is scored here." in caption(found)
     row = next(row for row in records(found, [1.3]) if row["rank"] == LEADS)
@@ -200,7 +200,7 @@ def test_sampled_texts_that_nothing_scores_are_shown_and_not_ranked():
     found = match(runs, runs[0], unscored(runs, nats))
     (table,) = tables(found, [1.1, 1.2])
     assert table.verdicts == [NOT_RANKED]
-    assert not any(cell.said for _, cells in table.rows for cell in cells if cell.value)
+    assert not any(cell.comparison for _, cells in table.rows for cell in cells if cell.value)
     assert {cell.value[0] for _, cells in table.rows for cell in cells if cell.value} == {"+", "−"}
     assert found.front == ()
     assert {row["rank"] for row in records(found)} <= {None, OUTSIDE}
@@ -228,7 +228,7 @@ def test_a_truncating_rule_stands_beside_the_target_with_the_same_truncation():
     cut = [one for one in matched(runs, runs[0]).absent if one.sampling.top_k]
     assert [(one.acceptance.kind, one.sampling.top_k) for one in cut] == [("autoregressive", 10)]
     found = matched([*runs, run_view(cut[0], metrics(370, N), limit=N)], runs[0])
-    targets = [line.name for line in found.beside if line.kind == "autoregressive"]
+    targets = [line.name for line in found.baseline_lines if line.kind == "autoregressive"]
     assert targets == ["Target alone", "Target alone · top-k 10"]
     assert {name: points for name, _, points in beside_rows(found)}["Target alone · top-k 10"].startswith("+2")
     assert not any(one.sampling.top_k for one in found.absent)
@@ -325,4 +325,4 @@ def test_a_sweep_measures_what_stands_beside_its_rules_once():
     copied = decoding("top-n-delta").model_copy(
         update={"drafter": DecodingConfig.model_validate({"drafter": {"kind": "prompt-lookup"}}).drafter}
     )
-    assert "block" not in [one.acceptance.kind for one in beside([copied])]  # it needs the draft's distribution
+    assert "block" not in [one.acceptance.kind for one in baselines_of([copied])]  # it needs the draft's distribution

@@ -77,12 +77,12 @@ def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: l
 def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs: list[str]) -> None:
     run, whole = (repository.run(id) for id in (runs[2], runs[1]))
     assert marks(tiles_html(run)) == [WHY] * 3  # throughput, time per solved task, time to first token
-    assert SENTENCE in Reader(sittings_html(run, repository.sitting_positions(run.id))).text
-    facts = Reader(provenance_html(run, repository.sitting_positions(run.id))).text
+    assert SENTENCE in Reader(sittings_html(run, repository.session_positions(run.id))).text
+    facts = Reader(provenance_html(run, repository.session_positions(run.id))).text
     assert "Sitting 1" in facts
     assert "prompts 5 to 6: on cpu, on Some processor, in float32, with 1 thread and at commit c0ffeec0ffee" in facts
     assert marks(tiles_html(whole)) == []
-    positions = repository.sitting_positions(whole.id)
+    positions = repository.session_positions(whole.id)
     assert sittings_html(whole, positions) == ""
     assert "prompts 1 to 6: on cpu, on Some processor" in Reader(provenance_html(whole, positions)).text
 
@@ -137,7 +137,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     assert [finding.outcome for finding in evidence] == ["undecided"]
     again = repository.run(run.id)
     assert marks(tiles_html(again)) == [SHARED_DEVICE] * 3
-    assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.sitting_positions(run.id))).text
+    assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.session_positions(run.id))).text
 
 
 def test_files_name_what_differs(comparison: ComparedRuns) -> None:

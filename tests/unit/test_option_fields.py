@@ -9,9 +9,9 @@ import pytest
 
 from dashboard.experiments import experiment_form
 from dashboard.playground import playground_page
-from dashboard.playground.setting_card import CARD_OPTIONS, arranged
+from dashboard.playground.setting_card import CARD_OPTIONS, control_properties
 from dashboard.ui.algorithms import PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
-from dashboard.ui.option_fields import chosen, settings_of
+from dashboard.ui.option_fields import decoding_of, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
@@ -29,12 +29,12 @@ def test_every_rule_is_offered_by_every_page() -> None:
     assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
     assert set(playground_page.DEFAULTS) <= set(RULES)
-    offered = {*experiment_form.DEPENDENT, *experiment_form.CHOSEN, "acceptance", "draft_length"}
+    offered = {*experiment_form.DEPENDENT, *experiment_form.SELECTORS, "acceptance", "draft_length"}
     assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*CARD_OPTIONS}
 
 
 def test_untouched_fields_ask_for_the_usual_method() -> None:
-    assert chosen(USUAL) == DecodingConfig()
+    assert decoding_of(USUAL) == DecodingConfig()
 
 
 @pytest.mark.parametrize("kind", TUNED)
@@ -43,27 +43,27 @@ def test_each_tuned_rule_says_whether_it_can_be_off(kind: str) -> None:
     assert knob is not None
     off = kind not in ("fsd-official", "typical", "top-n-delta", "margin")
     usual = RULES[kind].model_fields[knob.field].default
-    assert chosen(card(kind, **{knob.field: None})).threshold == (knob.strict if off else usual)
+    assert decoding_of(card(kind, **{knob.field: None})).threshold == (knob.strict if off else usual)
     assert ("turns leniency off" in about(kind, "js")) == off
 
 
 @pytest.mark.parametrize("kind", RULES)
 def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) -> None:
     drafter = "prompt-lookup" if kind == "speculative" else "draft-model"
-    method = chosen(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
+    method = decoding_of(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
     assert method.acceptance.kind == kind
     assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in VERIFIERS else None)
     knob = RULES[kind].knob
     usual = None if knob is None else RULES[kind].model_fields[knob.field].default
     assert method.threshold == (0.3 if kind.startswith("fsd") else usual)
     assert method.divergence == {"fsd-official": "ag"}.get(kind, "tv" if kind.startswith("fsd") else None)
-    assert chosen({**USUAL, **settings_of(method)}) == method
+    assert decoding_of({**USUAL, **settings_of(method)}) == method
 
 
 @pytest.mark.parametrize("kind", RULES)
 def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
     given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, topology="dynamic-tree", tree_tokens=17)
-    method, visible = chosen(given), arranged(given)
+    method, visible = decoding_of(given), control_properties(given)
     assert visible["tree_tokens"]["visible"] == visible["tree_top_k"]["visible"] == _is_tree(method)
     if RULES[kind].baseline:
         assert (method.drafter, method.topology) == (None, None)
@@ -79,7 +79,7 @@ def _is_tree(method: DecodingConfig) -> bool:
 
 def test_fields_that_nothing_reads_are_hidden() -> None:
     def hidden(**given: Any) -> set[str]:
-        shown = arranged({**USUAL, **given})
+        shown = control_properties({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
     shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", "strict_first"}
@@ -110,7 +110,7 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
 )
 def test_what_cannot_be_is_told_in_the_words_of_the_page(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidSetting, match=sentence):
-        chosen(card("fsd", **given))
+        decoding_of(card("fsd", **given))
 
 
 def test_a_knob_tells_its_range_and_the_published_divergence_its_caveat() -> None:

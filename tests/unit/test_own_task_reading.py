@@ -44,11 +44,11 @@ def test_prompts_and_conversations_are_read_in_order() -> None:
     assert (checked.problems, checked.scorer, checked.title) == ((), "number", "Sums")
     task = CustomTask.of("sums", checked)
     first, second, third = task.all_examples()
-    assert (first.id, first.asked, first.reference) == ("first", "2 + 3 = ?", "5")
-    assert second.asked == (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
+    assert (first.id, first.model_input, first.reference) == ("first", "2 + 3 = ?", "5")
+    assert second.model_input == (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
     assert second.prompt == "System: Be brief.\n\nUser: Hi\n\nAssistant: Yes?\n\nUser: Why?"
     assert (second.id, second.reference) == ("sums-0001", "1200")
-    assert (third.asked, third.reference) == ("Alone", "2.5")  # one message of a user is a prompt
+    assert (third.model_input, third.reference) == ("Alone", "2.5")  # one message of a user is a prompt
     assert [task.score(text, first, "eos").outcome for text in ("It is 5.", "6")] == ["correct", "wrong"]
 
 

@@ -25,7 +25,7 @@ from fsd_core.tasks.custom.lookup import (
     checked_name,
     find_task,
     keep,
-    own_tasks,
+    latest_custom_tasks,
     suggested_name,
 )
 from fsd_core.tasks.custom.reading import check
@@ -48,7 +48,7 @@ def test_a_version_is_kept_once_and_the_latest_is_what_the_name_means(repository
         assert (found.name, found.all_examples()[0].prompt) == (first.full_name, "a")
     keep(repository, task_of("a"), "Ann")
     assert find_task("mine", repository).name == first.full_name
-    assert [task.name for task in own_tasks(repository)] == [first.full_name]
+    assert [task.name for task in latest_custom_tasks(repository)] == [first.full_name]
     assert len(repository.task_versions("mine")) == 2
 
 
@@ -158,7 +158,7 @@ def test_programs_are_offered_them_and_start_experiments_on_them(repository: Rep
 def test_pairs_are_offered_the_latest_version_behind_their_own_tasks(repository: Repository) -> None:
     old = keep(repository, task_of("a"), "Ann").full_name
     new = keep(repository, task_of("b", title="My traffic"), "Ann").full_name
-    own = own_tasks(repository)
+    own = latest_custom_tasks(repository)
     for pair in ("bundled", "qwen2.5-7b"):
         names = [task.name for task in offered(get_pair(pair), own)]
         assert (names[0], new in names, old in names) == (get_pair(pair).tasks[0], True, False)

@@ -10,7 +10,7 @@ from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.roles import LOCAL
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker import lock
-from fsd_core.worker.local_runs import alone, as_it_stands
+from fsd_core.worker.local_runs import exclusive_writing, with_actual_status
 
 
 def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repository: Repository, home: Path) -> None:
@@ -18,13 +18,13 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     repository.start_run(repository.experiment(id).runs[0].id, {})
 
     def card() -> tuple[str, str]:
-        seen = as_it_stands(repository.experiment(id), home)
+        seen = with_actual_status(repository.experiment(id), home)
         return seen.status, experiments_html([seen], {})
 
     status, html = card()  # of a process elsewhere, as far as anybody knows
     assert status == "running"
     assert 'data-act="resume"' not in html
-    with alone(repository, home, "experiment", id):
+    with exclusive_writing(repository, home, "experiment", id):
         assert card()[0] == "running"
     (home / "runs" / f"{id}.lock").touch()  # as a kill leaves it
     status, html = card()
@@ -32,5 +32,5 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     for act in ("resume", "archive", "delete"):
         assert f'data-act="{act}"' in html
     assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."
-    assert as_it_stands(repository.experiment(id), home).status == "queued"
+    assert with_actual_status(repository.experiment(id), home).status == "queued"
     assert lock.holder(home / "runs" / f"{id}.lock") is None

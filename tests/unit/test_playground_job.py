@@ -153,7 +153,7 @@ def test_texts_of_tokens_join_to_the_decoded_text_whatever_the_bytes(pair: Loade
             ids += rng.choice(alphabet) if rng.random() < 0.7 else [rng.randrange(257)]
         text = IncrementalText(pair.tokenizer.backend_tokenizer)
         parts = [text.add(token) for token in ids]
-        assert "".join(parts) + text.rest() == pair.tokenizer.decode(ids, skip_special_tokens=True)
+        assert "".join(parts) + text.remaining_text() == pair.tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def test_a_character_appears_with_the_token_that_completes_it(pair: LoadedPair) -> None:

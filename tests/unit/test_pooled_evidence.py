@@ -14,7 +14,7 @@ from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
-from fsd_core.review.pooling import fresh_turns, grouped, pooled
+from fsd_core.review.pooling import fresh_rounds, grouped, pooled
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.paired import paired_difference
@@ -53,14 +53,14 @@ class Calibrated(NamedTuple):
 
 
 def calibration(
-    repository: Repository, turns: Sequence[tuple[int, int]] = (*CHOOSING, *FRESH), seed: int = 0
+    repository: Repository, rounds: Sequence[tuple[int, int]] = (*CHOOSING, *FRESH), seed: int = 0
 ) -> Calibrated:
     config = CalibrationConfig(
         name="Sums", decodings=tuple(FOUND), goal="speed", limit=64, choosing=16, seeds=(seed,)
     )  # fmt: skip
     id = repository.create_experiment(config, enqueue=False)
-    for start, end in turns:
-        ids = repository.extend_experiment(id, config.turn([config.target, LOSSY], start, end))
+    for start, end in rounds:
+        ids = repository.extend_experiment(id, config.round_runs([config.target, LOSSY], start, end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
     return Calibrated(id, config, repository)
@@ -88,10 +88,10 @@ def done(measured: tuple[Path, Calibrated], repository: Repository) -> Calibrate
 
 
 @pytest.fixture
-def desk(repository: Repository) -> ReviewService:
-    desk = ReviewService(repository)
-    desk.describe(ANN, "Sums", requirements=ASKED)
-    return desk
+def service(repository: Repository) -> ReviewService:
+    service = ReviewService(repository)
+    service.describe(ANN, "Sums", requirements=ASKED)
+    return service
 
 
 def outcomes(repository: Repository, ids: Sequence[str]) -> dict[int, bool]:
@@ -99,20 +99,20 @@ def outcomes(repository: Repository, ids: Sequence[str]) -> dict[int, bool]:
 
 
 def test_fresh_turns_are_one_measurement_paired_by_prompt(
-    desk: ReviewService, repository: Repository, done: Calibrated
+    service: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     runs, baselines = done.ids(LOSSY), done.ids(done.config.target)
-    case = desk.case(desk.propose(ANN, "sums", runs[::-1], baselines))
-    (one,) = case.evidence
-    assert ([run.id for run in one.ours.runs], [run.id for run in one.theirs.runs]) == (runs, baselines)
+    review = service.review(service.propose(ANN, "sums", runs[::-1], baselines))
+    (one,) = review.evidence
+    assert ([run.id for run in one.setting_pool.runs], [run.id for run in one.baseline_pool.runs]) == (runs, baselines)
     ours, theirs = (outcomes(repository, ids) for ids in (runs, baselines))
-    assert ours.keys() == theirs.keys() == {*done.config.turn([LOSSY], 16, 64)[0].positions(600)}
+    assert ours.keys() == theirs.keys() == {*done.config.round_runs([LOSSY], 16, 64)[0].positions(600)}
     expected = paired_difference(ours, theirs)
     assert one.shared == expected.n == 48
     assert expected.difference < 0
-    assert f"{100 * expected.difference:.1f} points".replace("-", "−") in one.findings[0].told
-    assert "on 48 prompts" in one.findings[0].told
-    assert one.ours.calibration == done.id
+    assert f"{100 * expected.difference:.1f} points".replace("-", "−") in one.findings[0].text
+    assert "on 48 prompts" in one.findings[0].text
+    assert one.setting_pool.calibration == done.id
     metrics = one.run.metrics or {}
     assert (metrics["n"], one.run.prompts_done, one.run.prompts_total) == (48, 48, 48)
     assert metrics["correct"] == sum(ours.values())
@@ -127,32 +127,32 @@ def test_fresh_turns_are_one_measurement_paired_by_prompt(
 
 
 def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_count(
-    desk: ReviewService, repository: Repository, done: Calibrated
+    service: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     chose, fresh, target = done.ids(LOSSY, fresh=False), done.ids(LOSSY), done.ids(done.config.target)
     assert len(chose) == 2
     with pytest.raises(InvalidSetting, match="helped to choose the setting in its calibration, so it says too much"):
-        desk.propose(ANN, "sums", [*fresh, chose[0]], target)
+        service.propose(ANN, "sums", [*fresh, chose[0]], target)
     # As it was proposed before that was refused: the log has them, the evidence has not.
-    use, all_targets = desk.use("sums"), [*done.ids(done.config.target, fresh=False), *target]
+    use, all_targets = service.use("sums"), [*done.ids(done.config.target, fresh=False), *target]
     old = Proposed(
         proposal="a" * 32, setting=done.setting(LOSSY), requirements=ASKED, runs=(*chose, *fresh),
         baselines=tuple(all_targets),
     )  # fmt: skip
-    repository.append_acts("sums", "Ann", "author", [old], use.sequence)
-    before = desk.case("a" * 32)
+    repository.append_events("sums", "Ann", "author", [old], use.sequence)
+    before = service.review("a" * 32)
     (one,) = before.evidence
     assert one.shared == 48
-    assert one.ours.prompts.keys().isdisjoint(outcomes(repository, chose))
-    assert before.evidence[0].findings == desk.case(desk_proposed(desk, fresh, target)).evidence[0].findings
+    assert one.setting_pool.prompts.keys().isdisjoint(outcomes(repository, chose))
+    assert before.evidence[0].findings == service.review(desk_proposed(service, fresh, target)).evidence[0].findings
     # All of them would have been 64: what is left out matters.
     every = [*done.runs(LOSSY, fresh=False), *done.runs(LOSSY, fresh=True)]
     assert len(pooled(every, repository.prompts([*chose, *fresh]))[0].prompts) == 64
 
 
-def desk_proposed(desk: ReviewService, runs: list[str], baselines: list[str]) -> str:
-    desk.describe(ANN, "Again", requirements=ASKED)
-    return desk.propose(ANN, "again", runs, baselines)
+def desk_proposed(service: ReviewService, runs: list[str], baselines: list[str]) -> str:
+    service.describe(ANN, "Again", requirements=ASKED)
+    return service.propose(ANN, "again", runs, baselines)
 
 
 def test_no_prompt_counts_twice(repository: Repository) -> None:
@@ -167,7 +167,7 @@ def test_no_prompt_counts_twice(repository: Repository) -> None:
 
 
 def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
-    desk: ReviewService, repository: Repository, done: Calibrated
+    service: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     first, second = done, calibration(repository)  # the same seed, so the same prompts
     ordinary = repository.experiment(add_finished(repository)).runs
@@ -175,8 +175,8 @@ def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
     target = next(run for run in ordinary if run.label == "Target alone")
     runs = [*first.ids(LOSSY), plain.id, *second.ids(LOSSY)]
     baselines = [target.id, *second.ids(second.config.target), *first.ids(first.config.target)]
-    case = desk.case(desk.propose(ANN, "sums", runs, baselines))
-    assert [(one.ours.calibration, one.theirs.calibration, one.shared) for one in case.evidence] == [
+    review = service.review(service.propose(ANN, "sums", runs, baselines))
+    assert [(one.setting_pool.calibration, one.baseline_pool.calibration, one.shared) for one in review.evidence] == [
         (first.id, first.id, 48), (None, None, 24), (second.id, second.id, 48),
     ]  # fmt: skip
     assert [len(group) for group in grouped(repository.runs(runs, limit=None))] != [1] * 7
@@ -186,30 +186,33 @@ def test_a_measurement_stands_under_all_conditions_of_its_turns(repository: Repo
     runs = done.runs(LOSSY, fresh=True)
     prompts = repository.prompts(run.id for run in runs)
     assert pooled(runs, prompts)[0].run.speed_mixed == ()
-    other = replace(runs[1].sittings[0], conditions={**runs[1].sittings[0].conditions, "cpu": "Another processor"})
-    mixed = [runs[0], replace(runs[1], sittings=(other,)), runs[2]]
+    other = replace(
+        runs[1].measurement_sessions[0],
+        conditions={**runs[1].measurement_sessions[0].conditions, "cpu": "Another processor"},
+    )
+    mixed = [runs[0], replace(runs[1], measurement_sessions=(other,)), runs[2]]
     assert pooled(mixed, prompts)[0].run.speed_mixed != ()
 
 
 def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(
     repository: Repository, done: Calibrated
 ) -> None:
-    assert [run.id for run in grouped(fresh_turns(repository, done.id, done.setting(LOSSY)))[0]] == done.ids(LOSSY)
+    assert [run.id for run in grouped(fresh_rounds(repository, done.id, done.setting(LOSSY)))[0]] == done.ids(LOSSY)
     sweep = add_finished(repository)
-    assert fresh_turns(repository, sweep, repository.experiment(sweep).runs[0].setting_id) == []
-    assert fresh_turns(repository, "nothing", done.setting(LOSSY)) == []
+    assert fresh_rounds(repository, sweep, repository.experiment(sweep).runs[0].setting_id) == []
+    assert fresh_rounds(repository, "nothing", done.setting(LOSSY)) == []
     only = calibration(repository, CHOOSING)
-    assert fresh_turns(repository, only.id, only.setting(LOSSY)) == []
+    assert fresh_rounds(repository, only.id, only.setting(LOSSY)) == []
 
 
 def test_votes_and_comments_name_the_run_that_wrote_the_prompt(
-    desk: ReviewService, repository: Repository, done: Calibrated
+    service: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     runs = done.ids(LOSSY)
-    case = desk.case(desk.propose(ANN, "sums", runs, done.ids(done.config.target)))
+    review = service.review(service.propose(ANN, "sums", runs, done.ids(done.config.target)))
     wrote: Callable[[str], int] = lambda id: next(iter(repository.prompts([id])[id]))  # noqa: E731
-    desk.vote(ANN, case, wrote(runs[2]), "setting", "setting")
-    (vote,) = desk.case(case.proposal.id).proposal.votes.values()
+    service.vote(ANN, review, wrote(runs[2]), "setting", "setting")
+    (vote,) = service.review(review.proposal.id).proposal.votes.values()
     assert (vote.run, vote.position) == (runs[2], wrote(runs[2]))
     with pytest.raises(InvalidSetting, match="does not have this prompt"):
-        desk.vote(ANN, case, wrote(done.ids(LOSSY, fresh=False)[0]), "setting", "setting")
+        service.vote(ANN, review, wrote(done.ids(LOSSY, fresh=False)[0]), "setting", "setting")

@@ -6,6 +6,8 @@ import pytest
 
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import build_sweep
+from fsd_core.errors import UnknownName
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import new_repository, sweep
 
@@ -33,6 +35,12 @@ def test_what_is_missing_is_measured_like_the_run(repository: Repository, run: s
 @pytest.mark.parametrize("like", ["", "f" * 32, "nothing", "<script>"])
 def test_a_link_to_no_run_fills_nothing_in(repository: Repository, like: str):
     assert prefilled(repository, {"like": like, "rules": "block"}) == {}
+
+
+def test_a_run_of_an_unknown_pair_is_told_of(repository: Repository, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(MODEL_PAIRS, "bundled")
+    with pytest.raises(UnknownName, match="no model pair called 'bundled'"):
+        prefilled(repository, {"like": run})
 
 
 def test_what_a_link_names_wrongly_stays_as_the_run_has_it(repository: Repository, run: str):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from sqlalchemy import event, text, update
+from sqlalchemy.orm import Session
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import SettingRow
+from fsd_core.storage.messages import FetchJob
 from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 
 
@@ -32,6 +35,26 @@ def test_an_experiment_comes_with_its_runs_and_its_job(repository: Repository) -
         assert session.scalar(text("SELECT count(*) FROM settings")) == 3  # the same settings, stored once
     assert [e.id for e in repository.experiments()] == [again, id]
     assert [e.id for e in repository.experiments(limit=1, offset=1)] == [id]
+
+
+def test_an_experiment_of_a_chosen_id_is_created_once(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = "1f" * 16
+    with ThreadPoolExecutor(4) as pool:
+        assert {*pool.map(lambda _: repository.create_experiment(sweep(), id=id), range(8))} == {id}
+    assert (repository.count_experiments(), repository.queue_length()) == (1, 1)
+    get, looked = Session.get, iter([True])
+
+    def get_before_the_other_has_written(session: Session, *key: Any) -> object:
+        return None if next(looked, False) else get(session, *key)
+
+    monkeypatch.setattr(Session, "get", get_before_the_other_has_written)
+    assert repository.create_experiment(sweep(), id=id) == id
+    assert next(looked, None) is None
+    assert (repository.count_experiments(), repository.queue_length()) == (1, 1)
+    job = repository.enqueue(FetchJob("gsm8k"), 5)
+    with pytest.raises(InvalidSetting, match="is that of something else: choose another"):
+        repository.create_experiment(sweep(), id=job)
+    assert repository.count_experiments() == 1
 
 
 def test_the_status_of_an_experiment_is_that_of_its_work(repository: Repository) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
 from fsd_core.review import history
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.evidence import evidence
@@ -20,7 +21,7 @@ from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
-from fsd_core.storage.review_events import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
+from fsd_core.storage.review_events import AliasMoved, Commented, Requirements, ReviewEvent, UseDescribed, read_event
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, new_repository
 
@@ -47,7 +48,7 @@ def repository(measured: Path, database_url: str) -> Iterator[Repository]:
 
 
 @pytest.fixture
-def desk(repository: Repository) -> ReviewService:
+def service(repository: Repository) -> ReviewService:
     return ReviewService(repository)
 
 
@@ -61,68 +62,68 @@ def runs(repository: Repository) -> dict[str, RunView]:
 
 
 def proposed(
-    desk: ReviewService, runs: dict[str, RunView], which: str = "0.05", requirements: Requirements = LENIENT
+    service: ReviewService, runs: dict[str, RunView], which: str = "0.05", requirements: Requirements = LENIENT
 ) -> str:
     try:
-        use = desk.use("support-chat")
+        use = service.use("support-chat")
     except UnknownName:
-        use = desk.describe(ANN, "Support chat", "Short answers", requirements, approvals=1)
-    return desk.propose(ANN, use.id, [runs[which].id], [runs["target"].id], "As fast as we need", requirements)
+        use = service.describe(ANN, "Support chat", "Short answers", requirements, approvals=1)
+    return service.propose(ANN, use.id, [runs[which].id], [runs["target"].id], "As fast as we need", requirements)
 
 
-def judge(desk: ReviewService, person: Person, proposal: str, verdict: Any = "approve", comment: str = "") -> None:
-    case = desk.case(proposal)
-    desk.judge(person, case, verdict, comment, case.use.sequence)
+def judge(service: ReviewService, person: Person, proposal: str, verdict: Any = "approve", comment: str = "") -> None:
+    review = service.review(proposal)
+    service.submit_review(person, review, verdict, comment, review.use.sequence)
 
 
-def test_an_approval_moves_the_alias(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
+def test_an_approval_moves_the_alias(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
     setting = runs["0.05"].setting_id
-    use = desk.use("support-chat")
+    use = service.use("support-chat")
     assert (use.named("candidate"), use.named("approved")) == (setting, None)
-    judge(desk, BOB, proposal, "approve", "Good.")
-    use = desk.use("support-chat")
+    judge(service, BOB, proposal, "approve", "Good.")
+    use = service.use("support-chat")
     assert use.named("approved") == setting
     assert use.proposals[proposal].state == "approved"
-    assert [logged.act.kind for logged in use.log] == [
+    assert [logged.event.kind for logged in use.log] == [
         "use-described", "proposed", "alias-moved", "judged", "alias-moved",
     ]  # fmt: skip
     moved = use.aliases["approved"].moved
-    assert isinstance(moved.act, AliasMoved)
-    assert (moved.who, moved.role, moved.act.former, moved.act.comment) == ("Bob", "reviewer", None, "Good.")
-    assert moved.act.evidence == desk.case(proposal).hash
+    assert isinstance(moved.event, AliasMoved)
+    assert (moved.who, moved.role, moved.event.former, moved.event.comment) == ("Bob", "reviewer", None, "Good.")
+    assert moved.event.evidence == service.review(proposal).hash
 
 
-def test_the_evidence_is_held_against_each_requirement(desk: ReviewService, runs: dict[str, RunView]) -> None:
+def test_the_evidence_is_held_against_each_requirement(service: ReviewService, runs: dict[str, RunView]) -> None:
     told = Requirements(margin=0, least_speedup=50, longest_answers=0.5)
-    case = desk.case(proposed(desk, runs, "0.05", told))
-    (evidence,) = case.evidence
+    review = service.review(proposed(service, runs, "0.05", told))
+    (evidence,) = review.evidence
     assert (evidence.run.id, evidence.baseline.id) == (runs["0.05"].id, runs["target"].id)
     assert [finding.outcome for finding in evidence.findings] == ["undecided", "not met", "not met"]
-    assert "on 24 prompts: Not enough prompts" in evidence.findings[0].told
-    assert "times as fast [" in evidence.findings[1].told
-    assert "times as long [" in evidence.findings[2].told
-    assert case.open_requirements == ("margin", "least_speedup", "longest_answers")
+    assert "on 24 prompts: Not enough prompts" in evidence.findings[0].text
+    assert "times as fast [" in evidence.findings[1].text
+    assert "times as long [" in evidence.findings[2].text
+    assert review.open_requirements == ("margin", "least_speedup", "longest_answers")
     with pytest.raises(InvalidSetting, match="does not settle accuracy, speed, answers"):
-        judge(desk, BOB, case.proposal.id)
-    for requirement in case.open_requirements:
-        desk.waive(ANN, desk.case(case.proposal.id), requirement, f"We can live with the {requirement}.")
-    case = desk.case(case.proposal.id)
-    assert case.open_requirements == ()
-    waiver = case.proposal.waived("margin", case.hash)
+        judge(service, BOB, review.proposal.id)
+    for requirement in review.open_requirements:
+        service.waive(ANN, service.review(review.proposal.id), requirement, f"We can live with the {requirement}.")
+    review = service.review(review.proposal.id)
+    assert review.open_requirements == ()
+    waiver = review.proposal.waived("margin", review.hash)
     assert waiver is not None
-    assert (waiver.who, waiver.words) == ("Ann", "We can live with the margin.")
-    judge(desk, BOB, case.proposal.id)
-    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+    assert (waiver.who, waiver.reason) == ("Ann", "We can live with the margin.")
+    judge(service, BOB, review.proposal.id)
+    assert service.use("support-chat").named("approved") == runs["0.05"].setting_id
 
 
 def test_a_lossless_setting_keeps_the_accuracy_however_few_prompts_there_are(
-    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     close = Requirements(margin=0)
-    (exact,) = desk.case(proposed(desk, runs, "sd", close)).evidence[0].findings
+    (exact,) = service.review(proposed(service, runs, "sd", close)).evidence[0].findings
     assert exact.outcome == "met"
-    assert "on 24 prompts: Lossless" in exact.told
+    assert "on 24 prompts: Lossless" in exact.text
     measured_with(repository, runs["target"], target="t1", draft="d1")
     measured_with(repository, runs["sd"], target="t2", draft="d1")  # not the same target
     ours, theirs = repository.run(runs["sd"].id), repository.run(runs["target"].id)
@@ -130,116 +131,118 @@ def test_a_lossless_setting_keeps_the_accuracy_however_few_prompts_there_are(
     assert [finding.outcome for finding in unlike[0].findings] == ["undecided"]
 
 
-def test_what_is_far_from_a_bound_is_met_or_not(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    case = desk.case(proposed(desk, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5)))
-    assert [finding.outcome for finding in case.evidence[0].findings] == ["not met", "met", "met"]
+def test_what_is_far_from_a_bound_is_met_or_not(service: ReviewService, runs: dict[str, RunView]) -> None:
+    review = service.review(
+        proposed(service, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5))
+    )
+    assert [finding.outcome for finding in review.evidence[0].findings] == ["not met", "met", "met"]
 
 
-def test_nobody_judges_their_own_and_roles_are_kept(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
+def test_nobody_judges_their_own_and_roles_are_kept(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
     with pytest.raises(Refused, match="Nobody judges their own proposal"):
-        judge(desk, Person("Ann", "admin"), proposal)
+        judge(service, Person("Ann", "admin"), proposal)
     for person in (EVE, Person("Dan", "author")):
         with pytest.raises(Refused, match=f"A verdict needs the role reviewer, and {person.name} is {person.role}"):
-            judge(desk, person, proposal)
-    case = desk.case(proposal)
+            judge(service, person, proposal)
+    review = service.review(proposal)
     for forbidden in (
-        lambda: desk.describe(EVE, "Mine"),
-        lambda: desk.propose(EVE, case.use.id, [runs["0.1"].id], [runs["target"].id]),
-        lambda: desk.remark(EVE, case, "Hello"),
-        lambda: desk.waive(EVE, case, "margin", "So be it"),
-        lambda: desk.withdraw(BOB, case),
-        lambda: desk.describe(ANN, "Support chat", use_id=case.use.id, seen=case.use.sequence),
-        lambda: desk.roll_back(BOB, case.use.id, "No", case.use.sequence),
+        lambda: service.describe(EVE, "Mine"),
+        lambda: service.propose(EVE, review.use.id, [runs["0.1"].id], [runs["target"].id]),
+        lambda: service.comment(EVE, review, "Hello"),
+        lambda: service.waive(EVE, review, "margin", "So be it"),
+        lambda: service.withdraw(BOB, review),
+        lambda: service.describe(ANN, "Support chat", use_id=review.use.id, seen=review.use.sequence),
+        lambda: service.roll_back(BOB, review.use.id, "No", review.use.sequence),
     ):
         with pytest.raises(Refused):
             forbidden()
-    assert desk.use(case.use.id).sequence == case.use.sequence
+    assert service.use(review.use.id).sequence == review.use.sequence
 
 
-def test_changes_are_asked_for_and_block_until_taken_back(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
+def test_changes_are_asked_for_and_block_until_taken_back(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
     with pytest.raises(InvalidSetting, match="Say what is missing"):
-        judge(desk, BOB, proposal, "request changes", " ")
-    judge(desk, BOB, proposal, "request changes", "Measure seed 1 too.")
-    judge(desk, CAT, proposal)
-    case = desk.case(proposal)
-    assert (case.standing.approved_by, case.standing.against) == (("Cat",), ("Bob",))
-    assert case.use.named("approved") is None
-    judge(desk, BOB, proposal)  # satisfied now
-    assert desk.use(case.use.id).named("approved") == runs["0.05"].setting_id
+        judge(service, BOB, proposal, "request changes", " ")
+    judge(service, BOB, proposal, "request changes", "Measure seed 1 too.")
+    judge(service, CAT, proposal)
+    review = service.review(proposal)
+    assert (review.status.approved_by, review.status.against) == (("Cat",), ("Bob",))
+    assert review.use.named("approved") is None
+    judge(service, BOB, proposal)  # satisfied now
+    assert service.use(review.use.id).named("approved") == runs["0.05"].setting_id
     with pytest.raises(InvalidSetting, match="This proposal is approved: make a new one"):
-        judge(desk, CAT, proposal, "decline", "Too late")
+        judge(service, CAT, proposal, "decline", "Too late")
 
 
-def test_a_use_may_need_two_approvals_of_different_people(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    desk.describe(ANN, "Support chat", approvals=2)
-    proposal = proposed(desk, runs)
-    judge(desk, BOB, proposal)
-    judge(desk, BOB, proposal)
-    assert desk.case(proposal).standing.approved_by == ("Bob",)
-    assert desk.use("support-chat").named("approved") is None
-    judge(desk, CAT, proposal)
-    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+def test_a_use_may_need_two_approvals_of_different_people(service: ReviewService, runs: dict[str, RunView]) -> None:
+    service.describe(ANN, "Support chat", approvals=2)
+    proposal = proposed(service, runs)
+    judge(service, BOB, proposal)
+    judge(service, BOB, proposal)
+    assert service.review(proposal).status.approved_by == ("Bob",)
+    assert service.use("support-chat").named("approved") is None
+    judge(service, CAT, proposal)
+    assert service.use("support-chat").named("approved") == runs["0.05"].setting_id
 
 
 def test_evidence_that_changed_makes_an_approval_stale(
-    desk: ReviewService, runs: dict[str, RunView], repository: Repository
+    service: ReviewService, runs: dict[str, RunView], repository: Repository
 ) -> None:
-    desk.describe(ANN, "Support chat", approvals=2)
+    service.describe(ANN, "Support chat", approvals=2)
     baselines = [runs["target"].id, runs["sd"].id]
-    proposal = desk.propose(ANN, "support-chat", [runs["0.05"].id], baselines, "", LENIENT)
-    judge(desk, BOB, proposal)
+    proposal = service.propose(ANN, "support-chat", [runs["0.05"].id], baselines, "", LENIENT)
+    judge(service, BOB, proposal)
     with repository._database.session() as session:  # a baseline that went on
         session.execute(update(RunRow).where(RunRow.id == runs["sd"].id).values(decoding_seconds=99.0))
-    assert desk.case(proposal).standing[:2] == ((), ("Bob",))
-    judge(desk, CAT, proposal)
-    assert desk.use("support-chat").named("approved") is None  # one of two
-    judge(desk, BOB, proposal)
-    assert desk.use("support-chat").named("approved") is not None
+    assert service.review(proposal).status[:2] == ((), ("Bob",))
+    judge(service, CAT, proposal)
+    assert service.use("support-chat").named("approved") is None  # one of two
+    judge(service, BOB, proposal)
+    assert service.use("support-chat").named("approved") is not None
     repository.delete_run(runs["sd"].id)
-    case = desk.case(proposal)
-    assert case.missing == (runs["sd"].id,)
-    assert case.standing.stale == ("Bob", "Cat")
-    another = desk.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
+    review = service.review(proposal)
+    assert review.missing == (runs["sd"].id,)
+    assert review.status.stale == ("Bob", "Cat")
+    another = service.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
     repository.delete_run(runs["target"].id)
     with pytest.raises(InvalidSetting, match="Runs of its evidence were deleted"):
-        judge(desk, BOB, another)
+        judge(service, BOB, another)
 
 
-def test_an_approval_expires(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    desk.describe(ANN, "Support chat", approvals=2, days=30)
-    proposal = proposed(desk, runs)
-    judge(desk, BOB, proposal)
-    case = desk.case(proposal)
+def test_an_approval_expires(service: ReviewService, runs: dict[str, RunView]) -> None:
+    service.describe(ANN, "Support chat", approvals=2, days=30)
+    proposal = proposed(service, runs)
+    judge(service, BOB, proposal)
+    review = service.review(proposal)
     later = datetime.now(UTC) + timedelta(days=31)
-    assert case.use.standing(case.proposal, case.hash, later)[:3] == ((), (), ("Bob",))
-    assert case.use.standing(case.proposal, case.hash, datetime.now(UTC))[:3] == (("Bob",), (), ())
+    assert review.use.proposal_status(review.proposal, review.hash, later)[:3] == ((), (), ("Bob",))
+    assert review.use.proposal_status(review.proposal, review.hash, datetime.now(UTC))[:3] == (("Bob",), (), ())
 
 
-def test_rolling_back_names_what_was_approved_before(desk: ReviewService, runs: dict[str, RunView]) -> None:
+def test_rolling_back_names_what_was_approved_before(service: ReviewService, runs: dict[str, RunView]) -> None:
     for which in ("0.05", "0.1", "0.2"):
-        proposal = proposed(desk, runs, which)
-        for requirement in desk.case(proposal).open_requirements:
-            desk.waive(ANN, desk.case(proposal), requirement, "Known")
-        judge(desk, BOB, proposal)
+        proposal = proposed(service, runs, which)
+        for requirement in service.review(proposal).open_requirements:
+            service.waive(ANN, service.review(proposal), requirement, "Known")
+        judge(service, BOB, proposal)
     settings = [runs[which].setting_id for which in ("0.05", "0.1", "0.2")]
 
     def roll_back() -> str | None:
-        return desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
+        return service.roll_back(CAT, "support-chat", "It repeats itself.", service.use("support-chat").sequence)
 
-    assert desk.use("support-chat").named("approved") == settings[2]
+    assert service.use("support-chat").named("approved") == settings[2]
     assert [roll_back(), roll_back(), roll_back()] == [settings[1], settings[0], None]
     with pytest.raises(InvalidSetting, match="Nothing is approved"):
         roll_back()
     with pytest.raises(InvalidSetting, match="Say why"):
-        desk.roll_back(CAT, "support-chat", " ", desk.use("support-chat").sequence)
-    with pytest.raises(Overtaken, match="reload it"):
-        desk.roll_back(CAT, "support-chat", "Again", 3)
+        service.roll_back(CAT, "support-chat", " ", service.use("support-chat").sequence)
+    with pytest.raises(Overtaken, match="look at what is new"):
+        service.roll_back(CAT, "support-chat", "Again", 3)
 
 
-def test_what_cannot_be_proposed(desk: ReviewService, runs: dict[str, RunView], repository: Repository) -> None:
-    desk.describe(ANN, "Support chat")
+def test_what_cannot_be_proposed(service: ReviewService, runs: dict[str, RunView], repository: Repository) -> None:
+    service.describe(ANN, "Support chat")
     unmeasured = repository.experiment(repository.create_experiment(_other_sweep(), enqueue=False)).runs[0]
     a, b, target = (runs[name].id for name in ("0.05", "0.1", "target"))
     for own, baselines, told in (
@@ -250,16 +253,17 @@ def test_what_cannot_be_proposed(desk: ReviewService, runs: dict[str, RunView], 
         ([a], [unmeasured.id], "has no figures yet"),
     ):
         with pytest.raises((InvalidSetting, UnknownName), match=told):
-            desk.propose(ANN, "support-chat", own, baselines)
-    desk.propose(ANN, "support-chat", [a], [target])
-    with pytest.raises(InvalidSetting, match="under review for this use already"):
-        desk.propose(ANN, "support-chat", [a], [target])
+            service.propose(ANN, "support-chat", own, baselines)
+    service.propose(ANN, "support-chat", [a], [target])
+    with pytest.raises(UnderReview, match="under review for this use already") as caught:
+        service.propose(ANN, "support-chat", [a], [target])
+    assert [caught.value.proposal] == [*service.use("support-chat").proposals]
     with pytest.raises(InvalidSetting, match="There is a use of the name"):
-        desk.describe(ANN, "support  CHAT!")
+        service.describe(ANN, "support  CHAT!")
     with pytest.raises(InvalidSetting, match="has no letter or digit"):
-        desk.describe(ANN, "日本")
+        service.describe(ANN, "日本")
     with pytest.raises(InvalidSetting, match="Approvals is 0: expected at least 1"):
-        desk.describe(ANN, "Another", approvals=0)
+        service.describe(ANN, "Another", approvals=0)
     assert id_of("GSM8K-like traffic, on one L4 – Zürich") == "gsm8k-like-traffic-on-one-l4-zurich"
 
 
@@ -269,63 +273,133 @@ def _other_sweep() -> Any:
     return sweep("Not done")
 
 
-def test_withdrawn_is_withdrawn(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
-    desk.withdraw(ANN, desk.case(proposal), "A better one is measured.")
-    assert desk.case(proposal).proposal.state == "withdrawn"
+def test_withdrawn_is_withdrawn(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
+    service.withdraw(ANN, service.review(proposal), "A better one is measured.")
+    assert service.review(proposal).proposal.state == "withdrawn"
     with pytest.raises(InvalidSetting, match="This proposal is withdrawn"):
-        judge(desk, BOB, proposal)
-    desk.remark(BOB, desk.case(proposal), "A pity.")  # words are still welcome
+        judge(service, BOB, proposal)
+    service.comment(BOB, service.review(proposal), "A pity.")  # words are still welcome
 
 
-def test_comments_of_many_at_once_are_all_kept(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
-    case = desk.case(proposal)
+def test_comments_of_many_at_once_are_all_kept(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
+    review = service.review(proposal)
     together = threading.Barrier(6)
 
     def say(i: int) -> None:
         together.wait()
-        desk.remark(Person(f"P{i}", "author"), case, f"Word {i}")
+        service.comment(Person(f"P{i}", "author"), review, f"Word {i}")
 
     threads = [threading.Thread(target=say, args=(i,)) for i in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    remarks = desk.case(proposal).proposal.remarks
-    assert {logged.act.words for logged in remarks if isinstance(logged.act, Remarked)} == {
+    remarks = service.review(proposal).proposal.comments
+    assert {logged.event.words for logged in remarks if isinstance(logged.event, Commented)} == {
         f"Word {i}" for i in range(6)
     }
-    assert [logged.sequence for logged in desk.use("support-chat").log] == list(range(1, 10))
+    assert [logged.sequence for logged in service.use("support-chat").log] == list(range(1, 10))
 
 
-def test_a_verdict_on_an_outdated_page_is_refused(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
-    seen = desk.case(proposal).use.sequence
-    desk.remark(CAT, desk.case(proposal), "Prompt 7 is worse now.")
-    with pytest.raises(Overtaken, match="Since you opened this page Cat acted here"):
-        desk.judge(BOB, desk.case(proposal), "approve", "", seen)
-    stale = desk.case(proposal)
-    desk.remark(CAT, stale, "And 9.")
+def test_a_verdict_on_an_outdated_page_is_refused(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
+    seen = service.review(proposal).use.sequence
+    service.comment(CAT, service.review(proposal), "Prompt 7 is worse now.")
+    with pytest.raises(Overtaken, match="Since this page was shown Cat acted here"):
+        service.submit_review(BOB, service.review(proposal), "approve", "", seen)
+    stale = service.review(proposal)
+    service.comment(CAT, stale, "And 9.")
     with pytest.raises(Overtaken, match="Somebody else acted here in the meantime"):
-        desk.judge(BOB, stale, "approve", "", stale.use.sequence)  # between reading and writing
-    assert desk.case(proposal).standing.approved_by == ()
+        service.submit_review(BOB, stale, "approve", "", stale.use.sequence)  # between reading and writing
+    assert service.review(proposal).status.approved_by == ()
 
 
-def test_comments_answer_comments_and_stand_at_prompts(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
-    desk.remark(BOB, desk.case(proposal), "Why is it wrong?", run=runs["0.05"].id, position=7)
-    first = desk.case(proposal).proposal.remarks[0]
-    desk.remark(ANN, desk.case(proposal), "A slip.", reply_to=first.sequence)
-    acts = [logged.act for logged in desk.case(proposal).proposal.remarks]
-    assert [(act.position, act.reply_to) for act in acts if isinstance(act, Remarked)] == [
+def test_comments_answer_comments_and_stand_at_prompts(service: ReviewService, runs: dict[str, RunView]) -> None:
+    proposal = proposed(service, runs)
+    service.comment(BOB, service.review(proposal), "Why is it wrong?", run=runs["0.05"].id, position=7)
+    first = service.review(proposal).proposal.comments[0]
+    service.comment(ANN, service.review(proposal), "A slip.", reply_to=first.sequence)
+    events = [logged.event for logged in service.review(proposal).proposal.comments]
+    assert [(event.position, event.reply_to) for event in events if isinstance(event, Commented)] == [
         (7, None),
         (None, first.sequence),
     ]
-    with pytest.raises(InvalidSetting, match="The comment that this answers is not there"):
-        desk.remark(ANN, desk.case(proposal), "What?", reply_to=1)
+    with pytest.raises(InvalidSetting, match="There is no comment #1 to answer"):
+        service.comment(ANN, service.review(proposal), "What?", reply_to=1)
     with pytest.raises(InvalidSetting, match="Words"):
-        desk.remark(ANN, desk.case(proposal), "  ")
+        service.comment(ANN, service.review(proposal), "  ")
+
+
+def test_an_act_that_is_sent_again_is_done_once(service: ReviewService, runs: dict[str, RunView]) -> None:
+    keys = (f"{i:032x}" for i in itertools.count())
+
+    def twice(act: Callable[[str], Any]) -> Any:
+        """Send an act again, as a browser does that got no answer: also after what it did has changed the review."""
+        key = next(keys)
+        answer, logged = act(key), service.repository.review_log()
+        assert act(key) == answer
+        assert service.repository.review_log() == logged
+        return answer
+
+    made = twice(lambda key: service.describe(ANN, "Support chat", requirements=LENIENT, key=key))
+    chosen = [runs["0.05"].id], [runs["target"].id]
+    id = twice(lambda key: service.propose(ANN, made.id, *chosen, "Fast", key=key))
+    first = service.review(id)
+    twice(lambda key: service.comment(BOB, first, "Hm.", key=key))
+    twice(lambda key: service.vote(BOB, first, 3, "tie", "setting", key=key))
+    twice(lambda key: service.waive(ANN, service.review(id), "margin", "So be it", key=key))
+    seen = service.use(made.id).sequence
+    twice(lambda key: service.submit_review(BOB, service.review(id), "approve", "Good", seen, first.hash, key))
+    seen = service.use(made.id).sequence
+    assert twice(lambda key: service.roll_back(CAT, made.id, "No", seen, key)) is None
+    another = service.propose(ANN, made.id, [runs["0.1"].id], [runs["target"].id])
+    twice(lambda key: service.withdraw(ANN, service.review(another), "A better one is measured.", key))
+
+    used = next(keys)
+    service.comment(BOB, first, "Once.", key=used)
+    for person, words in ((BOB, "Twice."), (CAT, "Once.")):
+        with pytest.raises(InvalidSetting, match="This key was used for something else already"):
+            service.comment(person, first, words, key=used)
+    with pytest.raises(InvalidSetting, match="A key is 32 hexadecimal digits"):
+        service.comment(BOB, first, "Once.", key="mine")
+
+
+def test_an_act_that_is_sent_twice_at_once_is_done_once(service: ReviewService, runs: dict[str, RunView]) -> None:
+    service.describe(ANN, "Support chat", requirements=LENIENT)
+    together, key, ids = threading.Barrier(4), "b" * 32, []
+
+    def propose() -> None:
+        together.wait()
+        ids.append(service.propose(ANN, "support-chat", [runs["0.05"].id], [runs["target"].id], key=key))
+
+    threads = [threading.Thread(target=propose) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ids == [*service.use("support-chat").proposals] * 4
+
+
+def test_evidence_that_was_not_shown_is_not_judged(
+    service: ReviewService, runs: dict[str, RunView], repository: Repository
+) -> None:
+    proposal = proposed(service, runs)
+    shown = service.review(proposal)
+    with repository._database.session() as session:
+        session.execute(update(RunRow).where(RunRow.id == runs["target"].id).values(decoding_seconds=99.0))
+    now = service.review(proposal)
+    for act in (
+        lambda: service.submit_review(BOB, now, "approve", "", now.use.sequence, shown.hash),
+        lambda: service.submit_review(BOB, now, "decline", "No", now.use.sequence, shown.hash),
+        lambda: service.waive(ANN, now, "margin", "So be it", shown.hash),
+    ):
+        with pytest.raises(Overtaken, match="The evidence has changed since this page showed it"):
+            act()
+    assert service.use(now.use.id).sequence == now.use.sequence
+    service.submit_review(BOB, now, "approve", "", now.use.sequence, now.hash)
+    assert service.use(now.use.id).named("approved") == runs["0.05"].setting_id
 
 
 @pytest.mark.parametrize(
@@ -333,63 +407,68 @@ def test_comments_answer_comments_and_stand_at_prompts(desk: ReviewService, runs
     [
         "UPDATE review_log SET who = 'Eve'",
         "DELETE FROM review_log",
-        "INSERT OR REPLACE INTO review_log SELECT id, use_id, sequence, at, 'Eve', role, kind, act FROM review_log",
+        "INSERT OR REPLACE INTO review_log SELECT id, use_id, sequence, at, 'Eve', role, kind, act, '' FROM review_log",
+        "INSERT OR REPLACE INTO review_log SELECT 7, 'other', 1, at, 'Eve', role, kind, act, key FROM review_log",
     ],
 )
-def test_the_database_refuses_to_change_the_log(desk: ReviewService, repository: Repository, statement: str) -> None:
-    desk.describe(ANN, "Support chat")
+def test_the_database_refuses_to_change_the_log(service: ReviewService, repository: Repository, statement: str) -> None:
+    service.describe(ANN, "Support chat", key="a" * 32)
     before = repository.review_log()
     with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
         session.execute(text(statement))
     assert repository.review_log() == before
 
 
-def test_a_damaged_row_is_told(desk: ReviewService) -> None:
+def test_a_damaged_row_is_told(service: ReviewService) -> None:
     with pytest.raises(DataDamaged, match="A row of the review log cannot be read"):
-        read_act({"kind": "praised", "proposal": "x"})
-    act: Act = UseDescribed(name="A use")
-    assert read_act(act.as_json()) == act
+        read_event({"kind": "praised", "proposal": "x"})
+    event: ReviewEvent = UseDescribed(name="A use")
+    assert read_event(event.as_json()) == event
     assert history.uses([]) == []
-    assert desk.uses() == []
+    assert service.uses() == []
     with pytest.raises(UnknownName, match="There is no proposal 'ffff"):
-        desk.case("f" * 32)
+        service.review("f" * 32)
 
 
-def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: ReviewService, runs: dict[str, RunView]) -> None:
-    proposal = proposed(desk, runs)
+def test_blind_votes_are_counted_once_for_each_person_and_prompt(
+    service: ReviewService, runs: dict[str, RunView]
+) -> None:
+    proposal = proposed(service, runs)
     answered = dict.fromkeys(range(5), runs["0.05"].id)
-    case = desk.case(proposal)
-    assert sum(tally(case.proposal)) == 0
-    assert tally(case.proposal).preference is None
+    review = service.review(proposal)
+    assert sum(tally(review.proposal)) == 0
+    assert tally(review.proposal).preference is None
     order = []
     for choice in ("setting", "setting", "baseline", "tie", "both bad"):
-        case = desk.case(proposal)
-        position = next_position(case.proposal, answered, "Bob")
+        review = service.review(proposal)
+        position = next_position(review.proposal, answered, "Bob")
         assert position is not None
         order.append(position)
-        desk.vote(BOB, case, position, choice, left_side(case.proposal, "Bob", position))
-    case = desk.case(proposal)
+        service.vote(BOB, review, position, choice, left_side(review.proposal, "Bob", position))
+    review = service.review(proposal)
     assert sorted(order) == list(range(5))
-    assert next_position(case.proposal, answered, "Bob") is None
-    assert next_position(case.proposal, answered, "Ann") is not None
-    assert tally(case.proposal) == (2, 1, 1, 1)
-    share, interval = tally(case.proposal).preference or (0, (0, 0))
+    assert next_position(review.proposal, answered, "Bob") is None
+    assert next_position(review.proposal, answered, "Ann") is not None
+    assert tally(review.proposal) == (2, 1, 1, 1)
+    share, interval = tally(review.proposal).preference or (0, (0, 0))
     assert share == pytest.approx(2 / 3)
     assert interval[0] < share < interval[1]
-    seen = case.use.sequence
-    desk.vote(BOB, case, order[2], "setting", "baseline")  # thinks better of it
-    desk.vote(ANN, desk.case(proposal), 3, "tie", "baseline")
-    assert tally(desk.case(proposal).proposal) == (3, 0, 2, 1)
-    desk.judge(BOB, desk.case(proposal), "request changes", "More prompts.", seen)  # no vote is in a verdict's way
-    sides = [left_side(case.proposal, name, position) for name in ("Ann", "Bob", "Cat") for position in range(200)]
+    seen = review.use.sequence
+    service.vote(BOB, review, order[2], "setting", "baseline")  # thinks better of it
+    service.vote(ANN, service.review(proposal), 3, "tie", "baseline")
+    assert tally(service.review(proposal).proposal) == (3, 0, 2, 1)
+    service.submit_review(
+        BOB, service.review(proposal), "request changes", "More prompts.", seen
+    )  # no vote is in a verdict's way
+    sides = [left_side(review.proposal, name, position) for name in ("Ann", "Bob", "Cat") for position in range(200)]
     assert 250 < sides.count("setting") < 350
     others = dict.fromkeys(range(8), "0" * 32)
-    firsts = {next_position(case.proposal, others, f"P{i}") for i in range(20)}
+    firsts = {next_position(review.proposal, others, f"P{i}") for i in range(20)}
     assert len(firsts) > 3  # not everybody begins with the same prompt
     with pytest.raises(Refused):
-        desk.vote(EVE, case, 0, "tie", "setting")
+        service.vote(EVE, review, 0, "tie", "setting")
     with pytest.raises(InvalidSetting, match="Choice"):
-        desk.vote(BOB, case, 0, "neither", "setting")  # pyright: ignore[reportArgumentType]
+        service.vote(BOB, review, 0, "neither", "setting")  # pyright: ignore[reportArgumentType]
 
 
 def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
@@ -400,62 +479,62 @@ def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
 
 
 def test_runs_of_other_weights_are_no_evidence(
-    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     measured_with(repository, runs["target"], target="aa https://huggingface.co/a/b/tree/1", draft="cc")
     measured_with(repository, runs["0.05"], target="bb https://huggingface.co/a/b/tree/2", draft="cc")
     with pytest.raises(InvalidSetting, match=r"weights of the target \(aa .*tree/1 and bb .*tree/2\)"):
-        proposed(desk, runs)
+        proposed(service, runs)
 
 
 def test_what_is_approved_is_told_with_its_weights_also_after_a_rollback(
-    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     def approved(name: str, draft: str) -> dict[str, str]:
         for each in ("target", name):
             measured_with(repository, runs[each], target="t1", draft=draft)
-        judge(desk, BOB, proposed(desk, runs, name))
-        return desk.approved_weights(desk.use("support-chat"))
+        judge(service, BOB, proposed(service, runs, name))
+        return service.approved_weights(service.use("support-chat"))
 
     def rolled_back() -> dict[str, str]:
-        desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
-        return desk.approved_weights(desk.use("support-chat"))
+        service.roll_back(CAT, "support-chat", "It repeats itself.", service.use("support-chat").sequence)
+        return service.approved_weights(service.use("support-chat"))
 
     assert approved("0.05", "d1") == {"target": "t1", "draft": "d1"}
     assert approved("0.05", "d2") == {"target": "t1", "draft": "d2"}  # the same setting, measured with another draft
     assert approved("0.1", "d3") == {"target": "t1", "draft": "d3"}
     for run in ("0.05", "0.1", "target"):
         repository.delete_run(runs[run].id)
-    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d3"}  # the log keeps it
+    assert service.approved_weights(service.use("support-chat")) == {"target": "t1", "draft": "d3"}  # the log keeps it
     assert rolled_back() == {"target": "t1", "draft": "d2"}
     assert rolled_back() == {"target": "t1", "draft": "d1"}
-    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+    assert service.use("support-chat").named("approved") == runs["0.05"].setting_id
     assert rolled_back() == {}
 
 
 def test_an_approval_of_an_earlier_version_has_the_weights_of_its_runs(
-    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
-    proposal = proposed(desk, runs)
+    proposal = proposed(service, runs)
     moved = AliasMoved(alias="approved", setting=runs["0.05"].setting_id, former=None, proposal=proposal)
     assert "weights" not in moved.as_json()  # as it was written then
-    repository.append_acts("support-chat", "Bob", "reviewer", [moved], desk.use("support-chat").sequence)
-    assert desk.approved_weights(desk.use("support-chat")) == runs["0.05"].weights != {}
-    desk.roll_back(CAT, "support-chat", "No.", desk.use("support-chat").sequence)
-    repository.append_acts("support-chat", "Bob", "reviewer", [moved], desk.use("support-chat").sequence)
-    judge(desk, BOB, proposed(desk, runs, "0.1"))
-    desk.roll_back(CAT, "support-chat", "No.", desk.use("support-chat").sequence)
-    assert desk.approved_weights(desk.use("support-chat")) == runs["0.05"].weights
+    repository.append_events("support-chat", "Bob", "reviewer", [moved], service.use("support-chat").sequence)
+    assert service.approved_weights(service.use("support-chat")) == runs["0.05"].weights != {}
+    service.roll_back(CAT, "support-chat", "No.", service.use("support-chat").sequence)
+    repository.append_events("support-chat", "Bob", "reviewer", [moved], service.use("support-chat").sequence)
+    judge(service, BOB, proposed(service, runs, "0.1"))
+    service.roll_back(CAT, "support-chat", "No.", service.use("support-chat").sequence)
+    assert service.approved_weights(service.use("support-chat")) == runs["0.05"].weights
 
 
 def test_weights_that_changed_or_are_not_known_are_not_approved(
-    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
-    proposal = proposed(desk, runs)
+    proposal = proposed(service, runs)
     measured_with(repository, runs["0.05"], target="other")
     with pytest.raises(InvalidSetting, match="different weights of the target"):
-        judge(desk, BOB, proposal)
+        judge(service, BOB, proposal)
     measured_with(repository, runs["0.05"])
     with pytest.raises(InvalidSetting, match=r"the run FSD .* was measured were not recorded, so nobody could tell"):
-        judge(desk, BOB, proposal)
-    assert desk.use("support-chat").named("approved") is None
+        judge(service, BOB, proposal)
+    assert service.use("support-chat").named("approved") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dashboard.compare.run_picker import ALONE, picker_html, short_names
+from dashboard.compare.run_picker import WITHOUT_EXPERIMENT, picker_html, short_names
 from fsd_core.storage.records import RunName
 
 MOMENT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
@@ -26,11 +26,11 @@ def test_a_run_is_called_by_what_tells_it_from_its_neighbours() -> None:
 def test_runs_stand_under_their_experiment_and_the_chosen_ones_are_ticked() -> None:
     html = picker_html([name("a", "SD"), name("b", HOSTILE), name("c", "SD", experiment=None)], ["b" * 32])
     assert html.count("<fieldset") == 2
-    assert ALONE in html
+    assert WITHOUT_EXPERIMENT in html
     assert f'value="{"b" * 32}" checked' in html
     assert html.count(" checked") == 1
     assert "1 run chosen" in html
-    assert '<details class="pick" data-chosen' in html
+    assert '<details class="pick" data-list="" data-chosen' in html
     assert "open" not in html.partition(">")[0]
     assert " open>" in picker_html([name("a", "SD")], [])
     assert "<img" not in html

@@ -30,10 +30,10 @@ def test_the_same_conditions_are_one_sitting_and_others_another(repository: Repo
     for position, conditions in enumerate((TWO, TWO, ONE, TWO, ONE)):
         repository.record_generation(id, generation(position), conditions)
     run = repository.run(id)
-    assert [sitting.conditions for sitting in run.sittings] == [TWO, ONE]
-    assert all(sitting.started_at for sitting in run.sittings)
-    first, second = (sitting.id for sitting in run.sittings)
-    assert repository.sitting_positions(id) == {first: [0, 1, 3], second: [2, 4]}
+    assert [sitting.conditions for sitting in run.measurement_sessions] == [TWO, ONE]
+    assert all(sitting.started_at for sitting in run.measurement_sessions)
+    first, second = (sitting.id for sitting in run.measurement_sessions)
+    assert repository.session_positions(id) == {first: [0, 1, 3], second: [2, 4]}
     assert [g.sitting_id for g in repository.generations(id)] == [first, first, second, first, second]
     assert run.speed_mixed == ("number of threads",)
 
@@ -42,7 +42,7 @@ def test_a_generation_that_is_recorded_twice_makes_no_sitting(repository: Reposi
     id = repository.create_run(run_config())
     repository.record_generation(id, generation(0), TWO)
     repository.record_generation(id, generation(0), ONE)
-    assert [sitting.conditions for sitting in repository.run(id).sittings] == [TWO]
+    assert [sitting.conditions for sitting in repository.run(id).measurement_sessions] == [TWO]
 
 
 def test_a_prompt_that_was_set_aside_has_no_sitting_and_mixes_nothing(repository: Repository) -> None:
@@ -59,7 +59,7 @@ def test_a_sitting_goes_with_the_last_of_its_prompts(repository: Repository) -> 
     repository.record_generation(id, generation(1, outcome="failed"), ONE)
     repository.finish_run(id, {"failed": 1})
     repository.reopen_runs([id])
-    assert [sitting.conditions for sitting in repository.run(id).sittings] == [TWO]
+    assert [sitting.conditions for sitting in repository.run(id).measurement_sessions] == [TWO]
     repository.record_generation(id, generation(1), TWO)
     assert repository.run(id).speed_mixed == ()
 
@@ -70,7 +70,7 @@ def test_sittings_go_with_their_run(repository: Repository) -> None:
     for run in (first, *others):
         repository.record_generation(run, generation(0), TWO)
         repository.record_generation(run, generation(1), ONE)
-    assert [len(run.sittings) for run in repository.experiment(id).runs] == [2, 2, 2]
+    assert [len(run.measurement_sessions) for run in repository.experiment(id).runs] == [2, 2, 2]
     repository.delete_run(first)
     assert stored(repository) == 4
     repository.delete_experiment(id)
@@ -91,7 +91,7 @@ def test_of_former_prompts_no_sitting_is_known_until_their_run_goes_on(tmp_path:
     repository = Repository(database)
     runs = repository.runs(limit=10)
     assert stored(repository) == 0
-    assert {(run.sittings, run.speed_mixed) for run in runs} == {((), ())}
+    assert {(run.measurement_sessions, run.speed_mixed) for run in runs} == {((), ())}
     assert all(run.provenance and run.conditions[0]["threads"] for run in runs)  # for what is compared with others
     id = runs[0].id
     former = [g.position for g in repository.generations(id)]
@@ -100,8 +100,8 @@ def test_of_former_prompts_no_sitting_is_known_until_their_run_goes_on(tmp_path:
     repository.record_generation(id, generation(9), TWO)
     repository.record_generation(id, generation(10), TWO)
     run = repository.run(id)
-    assert [sitting.conditions for sitting in run.sittings] == [{}, TWO]
-    assert list(repository.sitting_positions(id).values()) == [former, [9, 10]]
+    assert [sitting.conditions for sitting in run.measurement_sessions] == [{}, TWO]
+    assert list(repository.session_positions(id).values()) == [former, [9, 10]]
     assert run.speed_mixed == (UNRECORDED,)
     database.close()
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dashboard.playground.visitors import MOST_WAITING, Visitors
-from dashboard.web import way_in
+from dashboard.web import visitor_sign_in_link
 from fsd_core.auth import credentials, identify
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import Refused
@@ -119,34 +119,41 @@ def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_pat
     known = {"type": "http", "headers": [(b"cookie", f"fsd_session={cookie}".encode())]}
     demo = Settings(home=tmp_path, access="password", demo=True)
     assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")
-    assert 'href="/login?next=/runs"' in way_in(demo, "/runs")
+    assert 'href="/login?next=/runs"' in visitor_sign_in_link(demo, "/runs")
     for closed in (Settings(home=tmp_path, access="password"), Settings(home=tmp_path, demo=True)):
-        assert way_in(closed, "/runs") == ""
+        assert visitor_sign_in_link(closed, "/runs") == ""
 
 
 def test_visitors_are_held_to_limits_and_members_are_not(repository: Repository) -> None:
     visitors, one = Visitors(repository), [DecodingConfig(max_new_tokens=128)]
     long = [DecodingConfig(max_new_tokens=129)]
-    for person in (VISITOR, GUEST, Person("eve", "viewer")):
-        visitors.check(person, "a", "bundled", one * 2)
-        with pytest.raises(Refused, match="visitors choose among the small pairs"):
-            visitors.check(person, "a", "llama3.3-70b", one)
-        with pytest.raises(Refused, match="compare up to 2 settings"):
-            visitors.check(person, "a", "bundled", one * 3)
-        with pytest.raises(Refused, match="write up to 128 tokens"):
-            visitors.check(person, "a", "bundled", one + long)
-    member = Person("ann", "author")
-    visitors.check(member, "a", "llama3.3-70b", long * 4)
 
-    job = repository.enqueue(playground_job())
-    visitors.began(VISITOR, "a", job)
+    def begin(person: Person, visit: str, pair: str, decodings: list[DecodingConfig]) -> str:
+        jobs: list[str] = []
+        visitors.begin(
+            person, visit, pair, decodings, lambda: jobs.append(repository.enqueue(playground_job())) or jobs[0]
+        )
+        return jobs[0]
+
+    for person in (VISITOR, GUEST, Person("eve", "viewer")):
+        repository.request_cancel(begin(person, "a", "bundled", one * 2))
+        with pytest.raises(Refused, match="visitors choose among the small pairs"):
+            begin(person, "a", "llama3.3-70b", one)
+        with pytest.raises(Refused, match="compare up to 2 settings"):
+            begin(person, "a", "bundled", one * 3)
+        with pytest.raises(Refused, match="write up to 128 tokens"):
+            begin(person, "a", "bundled", one + long)
+    member = Person("ann", "author")
+    repository.request_cancel(begin(member, "a", "llama3.3-70b", long * 4))
+
+    job = begin(VISITOR, "a", "bundled", one)
     with pytest.raises(Refused, match="Your last text is still being written"):
-        visitors.check(VISITOR, "a", "bundled", one)
-    visitors.check(VISITOR, "b", "bundled", one)  # somebody else's visit
+        begin(VISITOR, "a", "bundled", one)
+    repository.request_cancel(begin(VISITOR, "b", "bundled", one))  # somebody else's visit
     repository.request_cancel(job)
-    visitors.check(VISITOR, "a", "bundled", one)
+    repository.request_cancel(begin(VISITOR, "a", "bundled", one))
     for _ in range(MOST_WAITING):
         repository.enqueue(playground_job())
     with pytest.raises(Refused, match="6 texts of visitors wait already: try again in a minute"):
-        visitors.check(VISITOR, "c", "bundled", one)
-    visitors.check(member, "c", "bundled", one)
+        begin(VISITOR, "c", "bundled", one)
+    begin(member, "c", "bundled", one)

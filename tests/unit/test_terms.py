@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.ui.components import Column, Tile, table, term, tiles
-from dashboard.ui.terms import WORDS, explained
+from dashboard.ui.terms import MEANINGS, explained
 from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
 
@@ -21,10 +21,10 @@ def test_every_metric_and_every_option_is_explained() -> None:
     assert all(explained(option.title) for option in OPTIONS.values())
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", MEANINGS)
 def test_a_hint_is_one_sentence(word: str) -> None:
-    assert 10 < len(WORDS[word]) <= 130
-    assert not WORDS[word].endswith(".")
+    assert 10 < len(MEANINGS[word]) <= 130
+    assert not MEANINGS[word].endswith(".")
 
 
 @pytest.mark.parametrize("word", ["Setting", "Experiment", "Run", "Use", "Outcome", "Evidence"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.token_text import shown_tokens
+from dashboard.runs.token_text import displayed_tokens
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.errors import ModelUnavailable
 from tests.tools.real_tokens import HOSTILE, save_tokenizer
@@ -26,33 +26,33 @@ def one_round(ids: list[int], rejected: int) -> RoundRecord:
 def test_the_texts_joined_are_the_decoded_text_also_inside_characters(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
     ids = tokenizer.encode(HOSTILE).ids
-    shown = shown_tokens(f"path:{tmp_path}", [one_round([i], 5) for i in ids])
+    shown = displayed_tokens(f"path:{tmp_path}", [one_round([i], 5) for i in ids])
     assert "".join(token.text for token in shown) == HOSTILE
     assert [token.id for token in shown] == ids
-    assert shown_tokens(f"path:{tmp_path}", []) == []
+    assert displayed_tokens(f"path:{tmp_path}", []) == []
 
 
 def test_a_text_that_ends_inside_a_character_is_told_with_what_is_left(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
     ids = tokenizer.encode("a🙂").ids[:-1]
-    texts = [token.text for token in shown_tokens(f"path:{tmp_path}", [one_round(ids, 5)])]
+    texts = [token.text for token in displayed_tokens(f"path:{tmp_path}", [one_round(ids, 5)])]
     assert "".join(texts) == tokenizer.decode(ids) != "a"
 
 
 def test_numbers_belong_to_judged_tokens_and_a_correction_names_what_it_replaces(tmp_path: Path) -> None:
     tokenizer = save_tokenizer(tmp_path)
     a, b, c = tokenizer.encode("abc").ids
-    first, last = shown_tokens(f"path:{tmp_path}", [one_round([a, b], c)])
+    first, last = displayed_tokens(f"path:{tmp_path}", [one_round([a, b], c)])
     assert (first.divergence, first.p, first.q) == (0.0, 0.5, 0.4)
     assert first.rejected is None
     assert (last.kind, last.divergence, last.rejected, last.probability) == ("correction", 0.1, "c", 0.3)
 
     bonus = RoundRecord((a,), 1, (a, b), ("strict", "bonus"), (0.2,), (0.5,), (0.5,), (0.5, 0.6), 0.1)
-    assert shown_tokens(f"path:{tmp_path}", [bonus])[1].p is None
+    assert displayed_tokens(f"path:{tmp_path}", [bonus])[1].p is None
 
 
 def test_a_damaged_tokenizer_is_told_in_a_sentence(tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
     (tmp_path / "target" / "tokenizer.json").write_text("{")
     with pytest.raises(ModelUnavailable, match="tokenizer of the pair"):
-        shown_tokens(f"path:{tmp_path}", [])
+        displayed_tokens(f"path:{tmp_path}", [])

@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.settings_page import setting_page
-from dashboard.tables.company import company, on_same_prompts
+from dashboard.tables.siblings import on_same_prompts, sibling_runs
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.storage.database.repository import Repository
@@ -32,7 +32,9 @@ def calibration(repository: Repository) -> str:
     id = repository.create_experiment(CONFIG, enqueue=False)
     kept = [CONFIG.target, EXACT[0], KEPT]
     for decodings, start, end in (([CONFIG.target, *FOUND], 0, 8), (kept, 8, 16), (kept, 16, 32), (kept, 32, 64)):
-        for run in repository.runs(repository.extend_experiment(id, CONFIG.turn(decodings, start, end)), limit=None):
+        for run in repository.runs(
+            repository.extend_experiment(id, CONFIG.round_runs(decodings, start, end)), limit=None
+        ):
             finish(repository, run)
     return id
 
@@ -66,14 +68,18 @@ def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository:
     (one,) = measurements(repository, runs_of(repository, setting(KEPT)))
     assert one.target is not None
     assert one.speculative is not None
-    assert len(one.ours.runs) == 4
-    assert one.ours.prompts.keys() == one.target.prompts.keys() == one.speculative.prompts.keys()
-    assert (len(one.ours.prompts), one.ours.run.prompts_done, (one.ours.run.metrics or {})["n"]) == (64, 64, 64)
+    assert len(one.measured.runs) == 4
+    assert one.measured.prompts.keys() == one.target.prompts.keys() == one.speculative.prompts.keys()
+    assert (len(one.measured.prompts), one.measured.run.prompts_done, (one.measured.run.metrics or {})["n"]) == (
+        64,
+        64,
+        64,
+    )
     assert one.speculative.run.decoding == EXACT[0]  # not the one that has 8 of these prompts
     # One that was dropped is held against the turns on its 8 prompts, of either SD.
     (dropped,) = measurements(repository, runs_of(repository, setting(DROPPED)))
     assert dropped.speculative is not None
-    assert dropped.ours.prompts.keys() <= dropped.speculative.prompts.keys()
+    assert dropped.measured.prompts.keys() <= dropped.speculative.prompts.keys()
     html = unescape(setting_page(repository, setting(KEPT)))
     assert "Measured in 4 runs" in html
     assert f'<a href="/runs?experiment={id}">arithmetic</a><span class="range">4 turns of a calibration</span>' in html
@@ -107,7 +113,7 @@ def test_the_link_to_compare_says_how_many_runs_it_takes(repository: Repository)
 
 def test_a_turn_is_held_against_the_target_on_its_prompts(repository: Repository, id: str) -> None:
     for run in repository.runs(experiment_id=id, setting_id=setting(KEPT), limit=None):
-        (target,) = on_same_prompts(run, company(repository, run, "autoregressive"))
+        (target,) = on_same_prompts(run, sibling_runs(repository, run, "autoregressive"))
         assert target.decoding == CONFIG.target
         assert (target.config.first, target.config.limit) == (run.config.first, run.config.limit)
 
@@ -116,10 +122,10 @@ def test_runs_are_found_with_and_without_turns(repository: Repository, id: str) 
     own = repository.experiment(add_finished(repository, limit=1)).runs
     alone = repository.create_run(own[0].config)
     turns = len(repository.experiment(id).runs)
-    assert {run.id for run in repository.runs(turns=False)} == {alone, *(run.id for run in own)}
-    counts = [repository.count_runs(turns=asked) for asked in (None, True, False)]
+    assert {run.id for run in repository.runs(calibration_rounds=False)} == {alone, *(run.id for run in own)}
+    counts = [repository.count_runs(calibration_rounds=asked) for asked in (None, True, False)]
     assert counts == [turns + 8, turns, 8]
-    assert repository.count_runs(turns=False, experiment_id=id) == 0
+    assert repository.count_runs(calibration_rounds=False, experiment_id=id) == 0
 
 
 def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_out(

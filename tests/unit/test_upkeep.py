@@ -173,7 +173,7 @@ def test_the_commands(call: Call, repository: Repository, home: Path, tmp_path: 
     assert (status, "already exists" in err) == (2, True)
     held = lock.acquire(home / "worker.lock")
     assert held is not None
-    held.sign(pid=4711)
+    held.write_metadata(pid=4711)
     status, _, err = call("db", "restore", file)
     assert (status, "A worker (process 4711) is using" in err) == (2, True)
     held.close()

@@ -6,10 +6,10 @@ from html import unescape
 
 import pytest
 
-from dashboard.review.proposal_html import case_html
+from dashboard.review.proposal_html import proposal_html
 from dashboard.review.use_html import use_html
 from dashboard.settings.settings_page import setting_page
-from dashboard.tables.company import company
+from dashboard.tables.siblings import sibling_runs
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
@@ -51,21 +51,23 @@ def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repositor
 
 def test_a_baseline_of_other_weights_is_no_company(repository: Repository, runs: list[RunView]) -> None:
     target, run = runs[0], runs[3]
-    assert target.id in {other.id for other in company(repository, run)}
+    assert target.id in {other.id for other in sibling_runs(repository, run)}
     measured_with(repository, target, target="t2", draft="d2")
-    assert target.id not in {other.id for other in company(repository, run)}
+    assert target.id not in {other.id for other in sibling_runs(repository, run)}
 
 
 def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: list[RunView]) -> None:
-    desk, target, run = ReviewService(repository), runs[0], runs[3]
-    desk.describe(ANN, "Chat", requirements=Requirements(margin=None))
-    proposal = desk.propose(ANN, "chat", [run.id], [target.id])
+    service, target, run = ReviewService(repository), runs[0], runs[3]
+    service.describe(ANN, "Chat", requirements=Requirements(margin=None))
+    proposal = service.propose(ANN, "chat", [run.id], [target.id])
     told = f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>"
-    assert f"Measured with {told}" in case_html(desk.case(proposal), "SD")
-    assert told not in use_html(desk.use("chat"), {})
+    assert f"Measured with {told}" in proposal_html(service.review(proposal), "SD")
+    assert told not in use_html(service.use("chat"), {})
     measured_with(repository, target, target="t2", draft="d2")
-    assert "The runs were measured with different weights of the target" in case_html(desk.case(proposal), "SD")
+    assert "The runs were measured with different weights of the target" in proposal_html(
+        service.review(proposal), "SD"
+    )
     measured_with(repository, target, **OURS)
-    case = desk.case(proposal)
-    desk.judge(BOB, case, "approve", "", case.use.sequence)
-    assert f"with {told}</li>" in use_html(desk.use("chat"), {})
+    review = service.review(proposal)
+    service.submit_review(BOB, review, "approve", "", review.use.sequence)
+    assert f"with {told}</li>" in use_html(service.use("chat"), {})

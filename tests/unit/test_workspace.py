@@ -120,8 +120,8 @@ def fill(repository: Repository) -> None:
     repository.cancel_run(alone, {"accuracy": 1.0})
     repository.mark(alone, 0, "Ann", "bad", "wrong ünit")
     repository.add_task("sums", CONTENT, title="<i>Süms</i>", scorer="number", prompts=1, who="Ann")
-    repository.append_acts("support", "Ann", "admin", [UseDescribed(name="Support")], 0)
-    repository.append_acts("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    repository.append_events("support", "Ann", "admin", [UseDescribed(name="Support")], 0)
+    repository.append_events("code", "Bob", "author", [UseDescribed(name="Code")], 0)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
     assert {run.id for run in other.unsynced_runs()} == {run.id for run in filled.runs()}  # MLflow gets its own
     run = filled.experiments()[0].runs[0].id
     assert list(other.traces(run)) == list(filled.traces(run))
-    assert [sitting.conditions for sitting in other.run(run).sittings] == [{"threads": 1}, {"threads": 2}]
+    assert [sitting.conditions for sitting in other.run(run).measurement_sessions] == [{"threads": 1}, {"threads": 2}]
 
 
 def test_no_secret_travels(filled: Repository, database_url: str, tmp_path: Path) -> None:
@@ -177,6 +177,14 @@ def test_the_golden_database_moves(other: Repository, tmp_path: Path) -> None:
     assert len(contents(other)["generations"]) > 5
     assert [run.label for run in other.runs()] == [run.label for run in golden.runs()]
     golden._database.close()
+
+
+def test_keys_of_acts_stay_here(filled: Repository, other: Repository, database_url: str, tmp_path: Path) -> None:
+    filled.append_events("new", "Eve", "admin", [UseDescribed(name="New")], 0, "a" * 32)
+    export(database_url, tmp_path / "keys.zip", tmp_path)
+    for added in (3, 0):
+        assert take(other, tmp_path / "keys.zip", tmp_path)[3] == added
+    assert {row["key"] for row in contents(other)["review_log"]} == {None}
 
 
 def test_a_file_of_an_earlier_version_is_read(other: Repository, tmp_path: Path) -> None:
@@ -262,7 +270,7 @@ def test_a_run_that_has_gone_on_catches_up_and_never_falls_back(
     assert take(other, tmp_path / "late.zip", tmp_path) == (0, 1, 1, 0, 0, 0)
     assert contents(other) == contents(repository)
     assert other.run(id).status == "finished"
-    assert len(other.run(id).sittings) == 1
+    assert len(other.run(id).measurement_sessions) == 1
     assert take(other, tmp_path / "early.zip", tmp_path)[4] == 1
     assert contents(other) == contents(repository)
 
@@ -294,7 +302,7 @@ def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(
         f"UPDATE generations SET text = 'no' WHERE run_id = '{run}' AND position = 1": f"prompt 2 of the run {run} is",
         f"DELETE FROM generations WHERE run_id = '{run}' AND position = 1": "has gone on both",
     }
-    filled.append_acts("new", "Eve", "admin", [UseDescribed(name="New")], 0)
+    filled.append_events("new", "Eve", "admin", [UseDescribed(name="New")], 0)
     export(database_url, tmp_path / "new.zip", tmp_path)
     for statement, told in statements.items():
         copy = tmp_path / "copy.db"
@@ -317,12 +325,12 @@ def test_a_use_with_another_history_is_named(
 ) -> None:
     take(other, file, tmp_path)
     remark = UseDescribed(name="Support", description="so")
-    filled.append_acts("support", "Ann", "admin", [remark], 1)
+    filled.append_events("support", "Ann", "admin", [remark], 1)
     export(database_url, tmp_path / "longer.zip", tmp_path)
     assert take(other, tmp_path / "longer.zip", tmp_path)[3] == 1  # a history that goes on is the same history
     assert take(other, file, tmp_path)[3] == 0
-    other.append_acts("support", "Eve", "admin", [remark], 2)
-    filled.append_acts("support", "Ann", "admin", [remark], 2)
+    other.append_events("support", "Eve", "admin", [remark], 2)
+    filled.append_events("support", "Ann", "admin", [remark], 2)
     export(database_url, tmp_path / "different.zip", tmp_path)
     before = contents(other)
     with pytest.raises(InvalidSetting, match="the use 'support' has another history"):

@@ -29,7 +29,7 @@ class DrafterSettings(Frozen):
     kind: str
     """name in settings and on the command line"""
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         """Return the parts of a label that name it."""
         return [*filter(None, [self.word]), *changed(self)]
 
@@ -62,7 +62,7 @@ class MissingDrafter(DrafterSettings):
     title = "Missing drafter"
     kind: str
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         return [self.kind]
 
     def load(self) -> NoReturn:
@@ -90,7 +90,7 @@ class TopologySettings(Frozen):
         """Most tokens fed after a text in one round, to the target or to the drafter."""
         return self.length
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         """Return the parts of a label that name it, without its length."""
         return [self.title.lower(), *changed(self, "length")]
 
@@ -106,7 +106,7 @@ class MissingTopology(TopologySettings):
     title = "Missing topology"
     kind: str
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         return [self.kind]
 
     def load(self) -> NoReturn:

@@ -19,7 +19,7 @@ class PromptLookupDrafter(CopyingDrafter):
     kind: Literal["prompt-lookup"] = "prompt-lookup"
     max_ngram: int = option(3, "Longest n-gram", "Longest n-gram that prompt-lookup searches for", ge=1, le=8)
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         is_default = self.max_ngram == type(self).model_fields["max_ngram"].default
         return [self.word if is_default else f"{self.word} {self.max_ngram}-gram"]
 

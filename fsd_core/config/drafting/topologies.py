@@ -22,7 +22,7 @@ class ChainTopology(TopologySettings):
     kind: Literal["chain"] = CHAIN
     length: int = _length(32)
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         return []
 
 
@@ -42,7 +42,7 @@ class MultiDraftTopology(TopologySettings):
         """Most tokens fed after a text in one round."""
         return self.length * self.drafts
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         return [f"{self.drafts} drafts"]
 
 
@@ -76,6 +76,6 @@ class DynamicTreeTopology(TopologySettings):
         """Most tokens fed after a text in one round, to the target or to the drafter."""
         return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
 
-    def words(self) -> list[str]:
+    def label_parts(self) -> list[str]:
         is_default = self.top_k == type(self).model_fields["top_k"].default
         return [f"tree {self.total_tokens}", *([] if is_default else [f"top {self.top_k}"])]

@@ -36,23 +36,23 @@ class ChainVerification:
     def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
         tree, fed, judged = proposal.tree, proposal.fed, proposal.tree.size
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
-        taken = [stream.take(2 * own + 1) for stream, own in zip(uniforms, proposal.judged, strict=True)]
-        last = torch.stack([own[-1] for own in taken])
+        taken = [stream.take(2 * count + 1) for stream, count in zip(uniforms, proposal.judged, strict=True)]
+        last = torch.stack([values[-1] for values in taken])
         scored = ScoredDraft(
             tree.tokens, target[:, :judged], tree.warped, raw[:, :judged], tree.raw,
             allowed(logits[:, :judged], self._sampling), logits[:, :judged], self._sampling.greedy,
             to_device(torch.tensor(proposal.judged), logits.device) if min(proposal.judged) < judged else None,
         )  # fmt: skip
-        tests = padded([u[:own] for u, own in zip(taken, proposal.judged, strict=True)])
-        noise = padded([u[own : 2 * own] for u, own in zip(taken, proposal.judged, strict=True)])
+        tests = padded([u[:count] for u, count in zip(taken, proposal.judged, strict=True)])
+        noise = padded([u[count : 2 * count] for u, count in zip(taken, proposal.judged, strict=True)])
         verdict = self._rule.judge(scored, tests, noise)
-        accepted, lengths, own_judged = verdict.accepted, fed, scored.lengths
+        accepted, lengths, judged_lengths = verdict.accepted, fed, scored.lengths
         strictly = self._judged_strictly(proposal, judged, accepted.device)
         if strictly is not None:
             accepted = torch.where(strictly, verdict.strict, accepted)
-        if own_judged is not None:  # some texts drafted fewer tokens
-            lengths = to_device(torch.tensor(proposal.own), accepted.device)
-            accepted = accepted & (torch.arange(judged, device=accepted.device) < own_judged[:, None])
+        if judged_lengths is not None:  # some texts drafted fewer tokens
+            lengths = to_device(torch.tensor(proposal.drafted), accepted.device)
+            accepted = accepted & (torch.arange(judged, device=accepted.device) < judged_lengths[:, None])
         count = accepted.long().cumprod(-1).sum(-1)  # [B]
         index = count.clamp_max(judged - 1)
         closing = scored.at(index)
@@ -60,10 +60,10 @@ class ChainVerification:
         if strictly is not None:
             strict = residual(closing.target, closing.draft)[:, 0]
             weights = torch.where(strictly.gather(1, index[:, None]), strict, weights.to(strict.dtype))
-        if isinstance(lengths, Tensor) and own_judged is not None:
+        if isinstance(lengths, Tensor) and judged_lengths is not None:
             bonus = target[torch.arange(len(lengths), device=lengths.device), lengths]
             weights = torch.where(
-                ((count == lengths) & (own_judged == lengths))[:, None], bonus.to(weights.dtype), weights
+                ((count == lengths) & (judged_lengths == lengths))[:, None], bonus.to(weights.dtype), weights
             )
         elif judged == fed:  # the bonus comes from the target
             weights = torch.where((count == fed)[:, None], target[:, fed].to(weights.dtype), weights)

@@ -19,13 +19,13 @@ from fsd_core.topologies import DraftTree, TreeStructure
 class TreeNode(NamedTuple):
     """A node of a tree, and the target's distributions after it.
 
-    level: of its children, from 0. place: index in the answer of the token written there, from 0. children: bool [N].
-    first: int64 [1], the best of them, or any node if there is none. logits: of the target, [1,V]; target, raw: [1,V]
-    warped and raw.
+    level: of its children, from 0. answer_index: index in the answer of the token written there, from 0. children: bool
+    [N]. first: int64 [1], the best of them, or any node if there is none. logits: of the target, [1,V]; target, raw:
+    [1,V] warped and raw.
     """
 
     level: int
-    place: int
+    answer_index: int
     children: Tensor
     first: Tensor
     logits: Tensor
@@ -80,8 +80,8 @@ class MultiDraftNode:
 
 def written_token(verifier: Verifier, drafts: Drafts, uniforms: Tensor) -> Tensor:
     """Return the token written at each of R positions, int64 [R]. ``uniforms``: float64 [R,n+1] in [0,1), n drafts."""
-    selected, rest = verifier.couple(drafts, uniforms[:, :-1])
-    return torch.where(selected < 0, draw(rest, uniforms[:, -1]), selected)
+    selected, remainder = verifier.couple(drafts, uniforms[:, :-1])
+    return torch.where(selected < 0, draw(remainder, uniforms[:, -1]), selected)
 
 
 class SingleDraftNode:
@@ -116,7 +116,7 @@ class SingleDraftNode:
             self._sampling.greedy,
             undrawn=tree.warped[:, structure.drawn_from[node.first]],
         )
-        rule = Speculative() if node.place < self._strict_first else self._rule
+        rule = Speculative() if node.answer_index < self._strict_first else self._rule
         verdict = rule.judge(scored, uniforms[None, :1], uniforms[None, 1:2])
         accepted = (verdict.accepted & node.children.any())[0]
         weights = rule.correction(scored, verdict)[0]

@@ -25,5 +25,5 @@ class RoundResult:
     """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
     reach: Tensor | None = None
     """number of drafted tokens along the path taken, int64 [B]; ``None`` if all paths have the same length"""
-    way: AcceptedPath | None = None
+    path: AcceptedPath | None = None
     """the path taken through a branching tree"""

@@ -60,14 +60,14 @@ class ChangeStore(Store):
 
 
 def log_change(
-    session: Session, kind: str, id: str, experiment_id: str | None, who: Person, act: str, change: dict[str, Any]
+    session: Session, kind: str, id: str, experiment_id: str | None, who: Person, action: str, change: dict[str, Any]
 ) -> None:
     """Log what somebody did to a run or an experiment."""
     last = session.scalar(select(func.max(ChangeRow.sequence)).where(ChangeRow.subject == id)) or 0
     session.add(
         ChangeRow(
             kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=storable(who.name),
-            role=who.role, act=act, change=storable(change),
+            role=who.role, act=action, change=storable(change),
         )
     )  # fmt: skip
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.config.calibration_config import GRANTED, CalibrationConfig, read_sweep
 from fsd_core.errors import InvalidSetting
-from fsd_core.frozen import checked_words
+from fsd_core.frozen import check_fields
 from fsd_core.storage.database.rows import experiment_view, run_view, storable
 from fsd_core.storage.database.runs import add_runs, check_ended, queue_again
 from fsd_core.storage.database.store import Store, get_row, new_id, unknown
@@ -22,20 +23,27 @@ from fsd_core.storage.records import ExperimentName, ExperimentView
 
 
 class ExperimentStore(Store):
-    def create_experiment(self, sweep: SweepConfig, *, enqueue: bool = True) -> str:
+    def create_experiment(self, sweep: SweepConfig, *, enqueue: bool = True, id: str | None = None) -> str:
         """Create an experiment with its queued runs and, unless the caller does them itself, its job; all or nothing.
 
-        Returns the id, which is also its job's.
+        Returns the id, which is also its job's. A caller that chooses it may ask again: an experiment is created once.
         """
         name = checked_name(storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}")
-        id = new_id()
-        with self._database.session() as session:
-            config = storable(sweep.as_json())
-            session.add(ExperimentRow(id=id, name=name, config=config))
-            session.flush()
-            add_runs(session, sweep.runs(), id)
-            if enqueue:
-                session.add(JobRow(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
+        id = id or new_id()
+        try:
+            with self._database.session() as session:
+                if session.get(ExperimentRow, id) is not None:
+                    return id
+                config = storable(sweep.as_json())
+                session.add(ExperimentRow(id=id, name=name, config=config))
+                session.flush()
+                add_runs(session, sweep.runs(), id)
+                if enqueue:
+                    session.add(JobRow(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
+        except IntegrityError:  # the same was asked at the same moment
+            with self._database.session(readonly=True) as session:
+                if session.get(ExperimentRow, id) is None:
+                    raise InvalidSetting(f"The id {id} is that of something else: choose another.") from None
         return id
 
     def extend_experiment(
@@ -66,7 +74,7 @@ class ExperimentStore(Store):
             job = session.get(JobRow, id, with_for_update=True)
             check_ended(job)
             values = config.as_json() | {GRANTED: config.more_minutes + minutes}
-            row.config = storable(checked_words(CalibrationConfig, {GRANTED: "The time added"}, **values).as_json())
+            row.config = storable(check_fields(CalibrationConfig, {GRANTED: "The time added"}, **values).as_json())
             if enqueue:
                 queue_again(session, job, ExperimentJob(id), id)
 

@@ -17,7 +17,7 @@ from fsd_core.metrics import foreign_ratios
 from fsd_core.storage.database.rows import generation_view, storable
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.storage.database.store import Store, changed, get_row, unknown
-from fsd_core.storage.database.tables import GenerationRow, RunRow, SittingRow, TraceRow, now
+from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow, RunRow, TraceRow, now
 from fsd_core.storage.records import GenerationRecord, GenerationView, PromptCounts
 
 _BATCH = 50  # traces read at once
@@ -40,9 +40,16 @@ class GenerationStore(Store):
             same_prompt = GenerationRow.run_id == run_id, GenerationRow.position == record.position
             if session.scalar(select(GenerationRow.id).where(*same_prompt)) is not None:
                 return
-            sitting = None if conditions is None else _sitting(session, run, storable(dict(conditions)))
+            measurement_session = (
+                None if conditions is None else _measurement_session(session, run, storable(dict(conditions)))
+            )
             session.add(
-                GenerationRow(run_id=run_id, **values, sitting=sitting, trace=TraceRow(data=data, sha256=checksum))
+                GenerationRow(
+                    run_id=run_id,
+                    **values,
+                    measurement_session=measurement_session,
+                    trace=TraceRow(data=data, sha256=checksum),
+                )
             )
             run.prompts_done += 1
             run.decoding_seconds += record.seconds
@@ -115,7 +122,7 @@ class GenerationStore(Store):
                 if not num_unscored
             }
 
-    def sitting_positions(self, run_id: str) -> dict[int, list[int]]:
+    def session_positions(self, run_id: str) -> dict[int, list[int]]:
         """Return the positions of the prompts of each measurement session of a run, by its id, in order."""
         statement = select(GenerationRow.sitting_id, GenerationRow.position).where(GenerationRow.run_id == run_id)
         result: dict[int, list[int]] = {}
@@ -181,21 +188,23 @@ class GenerationStore(Store):
             return session.scalar(missing.limit(1)) is None
 
 
-def _sitting(session: Session, run: RunRow, conditions: dict[str, Any]) -> SittingRow:
+def _measurement_session(session: Session, run: RunRow, conditions: dict[str, Any]) -> MeasurementSessionRow:
     """Return the run's measurement session with these conditions, which is added if missing.
 
     Prompts measured before such sessions were recorded then get one with unknown conditions.
     """
-    for sitting in run.sittings:
-        if sitting.conditions == conditions:
-            return sitting
-    if not run.sittings:
+    for measurement_session in run.measurement_sessions:
+        if measurement_session.conditions == conditions:
+            return measurement_session
+    if not run.measurement_sessions:
         earlier = GenerationRow.run_id == run.id, GenerationRow.sitting_id.is_(None), GenerationRow.seconds > 0
         if session.scalar(select(GenerationRow.id).where(*earlier).limit(1)) is not None:
-            run.sittings.append(unrecorded := SittingRow(conditions={}, started_at=run.started_at))
+            run.measurement_sessions.append(
+                unrecorded := MeasurementSessionRow(conditions={}, started_at=run.started_at)
+            )
             session.flush()
             session.execute(update(GenerationRow).where(*earlier).values(sitting_id=unrecorded.id))
-    run.sittings.append(added := SittingRow(conditions=conditions, started_at=now()))
+    run.measurement_sessions.append(added := MeasurementSessionRow(conditions=conditions, started_at=now()))
     return added
 
 

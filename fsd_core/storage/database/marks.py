@@ -11,7 +11,7 @@ from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import GenerationRow, MarkRow, now
 from fsd_core.storage.records import MarkView
-from fsd_core.storage.review_events import LONGEST_WORDS
+from fsd_core.storage.review_events import LONGEST_TEXT
 
 VERDICTS = ("good", "bad")
 
@@ -25,8 +25,8 @@ class MarkStore(Store):
         """
         if verdict not in (None, *VERDICTS):
             raise InvalidSetting(f"The mark is {str(verdict)[:20]!r}: expected {' or '.join(VERDICTS)}.")
-        if len(note) > LONGEST_WORDS:
-            raise InvalidSetting(f"The note has {len(note):,} characters: expected at most {LONGEST_WORDS:,}.")
+        if len(note) > LONGEST_TEXT:
+            raise InvalidSetting(f"The note has {len(note):,} characters: expected at most {LONGEST_TEXT:,}.")
         with self._database.session() as session:
             generation = select(GenerationRow.id).where(
                 GenerationRow.run_id == run_id, GenerationRow.position == position

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import Overtaken
+from fsd_core.errors import InvalidSetting, Overtaken
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import ReviewEventRow, RunRow
 from fsd_core.storage.records import LoggedEvent, same_weights
-from fsd_core.storage.review_events import Act, Alias, AliasMoved, read_act
+from fsd_core.storage.review_events import Alias, AliasMoved, ReviewEvent, read_event
 
 MOVES = AliasMoved.model_fields["kind"].default
 
@@ -45,19 +45,30 @@ class ReviewStore(Store):
             moves = [_view(row) for row in session.scalars(statement)]
         aliases: dict[tuple[str, Alias], AliasMoved] = {}
         for move in moves:
-            if isinstance(move.act, AliasMoved):
-                aliases[move.use_id, move.act.alias] = move.act
+            if isinstance(move.event, AliasMoved):
+                aliases[move.use_id, move.event.alias] = move.event
         uses: dict[Alias, list[str]] = {"candidate": [], "approved": []}
         for (use, alias), event in sorted(aliases.items(), key=lambda item: item[0]):
             if event.setting == setting_id and (not event.weights or same_weights(event.weights, weights)):
                 uses[alias].append(use)
         return AliasNames(uses, len(moves))
 
-    def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedEvent]:
+    def stored_event(self, key: str, use_id: str, who: str, act: Mapping[str, Any]) -> LoggedEvent | None:
+        """Return the event that one person's act with this key was stored as, if it was.
+
+        Raises ``InvalidSetting`` if the key is that of something else than ``act``, or of another person or use.
+        """
+        with self._database.session(readonly=True) as session:
+            return _stored(session, key, use_id, who, act)
+
+    def append_events(
+        self, use_id: str, who: str, role: str, events: Sequence[ReviewEvent], seen: int, key: str | None = None
+    ) -> LoggedEvent:
         """Append one person's events to a use, all or none, after the ``seen`` ones that they were decided on.
 
-        If an alias moves, the settings' runs are copied to MLflow again, because the copies state the alias. Raises
-        ``Overtaken`` if the use has other events by now.
+        Returns the first one as it is stored. If there is one with the same ``key``, nothing is appended, and that one
+        is returned. If an alias moves, the settings' runs are copied to MLflow again, because the copies state the
+        alias. Raises ``Overtaken`` if the use has other events by now.
         """
         try:
             with self._database.session() as session:
@@ -65,28 +76,42 @@ class ReviewStore(Store):
                     session.scalar(select(func.max(ReviewEventRow.sequence)).where(ReviewEventRow.use_id == use_id))
                     or 0
                 )
+                if key and (stored := _stored(session, key, use_id, who, {"kind": events[0].kind})):
+                    return stored
                 if last != seen:
                     raise _overtaken()
                 rows = [
                     ReviewEventRow(
-                        use_id=use_id, sequence=seen + i, who=storable(who), role=role, kind=act.kind,
-                        act=storable(act.as_json()),
+                        use_id=use_id, sequence=seen + i, who=storable(who), role=role, kind=event.kind,
+                        act=storable(event.as_json()), key=key if i == 1 else None,
                     )
-                    for i, act in enumerate(acts, start=1)
+                    for i, event in enumerate(events, start=1)
                 ]  # fmt: skip
                 session.add_all(rows)
                 session.flush()
-                _copy_again(session, acts)
-                return [_view(row) for row in rows]
+                _copy_again(session, events)
+                return _view(rows[0])
         except IntegrityError as error:
+            if key and (stored := self.stored_event(key, use_id, who, {"kind": events[0].kind})):
+                return stored
             raise _overtaken() from error
+
+
+def _stored(session: Session, key: str, use_id: str, who: str, act: Mapping[str, Any]) -> LoggedEvent | None:
+    row = session.scalar(select(ReviewEventRow).where(ReviewEventRow.key == key))
+    if row is None:
+        return None
+    same = all(row.act.get(name) == storable(value) for name, value in act.items())
+    if not same or (row.use_id, row.who) != (use_id, storable(who)):
+        raise InvalidSetting("This key was used for something else already: each act has a key of its own.")
+    return _view(row)
 
 
 def _overtaken() -> Overtaken:
     return Overtaken("Somebody else acted here in the meantime: look at what is new, then do it again.")
 
 
-def _copy_again(session: Session, events: Sequence[Act]) -> None:
+def _copy_again(session: Session, events: Sequence[ReviewEvent]) -> None:
     settings = {
         id
         for event in events
@@ -104,4 +129,4 @@ def count_moves(session: Session) -> int:
 
 
 def _view(row: ReviewEventRow) -> LoggedEvent:
-    return LoggedEvent(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_act(row.act))
+    return LoggedEvent(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_event(row.act))

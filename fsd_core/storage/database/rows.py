@@ -39,7 +39,10 @@ def run_view(row: RunRow, experiment_name: str | None) -> RunView:
         prompts_done=row.prompts_done, prompts_total=row.prompts_total, decoding_seconds=row.decoding_seconds,
         losses={int(position): count for position, count in (_fields(row.losses) or {}).items()},
         metrics=_fields(row.metrics), provenance=_fields(row.provenance),
-        sittings=tuple(MeasurementSession(s.id, _fields(s.conditions) or {}, s.started_at) for s in row.sittings),
+        measurement_sessions=tuple(
+            MeasurementSession(session.id, _fields(session.conditions) or {}, session.started_at)
+            for session in row.measurement_sessions
+        ),
         created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
         mlflow_run_id=row.mlflow_run_id, predicted=_fields(row.predicted), **_annotations(row),
     )  # fmt: skip

@@ -16,7 +16,15 @@ from fsd_core.metrics import METRICS
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
 from fsd_core.storage.database.store import Store, changed, new_id, unknown
-from fsd_core.storage.database.tables import ExperimentRow, GenerationRow, JobRow, RunRow, SettingRow, SittingRow, now
+from fsd_core.storage.database.tables import (
+    ExperimentRow,
+    GenerationRow,
+    JobRow,
+    MeasurementSessionRow,
+    RunRow,
+    SettingRow,
+    now,
+)
 from fsd_core.storage.messages import ExperimentJob, RunJob
 from fsd_core.storage.records import RunName, RunView
 
@@ -46,11 +54,11 @@ class RunFilters(TypedDict, total=False):
     experiment_id: str | None
     setting_id: str | None
     search: str | None
-    id_begins: str | None
+    id_prefix: str | None
     """the beginning of a run's id, or of its experiment's"""
     archived: bool | None
     """whether the run or its experiment is archived"""
-    turns: bool | None
+    calibration_rounds: bool | None
     """whether the run is a round of a calibration"""
 
 
@@ -205,8 +213,8 @@ def _reopen(session: Session, run: RunRow) -> bool:
     count = changed(session, delete(GenerationRow).where(*failed))
     if run.status == "finished" and not count:
         return False
-    empty = ~select(GenerationRow.id).where(GenerationRow.sitting_id == SittingRow.id).exists()
-    session.execute(delete(SittingRow).where(SittingRow.run_id == run.id, empty))
+    empty = ~select(GenerationRow.id).where(GenerationRow.sitting_id == MeasurementSessionRow.id).exists()
+    session.execute(delete(MeasurementSessionRow).where(MeasurementSessionRow.run_id == run.id, empty))
     seconds = select(func.coalesce(func.sum(GenerationRow.seconds), 0.0)).where(GenerationRow.run_id == run.id)
     run.prompts_done, run.decoding_seconds = run.prompts_done - count, session.scalar(seconds) or 0.0
     run.status, run.error, run.metrics, run.losses = "queued", None, None, None
@@ -263,9 +271,9 @@ def _filtered(
     experiment_id: str | None = None,
     setting_id: str | None = None,
     search: str | None = None,
-    id_begins: str | None = None,
+    id_prefix: str | None = None,
     archived: bool | None = None,
-    turns: bool | None = None,
+    calibration_rounds: bool | None = None,
 ) -> Select:
     statement = statement.select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
     if ids is not None:
@@ -277,13 +285,13 @@ def _filtered(
     for column, value in (*exact, (RunRow.experiment_id, experiment_id), (RunRow.setting_id, setting_id)):
         if value is not None:
             statement = statement.where(column == value)
-    if id_begins is not None:
-        begins = (id.startswith(storable(id_begins), autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
+    if id_prefix is not None:
+        begins = (id.startswith(storable(id_prefix), autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
         statement = statement.where(or_(*begins))
     if archived is not None:
         statement = statement.where(~_listed() if archived else _listed())
-    if turns is not None:
-        statement = statement.where(~ordinary() if turns else ordinary())
+    if calibration_rounds is not None:
+        statement = statement.where(~ordinary() if calibration_rounds else ordinary())
     for word in storable(search or "")[:LONGEST_SEARCH].split():
         note_columns = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
         columns = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *note_columns)

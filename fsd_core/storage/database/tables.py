@@ -117,12 +117,12 @@ class RunRow(_Annotated, Base):
     generations: Mapped[list[GenerationRow]] = relationship(
         order_by="GenerationRow.position", cascade="all, delete-orphan"
     )
-    sittings: Mapped[list[SittingRow]] = relationship(
-        order_by="SittingRow.id", cascade="all, delete-orphan", lazy="selectin"
+    measurement_sessions: Mapped[list[MeasurementSessionRow]] = relationship(
+        order_by="MeasurementSessionRow.id", cascade="all, delete-orphan", lazy="selectin"
     )
 
 
-class SittingRow(Base):
+class MeasurementSessionRow(Base):
     """The conditions under which some prompts of a run were measured; deleted with the last of these prompts."""
 
     __tablename__ = "sittings"
@@ -159,7 +159,7 @@ class GenerationRow(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
-    sitting: Mapped[SittingRow | None] = relationship()
+    measurement_session: Mapped[MeasurementSessionRow | None] = relationship()
     trace: Mapped[TraceRow | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
 
 
@@ -229,6 +229,7 @@ class ReviewEventRow(Base):
     role: Mapped[str] = mapped_column(String(16))  # at that time
     kind: Mapped[str] = mapped_column(String(32))
     act: Mapped[dict[str, Any]]  # fsd_core.storage.review_events
+    key: Mapped[str | None] = mapped_column(String(32), index=True, unique=True)  # an act sent again is stored once
 
 
 class MarkRow(Base):

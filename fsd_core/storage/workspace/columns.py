@@ -13,14 +13,16 @@ from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, LargeBin
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.tables import Base
 
-OWN = {"mlflow_run_id", "mlflow_synced_at"}
+LOCAL_COLUMNS = {"mlflow_run_id", "mlflow_synced_at", "key"}
 """columns about this installation, which are not exported"""
 _LARGEST_INTEGER = 2**31 - 1
 
 
 def names(model: type[Base], *but: str) -> list[str]:
     """Return the names of the exported columns, without those in ``but``."""
-    return [column.name for column in model.__table__.columns if column.name not in OWN and column.name not in but]
+    return [
+        column.name for column in model.__table__.columns if column.name not in LOCAL_COLUMNS and column.name not in but
+    ]
 
 
 def plain(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def _plain(value: Any) -> Any:
 
 def read_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     """Invert :func:`plain` for a row of a reflected table. Raises ``ValueError``, which names the column."""
-    columns = {column.name: column for column in table.columns if column.name not in OWN}
+    columns = {column.name: column for column in table.columns if column.name not in LOCAL_COLUMNS}
     if unknown := set(row) - set(columns):
         raise ValueError(f"{table.name} has no column {min(unknown)[:40]!r}")
     return {name: _read(table.name, column, row.get(name)) for name, column in columns.items()}

@@ -22,11 +22,11 @@ from fsd_core.storage.database.tables import (
     ExperimentRow,
     GenerationRow,
     MarkRow,
+    MeasurementSessionRow,
     MlflowDeletionRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
-    SittingRow,
     TaskRow,
     TraceRow,
 )
@@ -43,13 +43,13 @@ _ELSEWHERE = "Import the file into an empty database instead, or delete it here 
 
 
 class Imported(NamedTuple):
-    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``there``)."""
+    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``existing``)."""
 
     experiments: int
     runs: int
     prompts: int
-    acts: int
-    there: int
+    events: int
+    existing: int
     tasks: int
 
 
@@ -160,8 +160,8 @@ def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None
 
 def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
     columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id", "run_id", "sitting_id")]
-    statement = select(*columns, SittingRow.conditions, TraceRow.sha256).select_from(GenerationRow)
-    statement = statement.outerjoin(SittingRow, SittingRow.id == GenerationRow.sitting_id)
+    statement = select(*columns, MeasurementSessionRow.conditions, TraceRow.sha256).select_from(GenerationRow)
+    statement = statement.outerjoin(MeasurementSessionRow, MeasurementSessionRow.id == GenerationRow.sitting_id)
     statement = statement.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(
         GenerationRow.run_id == run_id
     )
@@ -258,7 +258,7 @@ def _add_prompts(source: Session, target: Session, run_id: str, positions: list[
             setattr(run, name, value)
         run.mlflow_synced_at = None
     target.flush()
-    sittings = _sittings(source, target, run_id)
+    session_ids = _session_ids(source, target, run_id)
     wanted = set(positions)
     columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id")]
     rows = select(*columns, TraceRow.data, TraceRow.sha256).select_from(GenerationRow)
@@ -268,21 +268,23 @@ def _add_prompts(source: Session, target: Session, run_id: str, positions: list[
         for values in map(dict, part):
             data, checksum = values.pop("data"), values.pop("sha256")
             if values["position"] in wanted:
-                values["sitting_id"] = sittings.get(values["sitting_id"])
+                values["sitting_id"] = session_ids.get(values["sitting_id"])
                 target.add(GenerationRow(**values, trace=TraceRow(data=data, sha256=checksum) if data else None))
         target.flush()
         target.expunge_all()  # so that a large run does not stay in memory
 
 
-def _sittings(source: Session, target: Session, run_id: str) -> dict[int, int]:
+def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int]:
     """Return the ids here of the file's measurement sessions of a run. Sessions with equal conditions are merged."""
-    statement = select(SittingRow).where(SittingRow.run_id == run_id).order_by(SittingRow.id)
+    statement = (
+        select(MeasurementSessionRow).where(MeasurementSessionRow.run_id == run_id).order_by(MeasurementSessionRow.id)
+    )
     existing = list(target.scalars(statement))
     ids = {}
     for incoming in source.scalars(statement):
-        match = next((sitting for sitting in existing if sitting.conditions == incoming.conditions), None)
+        match = next((stored for stored in existing if stored.conditions == incoming.conditions), None)
         if match is None:
-            match = SittingRow(**_values(incoming, "id"))
+            match = MeasurementSessionRow(**_values(incoming, "id"))
             target.add(match)
             target.flush()
             existing.append(match)

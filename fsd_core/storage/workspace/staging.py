@@ -35,7 +35,7 @@ from fsd_core.storage.database.tables import (
     TaskRow,
     TraceRow,
 )
-from fsd_core.storage.review_events import LONGEST_WORDS, AliasMoved, Proposed, read_act
+from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row
 from fsd_core.storage.workspace.export import TABLES
@@ -140,7 +140,7 @@ def _check(session: Session, file: Path) -> None:
         for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):
             _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256 and _inflates(trace.data))
         for mark in session.execute(select(MarkRow.position, MarkRow.verdict, MarkRow.note)):
-            _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_WORDS)
+            _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_TEXT)
         _check_reviews(session)
         for entry in session.execute(select(ChangeRow.kind, ChangeRow.act, ChangeRow.role)):
             _require(
@@ -158,7 +158,7 @@ def _check_reviews(session: Session) -> None:
     """Raise ``ValueError`` for an event that cannot be read, or that concerns a proposal not made before."""
     proposed: set[tuple[str, str]] = set()
     for row in session.scalars(select(ReviewEventRow).order_by(ReviewEventRow.use_id, ReviewEventRow.sequence)):
-        event = read_act(row.act)
+        event = read_event(row.act)
         _require(event.kind == row.kind and row.role in ROLES)
         if isinstance(event, Proposed):
             proposed.add((row.use_id, event.proposal))

@@ -70,9 +70,9 @@ class CustomTask(Task):
         if line.reference is not None and self.scorer.needs_reference:
             reference = self.scorer.read(line.reference)
         example = Example(line.id or f"{self.view.name}-{number:04d}", "", reference)
-        if isinstance(line.asked, str):
-            return replace(example, prompt=line.asked)
-        return replace(example, prompt=transcript(line.asked), messages=line.asked)
+        if isinstance(line.model_input, str):
+            return replace(example, prompt=line.model_input)
+        return replace(example, prompt=transcript(line.model_input), messages=line.model_input)
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         return self.scorer.judge(text, example, stop_reason)

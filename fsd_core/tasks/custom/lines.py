@@ -25,7 +25,7 @@ class LineError(Exception):
 class TaskLine:
     """A valid line."""
 
-    asked: str | Messages
+    model_input: str | Messages
     """the prompt, or a conversation of more than one message"""
     reference: str | None
     """as written"""
@@ -34,10 +34,10 @@ class TaskLine:
     def as_json(self) -> dict[str, Any]:
         """Return the line as it stands in a task file."""
         row: dict[str, Any] = {} if self.id is None else {"id": self.id}
-        if isinstance(self.asked, str):
-            row["prompt"] = self.asked
+        if isinstance(self.model_input, str):
+            row["prompt"] = self.model_input
         else:
-            row["messages"] = [{"role": role, "content": content} for role, content in self.asked]
+            row["messages"] = [{"role": role, "content": content} for role, content in self.model_input]
         return row if self.reference is None else row | {"reference": self.reference}
 
 
@@ -50,12 +50,12 @@ def read_line(row: dict[str, Any], scorer: Scorer) -> TaskLine:
     if "prompt" in row and "messages" in row:
         raise LineError("It has both prompt and messages: expected one of them.")
     if "prompt" in row:
-        asked: str | Messages = _text("prompt", row["prompt"])
+        model_input: str | Messages = _text("prompt", row["prompt"])
     elif "messages" in row:
-        asked = _messages(row["messages"])
+        model_input = _messages(row["messages"])
     else:
         raise LineError("It has neither prompt nor messages: expected one of them.")
-    return TaskLine(asked, _reference(row.get("reference"), scorer), _id(row.get("id")))
+    return TaskLine(model_input, _reference(row.get("reference"), scorer), _id(row.get("id")))
 
 
 def _text(label: str, value: Any) -> str:

@@ -61,11 +61,11 @@ def find_task(name: str, repository: Repository) -> Task:
         versions = [view for view in versions if len(version) >= _SHORTEST_VERSION and view.version.startswith(version)]
     if versions:
         return _custom_task(versions[0], repository)
-    known = ", ".join([*TASKS, *(task.view.name for task in own_tasks(repository))])
-    raise UnknownName(f"There is no task '{name[:80]}': expected one of {known}.")
+    available = ", ".join([*TASKS, *(task.view.name for task in latest_custom_tasks(repository))])
+    raise UnknownName(f"There is no task '{name[:80]}': expected one of {available}.")
 
 
-def own_tasks(repository: Repository) -> list[CustomTask]:
+def latest_custom_tasks(repository: Repository) -> list[CustomTask]:
     """Return the latest version of each custom task, latest first."""
     latest: dict[str, TaskView] = {}
     for view in repository.task_versions():

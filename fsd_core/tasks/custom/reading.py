@@ -200,7 +200,7 @@ def _read_prompts(rows: list[tuple[int, dict[str, Any]]], scorer: Scorer, findin
     for number, row in rows:
         try:
             line = read_line(row, scorer)
-            if (first := prompts.setdefault(line.asked, number)) != number:
+            if (first := prompts.setdefault(line.model_input, number)) != number:
                 raise LineError(f"It asks the same as line {first:,}: a prompt counts once, so leave one of them out.")
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
                 raise LineError(f"Its id {line.id[:40]!r} is that of line {first:,}: give each its own.")

@@ -62,7 +62,7 @@ def uses(repository: Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
     for run in runs[:4]:
         yield "generations", lambda run=run: repository.generations(run, search="so")
         yield "traces", lambda run=run: [len(records) for _, records in repository.traces(run)]
-        yield "sittings", lambda run=run: repository.sitting_positions(run)
+        yield "sittings", lambda run=run: repository.session_positions(run)
         yield (
             "record",
             lambda run=run: repository.record_generation(run, generation(7), {"device": "cpu", "threads": 1}),

@@ -65,7 +65,7 @@ def upstream(home: Path) -> Iterator[Upstream]:
     with tempfile.TemporaryDirectory(prefix="fsd-pages-") as folder, Upstream(f"{folder}/mlflow") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        held.sign(pid=os.getpid(), socket=f"{folder}/mlflow")
+        held.write_metadata(pid=os.getpid(), socket=f"{folder}/mlflow")
         try:
             yield server
         finally:

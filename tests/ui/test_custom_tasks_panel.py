@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.experiments.own_tasks import LARGEST_UPLOAD
+from dashboard.experiments.custom_tasks_panel import LARGEST_UPLOAD
 from fsd_core.auth import credentials
 from tests.tools.settled import settled
 from tests.tools.site import Site, serving

@@ -32,12 +32,12 @@ _EXAMPLE = (
 
 def lead_html() -> Html:
     """Return the description of the file format."""
-    return render("experiments/own_tasks.html", "lead", _LEAD, _EXAMPLE)
+    return render("experiments/custom_tasks.html", "lead", _LEAD, _EXAMPLE)
 
 
-def choice_html() -> Html:
+def file_field_html() -> Html:
     """Return the file field and its buttons."""
-    return render("experiments/own_tasks.html", "choice")
+    return render("experiments/custom_tasks.html", "file_field")
 
 
 def checked_html(checked: CheckedFile, name: str) -> Html:
@@ -45,13 +45,13 @@ def checked_html(checked: CheckedFile, name: str) -> Html:
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
-        return render("experiments/own_tasks.html", "problems", summary, checked.problems, more)
+        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more)
     scorer = get_scorer(checked.scorer)
     summary = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
-    lines = [_line(line.asked, line.reference) for line in checked.lines[:_PREVIEWED]]
+    lines = [_line(line.model_input, line.reference) for line in checked.lines[:_PREVIEWED]]
     remaining = len(checked.lines) - _PREVIEWED
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render("experiments/own_tasks.html", "preview", summary, lines, more)
+    return render("experiments/custom_tasks.html", "preview", summary, lines, more)
 
 
 def _line(prompt: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:
@@ -61,7 +61,7 @@ def _line(prompt: str | Sequence[tuple[str, str]], reference: str | None) -> tup
     return text, None if reference is None else reference[:_LONGEST]
 
 
-def own_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html:
+def custom_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html:
     """Return a line for each task's latest version, below the files in the folder that cannot be used."""
     views = list(versions)
     counts = Counter(view.name for view in views)
@@ -70,7 +70,7 @@ def own_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html
         (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
         for name in counts
     ]
-    return render("experiments/own_tasks.html", "tasks", refused, tasks)
+    return render("experiments/custom_tasks.html", "tasks", refused, tasks)
 
 
 def _about(view: TaskView, versions: int) -> str:

@@ -12,7 +12,7 @@ from fsd_core.models.model_pairs import MODEL_PAIRS
 UNCALIBRATED = "Nothing has been measured of this pair yet: these are usual values."
 
 
-class Beginning(NamedTuple):
+class PairDefaults(NamedTuple):
     """The values that a form's fields have before anybody changes them."""
 
     thresholds: str
@@ -33,18 +33,18 @@ class Beginning(NamedTuple):
     """the source of the values"""
 
 
-def beginning(pair: str) -> Beginning:
+def pair_defaults(pair: str) -> PairDefaults:
     """Return the defaults of the forms for a pair. Raises what ``calibration_of`` raises."""
     calibration = calibration_of(pair)
     if calibration is None:
         knob = RULES[METHOD_OPTIONS["acceptance"].default].knob
         assert knob is not None
         length = METHOD_OPTIONS["draft_length"].default
-        return Beginning(
+        return PairDefaults(
             thresholds=_listed(knob.grid), limit=OPTIONS["limit"].default, lengths=f"{length}", exact_length=length,
             threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, sentence=UNCALIBRATED,
         )  # fmt: skip
-    return Beginning(
+    return PairDefaults(
         thresholds=_listed(calibration.thresholds), limit=USUAL_PROMPTS,
         lengths=_listed((calibration.exact_length, calibration.draft_length)), exact_length=calibration.exact_length,
         threshold=calibration.threshold, draft_length=calibration.draft_length,
@@ -52,9 +52,9 @@ def beginning(pair: str) -> Beginning:
     )  # fmt: skip
 
 
-def untouched(field: str, value: object) -> bool:
-    """Return whether a field, named as in ``Beginning``, still has the default of some pair."""
-    return any(value == getattr(beginning(pair), field) for pair in MODEL_PAIRS)
+def is_default(field: str, value: object) -> bool:
+    """Return whether a field, named as in ``PairDefaults``, still has the default of some pair."""
+    return any(value == getattr(pair_defaults(pair), field) for pair in MODEL_PAIRS)
 
 
 def _listed(values: tuple[float, ...]) -> str:

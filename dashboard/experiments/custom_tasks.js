@@ -1,4 +1,4 @@
-// The chosen file: its bytes go to the server as base64 in an event, so nothing is stored on a disk. The server decides
+// The chosen file: its bytes go to the server as base64 in an act (view.js), so nothing is stored on a disk. The server decides
 // everything. The size is checked here so that no large file is read in vain.
 const LARGEST = $LARGEST$;
 const input = element.querySelector('input[type=file]');
@@ -13,20 +13,16 @@ function bytes(file) {
   });
 }
 
-async function send(act) {
+async function send(action, button) {
   const file = input.files[0];
-  if (!file) { trigger('click', { act, file: '', size: 0, data: '' }); return; }
   let data = '';
-  let size = file.size;
-  if (size <= LARGEST) {
+  let size = file ? file.size : 0;
+  if (file && size <= LARGEST) {
     try { data = await bytes(file); } catch (error) { size = -1; }  // gone or changed since it was chosen
   }
-  for (const button of buttons) {
-    button.disabled = true;
-    setTimeout(() => { button.disabled = false; }, 1000);
-  }
-  trigger('click', { act, file: file.name, size, data });
+  window.fsd.file = { action, file: file ? file.name : '', size, data, button };  // send_file.js adds the fields
+  trigger('click');
 }
 
 input.addEventListener('change', () => { if (input.files.length) send('check'); });
-for (const button of buttons) button.addEventListener('click', () => send(button.dataset.act));
+for (const button of buttons) button.addEventListener('click', () => send(button.dataset.act, button));

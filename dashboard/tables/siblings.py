@@ -12,25 +12,25 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-def company(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:
+def sibling_runs(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:
     """Return the measured runs with the same experiment, pair, weights, task and seed, and the rule if it is named."""
     if run.experiment_id is None:
         return []
     runs = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
-    return alike(run, (other for other in runs if other.metrics))
+    return alike(run, (candidate for candidate in runs if candidate.metrics))
 
 
-def alike(run: RunView, others: Iterable[RunView]) -> list[RunView]:
-    """Return the ``others`` with the same pair, weights, task and seed."""
+def alike(run: RunView, candidates: Iterable[RunView]) -> list[RunView]:
+    """Return the ``candidates`` with the same pair, weights, task and seed."""
     same = run.pair, run.task, run.seed
-    matches = [other for other in others if (other.pair, other.task, other.seed) == same]
-    return [other for other in matches if same_weights(other.weights, run.weights)]
+    matches = [candidate for candidate in candidates if (candidate.pair, candidate.task, candidate.seed) == same]
+    return [candidate for candidate in matches if same_weights(candidate.weights, run.weights)]
 
 
-def on_same_prompts(run: RunView, others: Iterable[RunView]) -> list[RunView]:
-    """Return the ``others`` on the same prompts of the task, such as turns of a calibration at one time."""
+def on_same_prompts(run: RunView, candidates: Iterable[RunView]) -> list[RunView]:
+    """Return the ``candidates`` on the same prompts of the task, such as rounds of a calibration at one time."""
     prompt_range = run.config.first, run.config.limit
-    return [other for other in others if (other.config.first, other.config.limit) == prompt_range]
+    return [candidate for candidate in candidates if (candidate.config.first, candidate.config.limit) == prompt_range]
 
 
 def machine(run: RunView) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.ui.beginnings import UNCALIBRATED, beginning
+from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
-OURS, OTHER = beginning("bundled"), beginning("smollm2-135m")
+OURS, OTHER = pair_defaults("bundled"), pair_defaults("smollm2-135m")
 
 
 def choose(page: Page, pair: str) -> None:

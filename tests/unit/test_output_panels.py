@@ -16,50 +16,52 @@ from tests.tools.tracking_examples import chunk
 GREEDY = SamplingConfig()
 
 
-def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> OutputPanel:
+def panel(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> OutputPanel:
     method = DecodingConfig(acceptance=Speculative(), sampling=sampling)
     figures = StreamFigures.of(tokens=len(ids), rounds=1, drafted=0, accepted=0, seconds=len(ids) / speed)
-    return OutputPanel(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
+    return OutputPanel(method, tuple(EmittedToken("a", i, "strict") for i in ids), figures, done=True, **more)
 
 
-def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:
-    job = FollowedJob("x", [lane([]), lane([])])
-    changed = job.add([(0, chunk(4, setting=1)), (1, chunk(5, setting=1, done=True))])
-    assert (changed, job.after) == ({1}, 1)
-    assert [found.ids for found in job.lanes] == [[], [4, 5]]
+def test_chunks_are_taken_in_by_their_setting() -> None:
+    methods = [DecodingConfig()] * 2
+    job = FollowedJob("x", payload("bundled", "Hi", 0, methods), tuple(map(OutputPanel, methods)))
+    more = job.with_chunks([(0, chunk(4, setting=1)), (1, chunk(5, setting=1, done=True))])
+    assert [panel.ids for panel in more.panels] == [[], [4, 5]]
+    assert ([panel.after for panel in more.panels], more.after) == ([-1, 1], 1)
+    assert [panel.ids for panel in job.panels] == [[], []]  # another page may show it
     with pytest.raises(DataDamaged, match="no setting 3"):
-        job.add([(2, chunk(6, setting=2))])
+        more.with_chunks([(2, chunk(6, setting=2))])
 
 
 def test_the_comparison_tells_the_pace_and_where_texts_part() -> None:
-    assert comparison([lane([1, 2]), lane([1, 2], 131)]) == [
+    assert comparison([panel([1, 2]), panel([1, 2], 131)]) == [
         "SD · γ 5 wrote 1.31× as fast as SD · γ 5; their texts are identical."
     ]
-    assert "differ from token 2 (2 tokens and 2)" in comparison([lane([1, 2]), lane([1, 3])])[0]
-    assert "differ from token 3" in comparison([lane([1, 2]), lane([1, 2, 3])])[0]
+    assert "differ from token 2 (2 tokens and 2)" in comparison([panel([1, 2]), panel([1, 3])])[0]
+    assert "differ from token 3" in comparison([panel([1, 2]), panel([1, 2, 3])])[0]
 
 
 @pytest.mark.parametrize(("cpu", "doubted"), [(0.9, False), (0.5, True), (None, False)])
 def test_speeds_on_a_busy_machine_are_doubted(cpu: float | None, doubted: bool) -> None:
-    busy = lane([1, 2])
+    busy = panel([1, 2])
     assert busy.figures is not None
     told = None if cpu is None else cpu * busy.figures.seconds
-    busy.figures = StreamFigures.read(asdict(replace(busy.figures, cpu_seconds=told)))
-    assert (OTHER_PROGRAMS_BUSY in comparison([lane([1, 2]), busy])) == doubted
+    busy = replace(busy, figures=StreamFigures.read(asdict(replace(busy.figures, cpu_seconds=told))))
+    assert (OTHER_PROGRAMS_BUSY in comparison([panel([1, 2]), busy])) == doubted
 
 
 def test_sampled_lossless_texts_may_differ_and_greedy_ones_are_not_excused() -> None:
     sampled = SamplingConfig(temperature=1)
     assert (
         "only their distribution is the same"
-        in comparison([lane([1], sampling=sampled), lane([2], sampling=sampled)])[0]
+        in comparison([panel([1], sampling=sampled), panel([2], sampling=sampled)])[0]
     )
-    assert "only their distribution is the same" not in comparison([lane([1]), lane([2])])[0]
+    assert "only their distribution is the same" not in comparison([panel([1]), panel([2])])[0]
 
 
 def test_nothing_is_compared_with_a_setting_that_failed() -> None:
-    assert comparison([lane([], error="No."), lane([1])]) == []
-    assert comparison([lane([1]), lane([], error="No.")]) == []
+    assert comparison([panel([], error="No."), panel([1])]) == []
+    assert comparison([panel([1]), panel([], error="No.")]) == []
 
 
 @pytest.mark.parametrize(("prompt", "seed"), [("  \n", 0), ("Hi", -1), ("Hi", 2**31)])

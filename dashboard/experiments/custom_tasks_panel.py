@@ -1,0 +1,100 @@
+"""Custom tasks on the Experiments page: a file is chosen, checked, previewed and added."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from dashboard.experiments.custom_tasks_html import checked_html, custom_tasks_html, file_field_html, lead_html
+from dashboard.ui.components import notice, show
+from dashboard.ui.templates import Html, script
+from dashboard.ui.view import Act, Asked, Updates, View
+from fsd_core.errors import InvalidSetting
+from fsd_core.roles import require
+from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_custom_tasks, suggested_name
+from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.scorers import SCORERS
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.storage.database.repository import Repository
+
+LARGEST_UPLOAD = 1_000_000
+"""bytes; in base64 below the limit of a body (fsd_core/auth/middleware/bodies.py). The command line takes more."""
+AS_THE_FILE_SAYS = ""
+UPLOAD = script("experiments/custom_tasks.js", LARGEST=LARGEST_UPLOAD)
+
+
+class CustomTasksPanel:
+    """The panel's components as attributes, and what a person does with it."""
+
+    def __init__(self, repository: Repository, settings: Settings, forget: Callable[[], None]) -> None:
+        """``forget`` is called after a task was added."""
+        self.repository, self.folder, self._forget = repository, TaskFolder(settings.tasks_folder), forget
+        with gr.Accordion("Your own tasks", open=False):
+            show(lead_html())
+            with gr.Row():
+                self.identifier = gr.Textbox(
+                    label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
+                    min_width=160,
+                )  # fmt: skip
+                scorers = [
+                    ("As the file says", AS_THE_FILE_SAYS),
+                    *((spec.title, spec.name) for spec in SCORERS.values()),
+                ]
+                self.scorer = gr.Dropdown(
+                    scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
+                )
+                self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
+            self.file_field = show(file_field_html(), js_on_load=UPLOAD, elem_id="own-file")
+            self.answer = show(elem_id="own-answer")
+            self.list = show(elem_id="own-tasks")
+
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        fields = [self.identifier, self.scorer, self.title]
+        view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
+        view.act("custom task", self.check_or_add, self.answer)
+
+    def check_or_add(self, act: Act, asked: Asked) -> Updates:
+        """Check the uploaded file, or add it."""
+        require(asked.person, "author", "Adding a task")
+        file = PurePath(act["file"][:300])
+        checked = check(_uploaded(act), act["scorer"] or None)
+        name = act["identifier"].strip() or suggested_name(file.stem)
+        if act["action"] != "add" or checked.problems:
+            return {self.answer: checked_html(checked, name)}
+        custom = CustomTask.of(checked_name(name), checked, act["title"].strip())
+        stored = keep(self.repository, custom, asked.person.name)
+        self._forget()
+        told = f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts."
+        return {self.answer: notice(told)}
+
+    def tasks(self) -> tuple[list[CustomTask], Html]:
+        """Return the latest versions and their list as HTML, after importing changes in the folder."""
+        refused = self.folder.take_in(self.repository)
+        return latest_custom_tasks(self.repository), custom_tasks_html(self.repository.task_versions(), refused)
+
+
+def _uploaded(act: Act) -> bytes:
+    """Return the bytes of the uploaded file. Raises ``InvalidSetting``."""
+    size, data = act["size"], act["data"]
+    if not act["file"]:
+        raise InvalidSetting("No file is chosen: choose one of JSON Lines first.")
+    if not size.isdecimal():
+        raise InvalidSetting("The file could not be read: choose it again.")
+    if max(int(size), len(data) * 3 // 4 - 2) > LARGEST_UPLOAD:
+        raise InvalidSetting(
+            f"The file has {int(size):,} bytes: expected at most {LARGEST_UPLOAD:,} here. `fsd-lab task add` and the "
+            "folder of tasks take larger ones."
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raise InvalidSetting("The file arrived damaged: choose it again.") from None

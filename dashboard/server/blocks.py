@@ -1,0 +1,31 @@
+"""Gradio's pages, without what costs most in an event of many components."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import gradio as gr
+from gradio.block_function import BlockFunction
+from gradio.state_holder import SessionState
+
+
+class Pages(gr.Blocks):
+    """Pages whose events answer at the cost of what they change. Gradio would also build anew what stays as it is."""
+
+    async def postprocess_data(
+        self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
+    ) -> list[Any]:
+        """Return an event's answer for the browser, one value for each of its outputs."""
+        if (
+            not isinstance(predictions, dict)
+            or not predictions
+            or any(key not in block_fn.outputs for key in predictions)
+        ):
+            return await super().postprocess_data(block_fn, predictions, state)
+        changed = copy(block_fn)
+        changed.outputs = [block for block in block_fn.outputs if block in predictions]
+        values = predictions if len(predictions) > 1 else next(iter(predictions.values()))
+        data = await super().postprocess_data(changed, values, state)
+        answers = dict(zip((block._id for block in changed.outputs), data, strict=True))
+        return [answers.get(block._id, gr.skip()) for block in block_fn.outputs]

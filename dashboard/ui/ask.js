@@ -1,0 +1,1 @@
+(...values) => window.fsd.ask($PLACE$, $KEPT$, ...values)

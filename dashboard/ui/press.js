@@ -1,0 +1,1 @@
+(...values) => window.fsd.act($NAME$, values)

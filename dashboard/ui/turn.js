@@ -1,0 +1,1 @@
+() => window.fsd.turn($NAME$, $STEP$)

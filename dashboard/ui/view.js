@@ -1,0 +1,175 @@
+// What the page asks of the server beside its fields: the pages of lists that a person turned to, and what a person has
+// done. The event of a page (dashboard/ui/view.py) reads it whenever it asks, so nothing is lost while an answer is
+// under way, and the last choice counts.
+window.fsd = (() => {
+  const MOST_TRIES = 3;
+  const WAITS_MS = [200, 1000, 3000];  // before a lost question is asked again
+  const FILLING_MS = 50;
+  const NO_SERVER = [502, 503, 504];
+  const LASTING_MS = 60000;
+  const MOST_ACTS = 100;  // in a question
+  const MOST_SENT = 1.5e6;  // characters of what was done; the server takes 2 MB at once
+  const wanted = {};
+  const questions = {};  // values of the fields in the questions that are not answered yet, by their numbers
+  let acts = [], asked = null, latest = null;
+  let number = 0, changes = 0, answered = 0, choices = 0, scripts = 0, clicked = null, form = null, opening = true;
+
+  const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
+  const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+  // A list, an opened prompt, and the like: the last one counts.
+  const want = (values) => {
+    changes += 1;
+    for (const [name, value] of Object.entries(values)) wanted[name] = {value, change: changes};
+  };
+
+  // What outlasts this page, by its path: in its tab alone, or in all tabs.
+  const stored = (storage, name) => {
+    try { return JSON.parse(window[storage].getItem(`fsd-${name} ${window.location.pathname}`)); } catch { return null; }
+  };
+  const store = (storage, name, value) => {
+    try { window[storage].setItem(`fsd-${name} ${window.location.pathname}`, JSON.stringify(value)); } catch { /* kept nowhere */ }
+  };
+
+  // What the page wants when it is opened again. The tab's own comes first.
+  const remember = (values) => { for (const storage of ['sessionStorage', 'localStorage']) store(storage, 'remembered', values); };
+
+  // What a person did. It is sent until it is answered, and the server does it once. While it is under way, the same is
+  // not done again. If it is lasting, the page sends it also when it is loaded again within a minute.
+  const act = (name, data, button, lasting = false) => {
+    if (clicked) clicked.acted = true;
+    if (acts.some((one) => same([one.name, one.data], [name, data]))) return;
+    if (button) button.disabled = true;
+    acts.push({key: newKey(), name, data, button, tries: 0, at: lasting ? Date.now() : 0});
+    if (lasting) keepActs();
+  };
+  const keepActs = () => {
+    store('sessionStorage', 'acts', acts.filter((one) => one.at).map(({key, name, data, at}) => ({key, name, data, at, tries: 0})));
+  };
+
+  // From the page that is displayed, or from the one that was asked for last and is not displayed yet.
+  const turn = (name, step) => {
+    const {of, page} = document.querySelector(`[data-pager="${name}"]`).dataset, last = wanted[name];
+    const waiting = last && last.value.of === of && last.change > answered;
+    want({[name]: {of, page: Math.max(0, (waiting ? last.value.page : Number(page)) + step)}});
+  };
+
+  // What the fields of a form hold, by their places, until the page is opened anew by a link.
+  const kept = () => { try { return JSON.parse(sessionStorage.getItem(form.name)) || {}; } catch { return {}; } };
+  const keep = (values) => {
+    const own = Object.fromEntries(Object.entries(values).filter(([place]) => form.places.includes(Number(place))));
+    if (!Object.keys(own).length) return;
+    try { sessionStorage.setItem(form.name, JSON.stringify({...kept(), ...own})); } catch { /* a browser that keeps nothing */ }
+  };
+  const open = ({name, places}) => {
+    form = {name: `fsd-form ${name} ${window.location.pathname}${window.location.search}`, places};
+    const [{type} = {}] = performance.getEntriesByType('navigation');
+    try { if (type !== 'reload' && type !== 'back_forward') sessionStorage.removeItem(form.name); } catch { /* kept nowhere */ }
+    want(stored('sessionStorage', 'remembered') ?? stored('localStorage', 'remembered') ?? {});
+    acts.unshift(...(stored('sessionStorage', 'acts') ?? []).filter(({at}) => Date.now() - at < LASTING_MS));
+  };
+
+  // Counts the times that the fields held something else than in the last question. The first question waits for none.
+  const choose = (places, values) => {
+    const differing = asked ? places.map((place, i) => [place, values[i]]).filter(([i, value]) => !same(value, asked[i])) : [];
+    if (differing.length) { choices += 1; keep(Object.fromEntries(differing)); }
+    return String(choices);
+  };
+
+  // Counts the scripts that were run before a question.
+  const count = () => String(scripts += 1);
+
+  // Takes note of an answer, once, and returns what it fills in: fields that still hold what was sent. The next question
+  // may come before the answer is heard, or before the fields hold what it fills in.
+  const take = (answer, values) => {
+    const heard = JSON.parse(answer || '{}'), sent = questions[heard.number];
+    if (sent) {
+      for (const one of Object.keys(questions)) if (Number(one) <= heard.number) delete questions[one];
+      latest = {number: heard.number, sent, fill: heard.fill};
+      answered = Math.max(answered, heard.changes);
+      const url = new URL((heard.address || window.location.pathname) + window.location.hash, window.location.href);
+      if (heard.address !== null) window.history.replaceState(window.history.state, '', url);
+      for (const one of acts) if (heard.done.includes(one.key) && one.button) one.button.disabled = false;
+      const lasted = acts.some((one) => one.at);
+      acts = acts.filter((one) => !heard.done.includes(one.key));
+      if (lasted) keepActs();
+      opening = false;
+    }
+    if (!latest || latest.number !== heard.number) return {};
+    return Object.fromEntries(Object.entries(latest.fill).filter(([i]) => same(values[i], latest.sent[i])));
+  };
+
+  // Called before each question to the server, with the fields' values, and the last answer at the place given first.
+  const ask = (place, fields, ...values) => {
+    if (!form) open(fields);
+    const {shown = {}} = JSON.parse(values[place] || '{}');
+    const held = values.filter((_, i) => i !== place);
+    Object.assign(held, take(values[place], held));
+    for (const {tries, button} of acts) if (tries === MOST_TRIES && button) button.disabled = false;
+    acts = acts.filter((one) => one.tries < MOST_TRIES);
+    let room = MOST_SENT;
+    const sent = acts.slice(0, MOST_ACTS).filter(({data}, i) => (room -= JSON.stringify([data]).length) > 0 || i === 0);
+    for (const one of sent) one.tries += 1;
+    number += 1;
+    questions[number] = held;
+    asked = [...held];
+    const question = JSON.stringify({
+      number, shown, changes, kept: opening ? kept() : {},
+      address: Object.fromEntries(new URLSearchParams(window.location.search)),
+      wanted: Object.fromEntries(Object.entries(wanted).map(([name, {value}]) => [name, value])),
+      acts: sent.map(({key, name, data}) => ({key, name, data})),
+    });
+    return [...held.slice(0, place), question, ...held.slice(place)];
+  };
+
+  // Called with each answer and the fields' values. Returns what the fields shall hold.
+  const hear = (answer, ...values) => {
+    const fill = take(answer, values), heard = latest;
+    keep(fill);
+    for (const [i, value] of Object.entries(fill)) if (same(asked[i], heard.sent[i])) asked[i] = value;
+    setTimeout(() => { if (latest === heard) latest = null; }, FILLING_MS);
+    return values.map((_, i) => fill[i]);
+  };
+
+  // After a click that did something, the page may move another button under the pointer: the second click of a double
+  // click does not press it. Between the clicks of a double click nothing is typed.
+  document.addEventListener('click', (event) => {
+    if (!event.detail || !(event.target instanceof Element) || !event.target.closest('button')) return;
+    const near = clicked && Math.hypot(event.clientX - clicked.x, event.clientY - clicked.y) < 8;
+    const again = near && clicked.acted && event.timeStamp - clicked.at < 500;
+    clicked = {x: event.clientX, y: event.clientY, at: event.timeStamp, acted: again};
+    if (!again) return;
+    event.stopImmediatePropagation();
+    event.preventDefault();
+  }, true);
+  document.addEventListener('input', () => { clicked = null; }, true);
+
+  // A question whose answer is lost is asked again, as it was, of the same server. After that the page takes the server
+  // for lost, and is loaded again when there is one.
+  const fetched = window.fetch;
+  const once = async (request) => {
+    try {
+      const answer = await fetched(...request);
+      return NO_SERVER.includes(answer.status) ? null : answer;
+    } catch { return null; }
+  };
+  const serverOf = async ({app_id, root, api_prefix}) => {
+    const answer = await once([`${root}${api_prefix}/app_id`]);
+    return {reached: Boolean(answer), same: (await answer?.json().catch(() => null))?.app_id === app_id};
+  };
+  window.fetch = async (...request) => {
+    if (!/\/gradio_api\/run\//.test(String(request[0].url ?? request[0]))) return fetched(...request);
+    let answer = await once(request);
+    for (const wait of WAITS_MS) {
+      if (answer) return answer;
+      await new Promise((done) => setTimeout(done, wait));
+      const {reached, same} = await serverOf(window.gradio_config);
+      if (reached && !same) break;
+      if (reached) answer = await once(request);
+    }
+    if (!answer) throw new TypeError('The server does not answer.');
+    return answer;
+  };
+
+  return {want, remember, act, turn, count, choose, ask, hear};
+})();

@@ -1,0 +1,218 @@
+"""The Playground loses no job and no text, however slow the answers and quick the hands are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from dashboard.playground.playground_page import FORMER
+from dashboard.ui.pair_defaults import pair_defaults
+from tests.tools.settled import Held, go, settled
+from tests.tools.site import Site
+from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
+from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start
+from tests.ui.test_playground import worker_that_is_there as worker_that_is_there
+from tests.ui.test_reload import begins
+
+pytestmark = pytest.mark.ui
+QUEUE = ("playground",)
+
+
+def test_a_second_click_on_generate_neither_begins_a_job_nor_loses_the_first(page: Page, site: Site) -> None:
+    go(page, site.url)
+    generate = page.get_by_role("button", name="Generate")
+    held = Held(page, only=begins)
+    generate.dblclick()
+    expect(generate).to_be_disabled()
+    held.wait()
+    prompt(page).fill("Another prompt")
+    generate.click(force=True)
+    generate.press("Enter")
+    held.release()
+    job = claim(site)
+    expect(page.get_by_role("button", name="Stop")).to_be_enabled()
+    expect(generate).to_be_disabled()
+    settled_polls(page)
+    assert site.repository.queue_length(QUEUE) == 0
+    assert job.payload["prompt"] != "Another prompt"
+    page.get_by_role("button", name="Stop").click()
+    until(lambda: site.repository.cancel_requested(job.id) or page.evaluate("null"), "the wish to stop", PATIENCE)
+    finish(site, job, "cancelled")
+    expect(generate).to_be_enabled()
+
+
+def settled_polls(page: Page) -> None:
+    """Waits until two further questions are answered."""
+    for _ in range(2):
+        page.wait_for_event("response", lambda answer: questions(answer.request)).finished()
+
+
+def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site) -> None:
+    go(page, site.url)
+    prompt(page).fill("The former prompt")
+    former = start(page, site)
+    finish(site, former, "failed", "No.")
+    expect(page.get_by_text("No.", exact=True)).to_be_visible()
+    tab = page.context.new_page()
+    held = Held(tab, only=questions)
+    tab.goto(site.url)
+    held.wait()
+    prompt(tab).fill("A new prompt")
+    tab.get_by_role("button", name="Generate").click()
+    held.release()
+    job = claim(site)
+    assert job.payload["prompt"] == "A new prompt"
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    expect(tab.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
+    expect(prompt(tab)).to_have_value("A new prompt")
+    finish(site, job)
+    expect(tab.get_by_role("button", name="Generate")).to_be_enabled()
+    tab.close()
+
+
+def test_stop_stops_the_job_that_was_shown_at_the_click(page: Page, site: Site) -> None:
+    go(page, site.url)
+    first = start(page, site)
+    stop, generate = page.get_by_role("button", name="Stop"), page.get_by_role("button", name="Generate")
+    expect(stop).to_be_enabled()
+    held = Held(page, only=lambda request: questions(request) and '\\"stop\\"' in (request.post_data or ""))
+    stop.click()
+    held.wait()
+    finish(site, first)
+    held.release()
+    expect(generate).to_be_enabled()
+    second = start(page, site)
+    expect(stop).to_be_enabled()
+    settled_polls(page)
+    assert not site.repository.cancel_requested(second.id)
+    finish(site, second)
+
+
+def test_an_answer_that_is_lost_cuts_no_text(page: Page, site: Site) -> None:
+    go(page, site.url)
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    lost: list[str] = []
+
+    def lose(route: Route) -> None:
+        answer = route.fetch() if questions(route.request) and not lost else None
+        if answer is None:
+            route.continue_()
+        elif f"Text of setting {2}" not in answer.text():
+            route.fulfill(response=answer)
+        else:
+            lost.append(answer.text())
+            route.fulfill(status=502, body="Bad gateway")
+
+    page.route("**/gradio_api/run/**", lose)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[2:]), chunk(1, HOSTILE)])
+    finish(site, job)
+    for lane in (1, 2):
+        expect(page.locator(f"#lane-{lane} .tok")).to_have_count(len(HOSTILE))
+    expect(page.locator("#verdict")).to_contain_text("their texts are identical")
+    assert len(lost) == 1
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
+    go(page, site.url)
+    asked = prompt(page).input_value()
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    finish(site, job)
+    former = page.get_by_text(FORMER)
+    expect(page.locator("#verdict")).to_contain_text("their texts are identical")
+    expect(former).to_have_count(0)
+    for change, back in (
+        (lambda: prompt(page).fill("Another"), lambda: prompt(page).fill(asked)),
+        (lambda: page.get_by_label("Temperature").fill("0.5"), lambda: page.get_by_label("Temperature").fill("0")),
+        (
+            lambda: page.get_by_role("button", name="Add a setting").click(),
+            lambda: page.get_by_role("button", name="Remove the last").click(),
+        ),
+    ):
+        change()
+        expect(former).to_be_visible()
+        back()
+        expect(former).to_have_count(0)
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    expect(former).to_be_visible()
+
+
+def test_clicks_on_the_number_of_settings_all_count(page: Page, site: Site) -> None:
+    go(page, site.url)
+    held = Held(page, only=questions)
+    more, fewer = (page.get_by_role("button", name=name) for name in ("Add a setting", "Remove the last"))
+    more.dblclick()
+    held.wait()
+    held.release()
+    expect(page.locator(".setting:visible")).to_have_count(4)
+    expect(more).to_be_disabled()
+    fewer.evaluate("button => { for (let i = 0; i < 2; i += 1) button.click(); }")
+    expect(page.locator(".setting:visible")).to_have_count(2)
+
+
+def test_what_is_typed_outlasts_the_answer_to_another_choice(page: Page, site: Site) -> None:
+    other = pair_defaults("smollm2-135m")
+    go(page, site.url)
+    second = page.locator(".setting").nth(1)
+    held = Held(page, only=questions)
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    held.wait()
+    prompt(page).fill("My own words.")
+    second.get_by_label("Threshold").fill("0.07")
+    held.release()
+    expect(second.get_by_label("Draft length")).to_have_value(str(other.draft_length))
+    settled(page)
+    expect(prompt(page)).to_have_value("My own words.")
+    expect(second.get_by_label("Threshold")).to_have_value("0.07")
+
+
+@pytest.mark.parametrize("how", ["reload", "back", "lost request"])
+def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
+    go(page, site.url)
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    expect(prompt(page)).to_have_value(re.compile("^Why is the sky blue"))
+    prompt(page).fill(f"Kept: {how}")
+    page.get_by_role("button", name="Add a setting").click()
+    page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.07")
+    third = page.locator(".setting").nth(2)
+    third.get_by_label("Setting 3").click()
+    page.get_by_role("option", name="SD", exact=True).click()
+    third.get_by_label("Draft length").fill("3")
+    settled(page)
+    if how == "reload":
+        page.reload()
+    elif how == "back":
+        go(page, f"{site.url}/runs")
+        page.go_back()
+    else:
+        lost: list[Route] = []
+
+        def lose(route: Route) -> None:
+            if lost or not begins(route.request):
+                route.continue_()
+            else:
+                lost.append(route)
+                route.abort()
+
+        page.route("**/gradio_api/run/**", lose)
+        page.get_by_role("button", name="Generate").click()
+        job = claim(site)  # although the page could not ask for it at first
+        assert (len(lost), job.payload["prompt"]) == (1, f"Kept: {how}")
+        finish(site, job, "cancelled")
+        page.unroute_all(behavior="ignoreErrors")
+    expect(page.locator(".setting:visible")).to_have_count(3)
+    settled(page)
+    expect(prompt(page)).to_have_value(f"Kept: {how}")
+    expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft")
+    expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.07")
+    expect(third.get_by_label("Setting 3")).to_have_value("SD")
+    expect(third.get_by_label("Draft length")).to_have_value("3")
+    expect(page.locator("#prompt-text")).to_contain_text("chat template")  # the hint and the examples of the pair
+    page.get_by_label("Example", exact=True).click()
+    expect(page.get_by_role("option").first).to_contain_text("Why is the sky blue")

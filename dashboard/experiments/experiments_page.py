@@ -15,6 +15,7 @@ from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
+from dashboard.ui.pager import turned
 from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, escape, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
@@ -118,8 +119,7 @@ class ExperimentsPage:
         if asked.differs("custom tasks", now.custom_tasks):
             updates[self.custom_tasks.list] = now.custom_tasks
         if asked.differs("list", page, now.experiments, now.has_older):
-            turned = {"data-pager": _OLDER, "data-of": "", "data-page": page}
-            updates[self.list] = render("experiments/list.html", "list", now.experiments, turned)
+            updates[self.list] = render("experiments/list.html", "list", now.experiments, turned(_OLDER, "", page))
             updates[self.older] = gr.Button(visible=now.has_older)
         return updates
 

@@ -15,7 +15,7 @@ from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair, Pairing
 from dashboard.ui.components import notice, section, show
 from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.roles import Person
@@ -170,7 +170,7 @@ class OpenedProposal:
 def _seen(text: str) -> tuple[int, str]:
     """Return the number of the last act that a page showed, and the hash of its evidence."""
     sequence, _, evidence = text.partition(" ")
-    return int(sequence) if sequence.isascii() and sequence.isdigit() else 0, evidence
+    return count_in(sequence), evidence
 
 
 def author_html(person: Person) -> Html:

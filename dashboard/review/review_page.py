@@ -16,7 +16,7 @@ from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_html import use_html, uses_html
 from dashboard.ui.components import dead_end, heading, notice, section, show
 from dashboard.ui.templates import Html
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
@@ -172,8 +172,7 @@ class OpenedUse:
 
     def roll_back(self, values: Values, asked: Asked) -> Updates:
         """Point the alias ``approved`` back to the setting that it named before."""
-        use, seen = asked.address.get("use", ""), values[self.seen]
-        number = int(seen) if seen.isascii() and seen.isdigit() else 0
-        self.service.roll_back(asked.person, use, values[self.comment], number, values.key)
+        use, seen = asked.address.get("use", ""), count_in(values[self.seen])
+        self.service.roll_back(asked.person, use, values[self.comment], seen, values.key)
         asked.used(values, self.comment)
         return {self.answer: notice("Rolled back.")}

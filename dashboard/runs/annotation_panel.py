@@ -10,7 +10,7 @@ from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import notice, show
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.roles import require
 from fsd_core.storage.edits import LONGEST_NOTE, LONGEST_RUN_NAME, Edit, Subject, read_tags
@@ -79,7 +79,7 @@ class AnnotationPanel:
         try:
             require(person, "author", "Writing notes")
             edit = Edit(name, values[self.note].strip(), read_tags(values[self.tags]))
-            changed = self.repository.annotate(self.kind, id, edit, person, _number(values[self.seen]))
+            changed = self.repository.annotate(self.kind, id, edit, person, count_in(values[self.seen]))
         except Overtaken as error:
             message = f"{error} What you typed is still in the fields."
             return {self.seen: str(self._view(id).edits), self.answer: notice(message, "warn")}
@@ -105,7 +105,3 @@ class AnnotationPanel:
 
 def _annotations_html(view: RunView | ExperimentView) -> Html:
     return joined([tags_html(view), render("runs/experiment.html", "note", view.note) if view.note else ""])
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0

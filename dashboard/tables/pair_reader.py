@@ -11,6 +11,7 @@ import gradio as gr
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.components import notice, show
+from dashboard.ui.pager import turned
 from dashboard.ui.templates import render, script
 from dashboard.ui.view import Act, Asked, Updates, View, digest
 from fsd_core.errors import InvalidSetting
@@ -113,11 +114,11 @@ class PairReader:
         summary = f"{count(len(pairs), 'prompt')} of {len(pairing.pairs):,}"
         if len(pairs) > size:
             summary += f", {page * size + 1:,} to {page * size + len(page_pairs):,} shown"
-        turned = {"data-pager": PAGER, "data-of": of, "data-page": page, "data-pages": -(-len(pairs) // size)}
+        place = turned(PAGER, of, page) | {"data-pages": -(-len(pairs) // size)}
         no_match = notice("No prompt of this kind: choose another filter, or other runs.")
         return {
             **about(pairing),
-            self.summary: render("tables/pairs.html", "shown", summary, turned) if pairs else no_match,
+            self.summary: render("tables/pairs.html", "shown", summary, place) if pairs else no_match,
             self.pairs: pairs_html(
                 page_pairs, runs.name_a, runs.name_b, pairing.marks, asked.person.name, linked, links=self.links
             ),

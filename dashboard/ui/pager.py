@@ -11,6 +11,11 @@ from dashboard.ui.templates import render
 from fsd_core.formatting import count
 
 
+def turned(name: str, of: str, page: int) -> dict[str, object]:
+    """Return the attributes by which ``view.js`` knows the displayed page of the list ``of``."""
+    return {"data-pager": name, "data-of": of, "data-page": page}
+
+
 class Pager:
     """Two buttons and a line between them. A script turns the page (``turn`` in ``view.js``)."""
 
@@ -41,10 +46,9 @@ class Pager:
         """Return the components for ``page`` (clamped) of ``total`` items. ``of`` identifies the list."""
         first, last = page * self.size + 1, min(total, (page + 1) * self.size)
         texts = f"{first:,}", f"{last:,}", count(total, self.noun)
-        turned = {"data-pager": self.name, "data-of": of, "data-page": page}
         return {
             self.row: gr.Row(visible=total > self.size),
             self.back: gr.Button(interactive=page > 0),
             self.forward: gr.Button(interactive=last < total),
-            self.position: render("ui/page.html", "position", *texts, turned),
+            self.position: render("ui/page.html", "position", *texts, turned(self.name, of, page)),
         }

@@ -55,16 +55,15 @@ window.fsd = (() => {
   };
 
   // What the fields of a form hold, by their places, until the page is opened anew by a link.
-  const kept = () => { try { return JSON.parse(sessionStorage.getItem(form.name)) || {}; } catch { return {}; } };
+  const kept = () => stored('sessionStorage', form.name) ?? {};
   const keep = (values) => {
     const own = Object.fromEntries(Object.entries(values).filter(([place]) => form.places.includes(Number(place))));
-    if (!Object.keys(own).length) return;
-    try { sessionStorage.setItem(form.name, JSON.stringify({...kept(), ...own})); } catch { /* a browser that keeps nothing */ }
+    if (Object.keys(own).length) store('sessionStorage', form.name, {...kept(), ...own});
   };
   const open = ({name, places}) => {
-    form = {name: `fsd-form ${name} ${window.location.pathname}${window.location.search}`, places};
+    form = {name: `form ${name} ${window.location.search}`, places};
     const [{type} = {}] = performance.getEntriesByType('navigation');
-    try { if (type !== 'reload' && type !== 'back_forward') sessionStorage.removeItem(form.name); } catch { /* kept nowhere */ }
+    if (type !== 'reload' && type !== 'back_forward') store('sessionStorage', form.name, {});
     want(stored('sessionStorage', 'remembered') ?? stored('localStorage', 'remembered') ?? {});
     acts.unshift(...(stored('sessionStorage', 'acts') ?? []).filter(({at}) => Date.now() - at < LASTING_MS));
   };

@@ -148,6 +148,11 @@ def digest(*content: object) -> str:
     return hashlib.blake2b(repr(content).encode(), digest_size=8).hexdigest()
 
 
+def count_in(text: str) -> int:
+    """Return a count that a page carries as a text, or 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
 class View:
     """The event of a page, with the answers to what a person does on it.
 

@@ -35,7 +35,7 @@ from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
-from dashboard.server.sessions import Heartbeats, Sessions
+from dashboard.server.sessions import NoSessions
 from dashboard.settings import settings_page
 from dashboard.theory import theory_page
 from dashboard.ui.components import link
@@ -74,9 +74,7 @@ EPHEMERAL_NOTE = (
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
     """Return the application over one database. It starts nothing: the supervisor starts the worker."""
     app = FastAPI(title="FSD Lab", docs_url=None, redoc_url=None, openapi_url=None)
-    sessions = Sessions()
     # The middleware added last sees a request first.
-    app.add_middleware(Heartbeats, sessions=sessions)
     login = "/login" if settings.access in ("password", "huggingface") else None
     app.add_middleware(RequireSignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
@@ -121,7 +119,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             head=HEAD,
         )
     answer_in_json(pages)
-    sessions.replace_state_holder(app, pages)
+    NoSessions().replace_state_holder(app, pages)
     return app
 
 

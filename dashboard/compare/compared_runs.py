@@ -16,6 +16,7 @@ from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, diff
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, verdict
+from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -164,7 +165,7 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
     reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
         reasons.append(f"{_count(failed, 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
-    if unfinished := [names[run.id] for run in runs if run.status in ("queued", "running", "cancelled")]:
+    if unfinished := [names[run.id] for run in runs if run.status in (*UNENDED, "cancelled")]:
         reasons.append(
             f"{_count(unfinished, 'run')} {_is(unfinished)} not finished: {_list(unfinished)}. "
             "Missing numbers are shown as a dash."

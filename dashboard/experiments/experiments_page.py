@@ -9,7 +9,7 @@ import gradio as gr
 from dashboard.experiments import more_tasks
 from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
 from dashboard.experiments.experiment_form import ExperimentForm, task_names
-from dashboard.experiments.experiment_list import OPEN_STATUSES, PER_PAGE, experiments_html
+from dashboard.experiments.experiment_list import PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
@@ -22,6 +22,7 @@ from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
 from fsd_core.roles import require
+from fsd_core.storage.records import UNENDED
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
 
@@ -142,9 +143,9 @@ class ExperimentsPage:
         """Return the latest experiments and the tasks."""
         views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         experiments = [local_runs.with_actual_status(view, self.home) for view in views]
-        waiting = any(experiment.status in OPEN_STATUSES for experiment in experiments)
+        waiting = any(experiment.status in UNENDED for experiment in experiments)
         worker = self.repository.worker()
-        under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]
+        under_way = [run.id for e in experiments if e.status in UNENDED for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         custom_tasks, tasks_html = self.custom_tasks.tasks()
         return Latest(

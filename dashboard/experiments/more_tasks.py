@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.experiments.experiment_list import OPEN_STATUSES
 from dashboard.ui.actions import button
 from dashboard.ui.components import notice
 from dashboard.ui.templates import Html, render
 from fsd_core.errors import DataDamaged
 from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.records import UNENDED
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.download import fetchable, origin
 
@@ -55,7 +55,7 @@ def request(repository: Repository, name: str) -> None:
     """Let the worker fetch a task, unless a job does so already. Raises ``UnknownName``."""
     origin(name[:40])  # rejects an unknown name, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
-    if last is None or last.status not in OPEN_STATUSES:
+    if last is None or last.status not in UNENDED:
         repository.enqueue(FetchJob(name), _PRIORITY)
 
 
@@ -87,7 +87,7 @@ def _listed(titles: list[str]) -> str:
 def _line(fetch: Fetch, worker: WorkerView | None) -> Html:
     task, job = fetch
     source, licence = origin(task.name)
-    waiting = job is not None and job.status in OPEN_STATUSES
+    waiting = job is not None and job.status in UNENDED
     about = f"{task.published:,} prompts, licence {licence}" if task.published else f"Licence {licence}"
     action = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
     return render("experiments/more_tasks.html", "task", task, about, source, action, _state(task, job, worker))
@@ -98,7 +98,7 @@ def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> Html:
         return notice(f"{task.title} is in the list of tasks.")
     if job is None or job.status == "finished":
         return Html()
-    if job.status in OPEN_STATUSES:
+    if job.status in UNENDED:
         activity = worker.activity if worker is not None and worker.alive else None
         if activity is None:
             return notice("Waiting: nothing fetches now. The head of this page says what is missing.")

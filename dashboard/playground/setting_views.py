@@ -9,6 +9,7 @@ from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
+from fsd_core.storage.records import UNENDED
 
 MOST_OUTPUT_PANELS = 4
 OTHER_PROGRAMS_BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."
@@ -56,7 +57,7 @@ class FollowedJob:
 
     @property
     def ended(self) -> bool:
-        return self.status not in ("queued", "running")
+        return self.status not in UNENDED
 
     @property
     def has_output(self) -> bool:

@@ -13,6 +13,7 @@ from fsd_core.errors import FsdError, Refused
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED
 from fsd_core.roles import Person
 from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -64,6 +65,6 @@ class Visitors:
         if job is None:
             return False
         try:
-            return self.repository.job(job).status in ("queued", "running")
+            return self.repository.job(job).status in UNENDED
         except FsdError:  # it is no longer stored
             return False

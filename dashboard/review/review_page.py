@@ -49,7 +49,7 @@ class ReviewPage:
         with gr.Column(visible=False) as proposal_part:
             self.proposal = OpenedProposal(service)
         self._parts = {"": overview_part, "use": use_part, "propose": propose_part, "proposal": proposal_part}
-        view = View(self.message, self.fail)
+        view = self._view = View(self.message, self.fail)
         panels = self.overview, self.use, self.form, self.proposal
         for panel in panels:
             panel.listen(view)
@@ -63,15 +63,8 @@ class ReviewPage:
         try:
             updates = panels[named].redraw(asked, asked.address.get(named, ""))
         except UnknownName as error:
-            return self._only(asked, None, _nothing(error))
-        return updates | self._only(asked, named)
-
-    def _only(self, asked: Asked, part: str | None, message: Html = Html()) -> Updates:  # noqa: B008  # immutable
-        """Return this part of the page without the others, below a message."""
-        if not asked.differs("part", part, message):
-            return {}
-        updates: Updates = {column: gr.Column(visible=name == part) for name, column in self._parts.items()}
-        return updates | {self.message: message}
+            return self._view.only(asked, self._parts.values(), None, _nothing(error))
+        return updates | self._view.only(asked, self._parts.values(), self._parts[named])
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""

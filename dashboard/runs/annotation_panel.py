@@ -79,14 +79,13 @@ class AnnotationPanel:
         try:
             require(person, "author", "Writing notes")
             edit = Edit(name, values[self.note].strip(), read_tags(values[self.tags]))
-            changed = self.repository.annotate(self.kind, id, edit, person, count_in(values[self.seen]))
+            self.repository.annotate(self.kind, id, edit, person, count_in(values[self.seen]))
         except Overtaken as error:
             message = f"{error} What you typed is still in the fields."
             return {self.seen: str(self._view(id).edits), self.answer: notice(message, "warn")}
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
-        message = notice("Saved." if changed else "Nothing was changed.")
-        return {self.seen: str(self._view(id).edits), self.answer: message}
+        return {self.seen: str(self._view(id).edits), self.answer: notice("Saved.")}
 
     def seen_now(self, id: str) -> Updates:
         """Count the person's own act among the edits that they have seen."""

@@ -19,12 +19,12 @@ from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
-from dashboard.ui.templates import Html
 from dashboard.ui.view import Act, Asked, Updates, View, digest
 from fsd_core.config import RULES
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.storage.database.runs import LONGEST_SEARCH
+from fsd_core.storage.records import UNENDED
 from fsd_core.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RUNS_PER_PAGE = 50
 LOGGED = 50
 _POLL_SECONDS = 3.0
-STATUSES = ("queued", "running", "finished", "failed", "cancelled")
+STATUSES = (*UNENDED, "finished", "failed", "cancelled")
 _ALL = "all"
 _LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
@@ -69,7 +69,7 @@ class RunsPage:
         with gr.Column(visible=False) as self.experiment_part:
             self.experiment = OpenedExperiment(repository, settings.home)
         self._parts = [self.list_part, self.run_part, self.experiment_part]
-        view = View(self.message, self.fail)
+        view = self._view = View(self.message, self.fail)
         for opened in (self.list, self.run, self.experiment):
             opened.listen(view)
         for action in actions.ACTIONS:
@@ -90,19 +90,9 @@ class RunsPage:
                 part, updates = self.list_part, self.list.redraw(asked)
         except UnknownName as error:
             text = _deleted(self.repository, run_id or experiment_id) or str(error)
-            return self._only(asked, None, dead_end(text, "/runs", "See all runs"))
-        return updates | self._only(asked, part)
-
-    def _only(self, asked: Asked, part: gr.Column | None, message: Html = Html()) -> Updates:  # noqa: B008  # immutable
-        """Return this part of the page without the others, below a message."""
-        if not asked.differs("part", part and part._id, message):
-            return {}
-        updates = {other: gr.Column(visible=other is part) for other in self._parts} | {self.message: message}
-        return (
-            updates
-            if part
-            else updates | {self.run.clock: gr.Timer(active=False), self.experiment.clock: gr.Timer(active=False)}
-        )
+            clocks = {clock: gr.Timer(active=False) for clock in (self.run.clock, self.experiment.clock)}
+            return clocks | self._view.only(asked, self._parts, None, dead_end(text, "/runs", "See all runs"))
+        return updates | self._view.only(asked, self._parts, part)
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""

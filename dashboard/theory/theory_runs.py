@@ -17,8 +17,8 @@ from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.roles import require
-from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.messages import BoundsJob
+from fsd_core.storage.records import UNENDED
 from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ window.fsd = (() => {
   let number = 0, changes = 0, answered = 0, choices = 0, scripts = 0, clicked = null, form = null, opening = true;
 
   const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
-  const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+  // An empty field holds null until it is drawn.
+  const filled = (value) => (value === null || value === undefined || value.length === 0 ? '' : value);
+  const same = (a, b) => JSON.stringify(filled(a)) === JSON.stringify(filled(b));
 
   // A list, an opened prompt, and the like: the last one counts.
   const want = (values) => {

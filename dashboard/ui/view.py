@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from dashboard.ui.components import PRIVATE_EVENT, notice, page_load
 from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import script
+from dashboard.ui.templates import Html, script
 from fsd_core.errors import FsdError, InvalidSetting
 
 _QUESTION = "question"
@@ -249,9 +249,16 @@ class View:
             {*inputs},
             [*{self._place, self._answer, self._rest, *outputs, *places}],
             js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept)),
+            preprocess=False,  # Gradio would compare a choice with those that a page is built with
             show_progress_on=self._answer,  # not on every output, which keeps the browser busy
             **CHOICE_EVENT,
         )
+
+    def only(self, asked: Asked, parts: Iterable[gr.Column], part: gr.Column | None, message: Html = Html()) -> Updates:  # noqa: B008  # immutable
+        """Return one part of the page, or none, without the others, below a message."""
+        if not asked.differs("part", part and part._id, message):
+            return {}
+        return {other: gr.Column(visible=other is part) for other in parts} | {self._place: message}
 
     def _form(self, fields: Sequence[Any]) -> dict[str, Any]:
         """Return the numbers of the fields that the browser keeps, and a name that no other form has."""
@@ -259,9 +266,10 @@ class View:
         offered = [(i, self._fields[i].label, getattr(self._fields[i], "choices", None)) for i in places]
         return {"name": digest(offered), "places": places}
 
-    def answer(self, redraw: Callable[[Asked], Updates], values: Updates, request: gr.Request) -> Updates:
-        """Do what was done, and return what differs then. ``values`` are those of the fields, and the question."""
-        question = _read(values.pop(self._answer, None))
+    def answer(self, redraw: Callable[[Asked], Updates], sent: Updates, request: gr.Request) -> Updates:
+        """Do what was done, and return what differs then. The browser ``sent`` the fields' values and its question."""
+        question = _read(sent.get(self._answer))
+        values = {field: _value(field, value) for field, value in sent.items() if field is not self._answer}
         places = [i for i in range(len(self._fields)) if str(i) in question.kept]
         kept = {self._fields[i]: _value(self._fields[i], question.kept[str(i)]) for i in places}
         asked, done, updates = Asked(question, values | kept, request), Updates(), Updates()
@@ -330,4 +338,6 @@ def _value(field: Any, value: Any) -> Any:
         return value if number and abs(value) <= sys.float_info.max else None  # neither inf nor nan
     if isinstance(field, gr.CheckboxGroup) or getattr(field, "multiselect", False):
         return [str(one) for one in value] if isinstance(value, list) else []
-    return value if isinstance(value, str) else "" if isinstance(field, gr.Textbox) else None
+    if isinstance(value, str) or (isinstance(value, int) and isinstance(field, gr.Dropdown)):
+        return value
+    return "" if isinstance(field, gr.Textbox) else None

@@ -12,6 +12,9 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfi
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.storage.review_events import ReviewEvent
 
+UNENDED = ("queued", "running")
+"""statuses of what has not ended, be it a run, an experiment or a job"""
+
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
 
@@ -210,7 +213,7 @@ class ExperimentView:
 
     @property
     def under_way(self) -> bool:
-        return self.status in ("queued", "running")
+        return self.status in UNENDED
 
     @property
     def prompts_done(self) -> int:

@@ -16,7 +16,7 @@ from fsd_core.conditions import MIXED_MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import ExperimentView, GenerationView, RunView
+from fsd_core.storage.records import UNENDED, ExperimentView, GenerationView, RunView
 from fsd_core.storage.review_events import Alias
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
 from fsd_core.tracking.mlflow_links import OUR_RUN
@@ -166,7 +166,7 @@ class MlflowMirror:
     def _end_parent(self, experiment: ExperimentView, parent: str) -> None:
         # Not the experiment's own status: its job ends after the last run is copied.
         statuses = {run.status for run in experiment.runs}
-        if statuses.isdisjoint(("queued", "running")):
+        if statuses.isdisjoint(UNENDED):
             status = next((status for status in ("failed", "cancelled") if status in statuses), "finished")
             self._set_status(parent, status, max(run.finished_at for run in experiment.runs if run.finished_at))
 

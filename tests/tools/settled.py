@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from playwright.sync_api import APIResponse, BrowserContext, Page, Request, Route
 
+from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
+
+T = TypeVar("T")
 FRAMES = 8
 """frames, counted by the page itself, without a request under way or anything drawn: what follows an answer comes
 sooner"""
@@ -80,6 +84,11 @@ def polled(page: Page, seconds: float) -> None:
     settled(page)
 
 
+def meanwhile(page: Page, condition: Callable[[], T | None], what: str) -> T:
+    """The condition's first value that is true. What a test routes goes on, which a plain ``until`` stops."""
+    return until(lambda: condition() or page.wait_for_timeout(20), what, PATIENCE)  # type: ignore[func-returns-value]
+
+
 def acts(page: Page) -> list[int]:
     """What the page asks from now on beside its clocks, as the numbers of its events; grows while it is looked at."""
     themselves = {
@@ -137,9 +146,10 @@ class Held:
     def release(self) -> None:
         """Lets everything go, and holds nothing more."""
         self._holding = False
-        for route, answer in self._waiting:
+        while self._waiting:
+            route, answer = self._waiting.pop(0)
             route.fulfill(response=answer) if answer else route.continue_()
-        self._waiting.clear()
+        self._page.unroute("**/gradio_api/run/**", self._hold)
 
 
 def _config(page: Page, part: str) -> list[dict[str, Any]]:

@@ -99,7 +99,7 @@ def test_the_playground_is_used_by_the_keyboard(page: Page, site: Site) -> None:
     page.keyboard.type("0.5")
     tab_to(page, "^Generate")
     page.keyboard.press("Enter")
-    job = claim(site)
+    job = claim(page, site)
     assert (job.payload["prompt"], job.payload["settings"][0]["sampling"]["temperature"]) == ("By keyboard", 0.5)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))

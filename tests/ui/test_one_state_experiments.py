@@ -52,6 +52,7 @@ def choose(page: Page, label: str, option: str) -> None:
 
 def click_twice(page: Page, button: Locator, answered: Locator) -> None:
     """A double click whose second click comes when the first is answered, however long this machine takes."""
+    button.click(trial=True)  # waits until the page has stopped moving under it
     box = button.bounding_box()
     assert box is not None
     place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

@@ -9,10 +9,8 @@ from playwright.sync_api import Page, Route, expect
 
 from dashboard.playground.playground_page import FORMER
 from dashboard.ui.pair_defaults import pair_defaults
-from tests.tools.settled import Held, go, settled
+from tests.tools.settled import Held, go, meanwhile, settled
 from tests.tools.site import Site
-from tests.tools.sizes import PATIENCE
-from tests.tools.worker_process import until
 from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start
 from tests.ui.test_playground import worker_that_is_there as worker_that_is_there
 from tests.ui.test_reload import begins
@@ -32,14 +30,14 @@ def test_a_second_click_on_generate_neither_begins_a_job_nor_loses_the_first(pag
     generate.click(force=True)
     generate.press("Enter")
     held.release()
-    job = claim(site)
+    job = claim(page, site)
     expect(page.get_by_role("button", name="Stop")).to_be_enabled()
     expect(generate).to_be_disabled()
     settled_polls(page)
     assert site.repository.queue_length(QUEUE) == 0
     assert job.payload["prompt"] != "Another prompt"
     page.get_by_role("button", name="Stop").click()
-    until(lambda: site.repository.cancel_requested(job.id) or page.evaluate("null"), "the wish to stop", PATIENCE)
+    meanwhile(page, lambda: site.repository.cancel_requested(job.id), "the wish to stop")
     finish(site, job, "cancelled")
     expect(generate).to_be_enabled()
 
@@ -63,7 +61,7 @@ def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site)
     prompt(tab).fill("A new prompt")
     tab.get_by_role("button", name="Generate").click()
     held.release()
-    job = claim(site)
+    job = claim(page, site)
     assert job.payload["prompt"] == "A new prompt"
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(tab.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
@@ -182,7 +180,7 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
     page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.07")
     third = page.locator(".setting").nth(2)
     third.get_by_label("Setting 3").click()
-    page.get_by_role("option", name="SD", exact=True).click()
+    page.get_by_role("option", name="Speculative decoding (SD)").click()
     third.get_by_label("Draft length").fill("3")
     settled(page)
     if how == "reload":
@@ -202,7 +200,7 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
 
         page.route("**/gradio_api/run/**", lose)
         page.get_by_role("button", name="Generate").click()
-        job = claim(site)  # although the page could not ask for it at first
+        job = claim(page, site)  # although the page could not ask for it at first
         assert (len(lost), job.payload["prompt"]) == (1, f"Kept: {how}")
         finish(site, job, "cancelled")
         page.unroute_all(behavior="ignoreErrors")
@@ -211,7 +209,7 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
     expect(prompt(page)).to_have_value(f"Kept: {how}")
     expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft")
     expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.07")
-    expect(third.get_by_label("Setting 3")).to_have_value("SD")
+    expect(third.get_by_label("Setting 3")).to_have_value("Speculative decoding (SD)")
     expect(third.get_by_label("Draft length")).to_have_value("3")
     expect(page.locator("#prompt-text")).to_contain_text("chat template")  # the hint and the examples of the pair
     page.get_by_label("Example", exact=True).click()

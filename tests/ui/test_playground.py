@@ -12,10 +12,9 @@ from playwright.sync_api import Browser, Locator, Page, Request, Response, Route
 
 from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.records import JobView
-from tests.tools.settled import acts, settled, watch
+from tests.tools.settled import acts, meanwhile, settled, watch
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
-from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.ui
 
@@ -41,9 +40,9 @@ def worker_that_is_there(site: Site) -> Iterator[None]:
     heart.join()
 
 
-def claim(site: Site) -> JobView:
+def claim(page: Page, site: Site) -> JobView:
     """The job that the page has just written."""
-    return until(lambda: site.repository.claim(("playground",), PATIENCE), "a job of the page's", PATIENCE)
+    return meanwhile(page, lambda: site.repository.claim(("playground",), PATIENCE), "a job of the page's")
 
 
 def chunk(setting: int, texts: list[str], *, done: bool = True, error: str | None = None) -> Chunk:
@@ -70,7 +69,7 @@ def prompt(page: Page) -> Locator:
 
 def start(page: Page, site: Site) -> JobView:
     page.get_by_role("button", name="Generate").click()
-    return claim(site)
+    return claim(page, site)
 
 
 def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site) -> None:
@@ -192,7 +191,7 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
         expect(second.get_by_label(label, exact=True)).to_have_value(option)
-        until(lambda: held or page.evaluate("null"), "a question", PATIENCE)
+        meanwhile(page, lambda: held, "a question")
     assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
     released = True
     held[0].continue_()

@@ -36,7 +36,7 @@ def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behi
     page.goto(behind.url)
     page.locator("#prompt-text textarea").fill(SECRET)
     page.get_by_role("button", name="Generate").click()
-    job = claim(behind)
+    job = claim(page, behind)
     assert PlaygroundJob.read(job.payload).owner == "ann"
     behind.repository.append_chunks(job.id, [chunk(0, [" secret", " text"]), chunk(1, [" secret"])])
     finish(behind, job)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
-from tests.tools.settled import settled
+from tests.tools.settled import meanwhile, settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
-from tests.tools.worker_process import until
 from tests.ui.test_playground import HOSTILE, chunk, claim, finish, prompt, questions, worker_that_is_there
 
 pytestmark = pytest.mark.ui
@@ -40,13 +39,13 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
     prompt(page).fill(f"Lost: {lost}")
     page.route("**/gradio_api/run/**", hold)
     page.get_by_role("button", name="Generate").click()
-    until(lambda: asked or page.evaluate("null"), "the question", PATIENCE)
+    meanwhile(page, lambda: asked, "the question")
     if lost != "question":
-        until(lambda: site.repository.queue_length(("playground",)), "the job", PATIENCE)
+        meanwhile(page, lambda: site.repository.queue_length(("playground",)), "the job")
     page.reload(wait_until="commit")
     if lost == "question":  # it was on its way, and comes when the page that sent it is gone
         page.request.fetch(asked[0].request, timeout=1000 * PATIENCE)
-    job = claim(site)
+    job = claim(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
     expect(prompt(page)).to_have_value(f"Lost: {lost}")
@@ -61,7 +60,7 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
 def test_a_refused_click_leaves_the_last_job_where_it_was(page: Page, site: Site) -> None:
     page.goto(site.url)
     page.get_by_role("button", name="Generate").click()
-    job = claim(site)
+    job = claim(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     finish(site, job)
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()

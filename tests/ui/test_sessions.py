@@ -1,42 +1,33 @@
-"""What the web process keeps of its visitors: all of an open page's state, and next to nothing of the others'."""
+"""What the web process keeps of its visitors: nothing. An open page says itself what it shows."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 import pytest
 from sqlalchemy import update
 
-from dashboard.server import sessions
 from fsd_core.storage.database.tables import RunRow, now
 from tests.tools.attack.growth import growth
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.serve import serve_anew
 from tests.tools.site import Site, serving
-from tests.tools.sizes import size
+from tests.tools.sizes import PATIENCE, size
+from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.ui
 VISITS = size(15, 50)
 MOST = 4.0  # MB that so many visits may add, of which Gradio would keep 0.6 each; `make attack` counts a thousand
-KEPT = 20  # sessions whose page is gone, of which the application keeps a hundred
 ROUNDS = 3  # what is kept of visitors is kept in each of them, what the allocator or a cache takes is taken once
-
-
-def serve_few(listening: socket.socket, orders: Connection) -> None:
-    """As usual, and remembers fewer of those who have left."""
-    sessions.MOST_CLOSED_SESSIONS = KEPT
-    serve_anew(listening, orders)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("home"), serve_few) as site:
+    with serving(tmp_path_factory.mktemp("home"), serve_anew) as site:
         yield site
 
 
@@ -59,33 +50,18 @@ def test_visitors_leave_next_to_nothing(site: Site, experiment: str, page: str) 
     assert found[-1] < MOST, found
 
 
-def unchanged(sent: list[Any]) -> bool:
-    """Whether the server knew what the page shows already, and sent no text."""
-    return bool(sent) and not any(isinstance(value, str) for value in sent)
+def drawn(sent: list[Any]) -> list[str]:
+    """What of the page is drawn anew, beside what the browser is told of its question."""
+    return [value for value in sent if isinstance(value, str) and '"shown"' not in value]
 
 
-def pass_by(url: str, visitors: int) -> None:
-    for _ in range(visitors):
-        with Visitor(url, "runs") as other:
-            other.tick()
-
-
-def test_an_open_page_keeps_its_state_among_many_visitors(site: Site, experiment: str) -> None:
+def test_an_open_page_is_sent_only_what_differs(site: Site, experiment: str) -> None:
     with Visitor(site.url, "runs") as visitor:
         visitor.open()
-        visitor.tick()
-        assert unchanged(visitor.tick())
-        pass_by(site.url, KEPT + 5)
-        assert unchanged(visitor.tick())
-
-
-def test_a_page_that_lost_its_connection_keeps_its_state_for_a_while(site: Site, experiment: str) -> None:
-    with Visitor(site.url, "runs") as visitor:
-        visitor.open()
-        visitor.tick()
-        visitor.lose_heartbeat()
-        pass_by(site.url, KEPT // 2)
-        assert unchanged(visitor.tick())
-        pass_by(site.url, KEPT + 5)
-        assert not unchanged(visitor.tick())  # forgotten: it is told everything again
-        assert unchanged(visitor.tick())
+        assert drawn(visitor.tick()) == []
+        visitor.lose_heartbeat()  # and whoever else has asked meanwhile
+        with Visitor(site.url, "runs") as other:
+            other.open()
+        assert drawn(visitor.tick()) == []
+        add_finished(site.repository, "Another")
+        until(lambda: drawn(visitor.tick()), "the runs that are new", PATIENCE)

@@ -19,7 +19,7 @@ from dashboard.ui.templates import joined
 from dashboard.ui.theme import HEAD
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.errors import FsdError, InvalidSetting
-from tests.tools.settled import settled
+from tests.tools.settled import meanwhile, settled
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 
@@ -184,7 +184,7 @@ def test_two_events_at_one_moment_are_answered_one_after_the_other(page: Page, s
     release()
     expect(page.locator("#shown")).to_contain_text("Letter b")
     expect(page.locator("#list")).to_contain_text("5 6 7 8 9")
-    until(lambda: len(small.done) == 2 or page.evaluate("null"), "what was clicked", PATIENCE)
+    meanwhile(page, lambda: len(small.done) == 2, "what was clicked")
     assert (small.most_at_once, list(small.done.values())) == (1, ["delete 1", "delete 2"])
 
 
@@ -241,7 +241,7 @@ def test_a_lost_answer_neither_loses_an_act_nor_does_it_twice(page: Page, small:
 def test_an_act_is_sent_again_where_the_page_itself_has_failed(page: Page, small: Small) -> None:
     small.fails_once = True
     page.get_by_role("button", name="Delete 1").click()
-    until(lambda: not small.fails_once or page.evaluate("null"), "the failure", PATIENCE)
+    meanwhile(page, lambda: not small.fails_once, "the failure")
     choose(page, "b")
     expect(page.locator("#shown")).to_contain_text("Letter b")
     assert list(small.done.values()) == ["delete 1"]  # with one key, so a page does it once
@@ -274,7 +274,7 @@ def test_a_second_click_does_not_press_what_has_moved_under_the_pointer(page: Pa
     settled(page)
     expect(first).to_have_text("Unarchive")
     first.evaluate(click, ["Unarchive", 2000])  # a click of its own
-    until(lambda: len(small.done) == 2 or page.evaluate("null"), "the second act", PATIENCE)
+    meanwhile(page, lambda: len(small.done) == 2, "the second act")
     assert list(small.done.values()) == ["archive", "unarchive"]
 
 

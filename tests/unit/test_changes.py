@@ -56,6 +56,12 @@ def test_what_is_said_is_kept_and_found(repository: Repository, ended: str) -> N
     assert "<b>" not in changes_html(log, "History")
 
 
+def test_what_is_saved_again_because_the_answer_was_lost_is_no_conflict(repository: Repository, ended: str) -> None:
+    assert repository.annotate("experiment", ended, Edit(note="Ann's"), ANN, 0)
+    assert not repository.annotate("experiment", ended, Edit(note="Ann's"), ANN, 0)
+    assert len(repository.changes(experiment_id=ended, limit=9)) == 1
+
+
 def test_of_two_who_edit_at_once_one_is_told_and_nothing_is_lost(repository: Repository, ended: str) -> None:
     repository.annotate("experiment", ended, Edit(note="Ann's"), ANN, 0)
     with pytest.raises(Overtaken, match="Ann changed this in the meantime"):

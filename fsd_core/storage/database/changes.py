@@ -21,8 +21,8 @@ class ChangeStore(Store):
     def annotate(self, kind: Subject, id: str, edit: Edit, who: Person, seen: int | None = None) -> bool:
         """Edit a run or an experiment, and log it. Returns whether anything changed.
 
-        ``seen`` is the number of ``edits`` that the person has seen. Raises ``Overtaken`` if there were others since,
-        and ``UnknownName``.
+        ``seen`` is the number of ``edits`` that the person has seen. Raises ``Overtaken`` if others since then left
+        something else, and ``UnknownName``.
         """
         model = RunRow if kind == "run" else ExperimentRow
         try:
@@ -30,13 +30,13 @@ class ChangeStore(Store):
                 row = session.scalar(select(model).where(model.id == id).with_for_update(of=model))
                 if row is None:
                     raise unknown(kind, id)
-                if seen is not None and row.edits != seen:
-                    raise _overtaken(session, id)
                 change = _difference(row, edit)
-                for name, (_, value) in change.items():
-                    setattr(row, name, value)
                 if not change:
                     return False
+                if seen is not None and row.edits != seen:
+                    raise _overtaken(session, id)
+                for name, (_, value) in change.items():
+                    setattr(row, name, value)
                 row.edits += 1
                 log_change(session, kind, id, _experiment_of(row), who, "changed", change)
                 if "name" in change:  # MLflow's copies name the experiment

@@ -11,10 +11,9 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.roles import LOCAL, Person
 from fsd_core.storage.database.changes import log_change
-from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.database.store import Store, get_row
 from fsd_core.storage.database.tables import ExperimentRow, JobRow, MlflowDeletionRow, RunRow
-from fsd_core.storage.records import Deletion
+from fsd_core.storage.records import UNENDED, Deletion
 
 
 class DeletionStore(Store):

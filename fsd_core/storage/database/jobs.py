@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.storage.database.rows import job_view, storable, worker_view
-from fsd_core.storage.database.runs import UNENDED, count_losses
+from fsd_core.storage.database.runs import count_losses
 from fsd_core.storage.database.store import Store, changed, get_row, new_id
 from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, WorkerStateRow, now
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
-from fsd_core.storage.records import JobView, WorkerView
+from fsd_core.storage.records import UNENDED, JobView, WorkerView
 
 
 class JobStore(Store):
@@ -109,7 +109,7 @@ class JobStore(Store):
             elif job.status == "queued" and not _runs_progress(session, job):
                 job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
                 session.execute(_close_runs(job_id, "cancelled", None))
-            elif job.status in ("queued", "running"):
+            elif job.status in UNENDED:
                 job.cancel_requested = True
 
     def cancel_requested(self, job_id: str) -> bool:

@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 from fsd_core.config import RunConfig
 from fsd_core.config.calibration_config import read_sweep
 from fsd_core.storage.database.tables import Base, ExperimentRow, GenerationRow, JobRow, RunRow, WorkerStateRow
-from fsd_core.storage.records import ExperimentView, GenerationView, JobView, MeasurementSession, RunView, WorkerView
+from fsd_core.storage.records import (
+    UNENDED,
+    ExperimentView,
+    GenerationView,
+    JobView,
+    MeasurementSession,
+    RunView,
+    WorkerView,
+)
 
 V = TypeVar("V", GenerationView, JobView, WorkerView)
 
@@ -71,7 +79,7 @@ def experiment_view(row: ExperimentRow, job: JobRow | None, runs: tuple[RunView,
         job_id=job.id if job else None, lost_workers=job.lost_workers if job else 0, runs=runs,
         decoding_seconds=sum(run.decoding_seconds for run in runs), created_at=row.created_at,
         started_at=min(starts, default=None),
-        finished_at=max(ends, default=None) if status not in ("queued", "running") else None,
+        finished_at=max(ends, default=None) if status not in UNENDED else None,
         mlflow_run_id=row.mlflow_run_id, **_annotations(row),
     )  # fmt: skip
 

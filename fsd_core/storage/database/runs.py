@@ -26,9 +26,8 @@ from fsd_core.storage.database.tables import (
     now,
 )
 from fsd_core.storage.messages import ExperimentJob, RunJob
-from fsd_core.storage.records import RunName, RunView
+from fsd_core.storage.records import UNENDED, RunName, RunView
 
-UNENDED = ("queued", "running")
 _COLUMNS: dict[str, Any] = {
     "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
     "position": RunRow.position, "task": RunRow.task, "seed": RunRow.seed, "status": RunRow.status,

@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 from fsd_core.config.calibration_config import GRANTED
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.database.connection import Database
-from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.database.tables import (
     Base,
     ChangeRow,
@@ -30,6 +29,7 @@ from fsd_core.storage.database.tables import (
     TaskRow,
     TraceRow,
 )
+from fsd_core.storage.records import UNENDED
 from fsd_core.storage.workspace.columns import names, plain
 from fsd_core.storage.workspace.staging import staged
 

@@ -24,7 +24,6 @@ from fsd_core.roles import ROLES
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import Database, open_database, upgrade
 from fsd_core.storage.database.marks import VERDICTS
-from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.database.tables import (
     ChangeRow,
     ExperimentRow,
@@ -35,6 +34,7 @@ from fsd_core.storage.database.tables import (
     TaskRow,
     TraceRow,
 )
+from fsd_core.storage.records import UNENDED
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row

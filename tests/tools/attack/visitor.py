@@ -8,12 +8,14 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 PATIENCE = 60  # seconds
 IDLE = 3  # seconds; uvicorn keeps an idle connection for five
+_ASKS = re.compile(
+    r"window\.fsd\.ask\((\d+), "
+)  # the page's own question (dashboard/ui/view.js), among the event's inputs
 _CONFIG = re.compile(r"window\.gradio_config = (.*?);</script>", re.DOTALL)
 
 
@@ -26,6 +28,7 @@ class Visitor:
         self.origin = f"http://{self.address}"
         self.query = urlencode(query)
         self.session = secrets.token_hex(6)
+        self.questions = 0
         self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
         self.config = self._page(f"/{page}")
         self.values = {c["id"]: _shown(c) for c in self.config["components"]}
@@ -42,10 +45,15 @@ class Visitor:
 
     def open(self) -> float:
         """What the page runs when it is opened, then what follows from that; seconds of the visit between the two."""
-        due = list(self._run([event for event in self.events if any(name == "load" for _, name in event["targets"])]))
-        seconds = time.monotonic() - self.begun
+        due = [event for event in self.events if any(name == "load" for _, name in event["targets"])]
+        seconds = 0.0
         while due:
-            due = list(self._run(due))
+            changed = {component for event in due for component in self._changed_by(event)}
+            seconds = seconds or time.monotonic() - self.begun
+            due = [
+                event for event in self.events
+                if any(name == "change" and component in changed for component, name in event["targets"])
+            ]  # fmt: skip
         return seconds
 
     @property
@@ -85,19 +93,16 @@ class Visitor:
         assert found is not None, text[:500]
         return json.loads(found[1])
 
-    def _run(self, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Runs events, and yields those that follow them."""
-        for event in events:
-            self._call(event)
-            yield from self._after(event)
-
-    def _after(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        return (after for after in self.events if after["trigger_after"] == event["id"])
+    def _changed_by(self, event: dict[str, Any]) -> list[int]:
+        """Runs one event, and returns the components whose values differ then."""
+        before = {component: self.values.get(component) for component in event["outputs"]}
+        self._call(event)
+        return [component for component, value in before.items() if self.values.get(component) != value]
 
     def _call(self, event: dict[str, Any]) -> dict[str, Any]:
         """Runs one event."""
         body = {
-            "data": [self.values.get(component) for component in event["inputs"]],
+            "data": self._asked(event),
             "event_data": None,
             "fn_index": event["id"],
             "trigger_id": None,
@@ -115,6 +120,17 @@ class Visitor:
         self._take(event, output)
         return output
 
+    def _asked(self, event: dict[str, Any]) -> list[Any]:
+        """What an event's inputs hold, with what the page's script says beside them."""
+        values = [self.values.get(component) for component in event["inputs"]]
+        if asks := _ASKS.search(event["js"] or ""):
+            place = int(asks[1])
+            self.questions += 1
+            shown = json.loads(values[place] or "{}").get("shown", {})
+            question = {"number": self.questions, "shown": shown, "address": dict(parse_qsl(self.query))}
+            values[place] = json.dumps(question)
+        return values
+
     def _take(self, event: dict[str, Any], output: dict[str, Any]) -> None:
         for component, value in zip(event["outputs"], output["data"], strict=True):
             if isinstance(value, dict) and value.get("__type__") == "update":
@@ -122,6 +138,10 @@ class Visitor:
                     (self.running.add if value["active"] else self.running.discard)(component)
                 value = value.get("value", self.values.get(component))
             self.values[component] = value
+        if asks := _ASKS.search(event["js"] or ""):
+            fields = list(event["inputs"])
+            answer = fields.pop(int(asks[1]))
+            self.values |= {fields[int(i)]: value for i, value in json.loads(self.values[answer])["fill"].items()}
 
 
 def _shown(component: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ window.fsd = (() => {
   const MOST_TRIES = 3;
   const WAITS_MS = [200, 1000, 3000];  // before a lost question is asked again
   const FILLING_MS = 50;
+  const WRITING_MS = 300;
   const NO_SERVER = [502, 503, 504];
   const LASTING_MS = 60000;
   const MOST_ACTS = 100;  // in a question
@@ -123,10 +124,30 @@ window.fsd = (() => {
     return [...held.slice(0, place), question, ...held.slice(place)];
   };
 
+  // Gradio writes into the fields some moments after it has read them. What is typed between the two is put back.
+  let protecting = null;
+  const typed = new Map();
+  const protect = () => {
+    typed.clear();
+    clearTimeout(protecting);
+    protecting = setTimeout(() => {
+      protecting = null;
+      for (const [field, value] of typed) {
+        if (!field.isConnected || field.value === value) continue;
+        field.value = value;
+        field.dispatchEvent(new Event('input', {bubbles: true}));
+      }
+    }, WRITING_MS);
+  };
+  document.addEventListener('input', ({target}) => {
+    if (protecting && target instanceof Element && target.matches('textarea, input')) typed.set(target, target.value);
+  }, true);
+
   // Called with each answer and the fields' values. Returns what the fields shall hold.
   const hear = (answer, ...values) => {
     const fill = take(answer, values), heard = latest;
     keep(fill);
+    if (Object.keys(fill).length) protect();
     for (const [i, value] of Object.entries(fill)) if (same(asked[i], heard.sent[i])) asked[i] = value;
     setTimeout(() => { if (latest === heard) latest = null; }, FILLING_MS);
     return values.map((_, i) => fill[i]);

@@ -149,7 +149,6 @@ class Held:
         while self._waiting:
             route, answer = self._waiting.pop(0)
             route.fulfill(response=answer) if answer else route.continue_()
-        self._page.unroute("**/gradio_api/run/**", self._hold)
 
 
 def _config(page: Page, part: str) -> list[dict[str, Any]]:

@@ -143,6 +143,7 @@ def test_a_double_click_measures_once_and_a_second_tab_follows(page: Page, site:
     expect(other.get_by_role("button", name="Measure bounds")).to_be_disabled()
     assert site.repository.queue_length(("bounds",)) == 1
     other.reload()
+    settled(other)
     choose(other, run)
     expect(other.get_by_text("The worker is not running")).to_be_visible()
     end(site, bounds=False)

@@ -199,6 +199,29 @@ def test_text_typed_while_a_fill_in_is_held_stays(page: Page, small: Small) -> N
     expect(name(page)).to_have_value("Mine")
 
 
+def test_text_typed_while_gradio_writes_the_fields_stays(page: Page, small: Small) -> None:
+    """Its values are read some moments before they are written."""
+    page.evaluate(
+        """() => {
+          const hear = window.fsd.hear;
+          window.fsd.hear = (...values) => {
+            const fill = hear(...values);
+            const field = document.querySelector('#name textarea');
+            field.value = 'Typed';
+            field.dispatchEvent(new Event('input', {bubbles: true}));
+            window.fsd.hear = hear;
+            return fill;
+          };
+        }"""
+    )
+    page.get_by_label("b", exact=True).check()
+    expect(page.locator("#shown")).to_contain_text("Letter b")
+    expect(name(page)).to_have_value("Typed")
+    settled(page)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Typed was saved.")).to_be_visible()
+
+
 def test_text_typed_while_it_is_being_saved_stays(page: Page, small: Small) -> None:
     name(page).fill("First")
     release = small.hold()

@@ -21,6 +21,8 @@ class Generated(Protocol):
     @property
     def tokens(self) -> int: ...
     @property
+    def thought_tokens(self) -> int: ...
+    @property
     def rounds(self) -> int: ...
     @property
     def drafted(self) -> int: ...
@@ -117,8 +119,13 @@ _BUILT_IN = (
         "tokens per target forward, mean over requests", ratio=lambda g: (g.tokens / g.rounds if g.rounds else 0.0, 1),
     ),
     Metric(
-        "mean_tokens", "Answer length", "Tokens per answer: leniency may lengthen answers, and eat up its speed",
+        "mean_tokens", "Answer length",
+        "Tokens per answer, its thoughts included: leniency may lengthen answers, and eat up its speed",
         "tokens", as_ratio=True, digits=1, ratio=lambda g: (g.tokens, 1), listed="Answer length",
+    ),
+    Metric(
+        "mean_thought_tokens", "Thought length", "Of the tokens of an answer, those of its thoughts", "tokens",
+        as_ratio=True, digits=1, ratio=lambda g: (g.thought_tokens, 1), compared=False,
     ),
     Metric(
         "target_passes", "Target passes", "Forwards of the target per answer: a speed that no hardware decides",

@@ -92,6 +92,17 @@ def tiles_html(run: RunView) -> Html:
                 "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
             ),
             Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
+            *(
+                [
+                    Tile(
+                        "Thought length",
+                        quantity(*estimate(m, "mean_thought_tokens"), "tokens"),
+                        "of the answer length",
+                    )
+                ]
+                if m.get("mean_thought_tokens")
+                else []
+            ),
             Tile(
                 "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
             )

@@ -5,6 +5,7 @@ Commands import what they need when they run, so help and ``pairs`` answer witho
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import threading
@@ -43,6 +44,9 @@ app.add_typer(own_tasks, name="task")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with 0 when done, 2 after a refusal or failure (one sentence on standard error), 130 when
     interrupted, or 143 after SIGTERM."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # of a terminal that lacks a character, such as one in ASCII
     with _sigterm_as_interrupt():
         try:
             app(arguments)

@@ -220,11 +220,16 @@ Id = Annotated[
 
 
 def read_prompt(argument: str) -> str:
-    """Return the prompt, or standard input for ``-`` without its final line break. Raises ``InvalidSetting``."""
+    """Return the prompt, or standard input for ``-`` without its byte order mark and its final line break.
+
+    Raises ``InvalidSetting``.
+    """
     try:
         text = argument
         if argument == "-":  # a character has at most four bytes; one more byte detects longer input
-            text = sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode().removesuffix("\n").removesuffix("\r")
+            text = (
+                sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+            )
         text.encode()
     except UnicodeError:
         raise InvalidSetting("The prompt is not valid UTF-8: expected text in that encoding.") from None

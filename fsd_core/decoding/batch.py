@@ -9,6 +9,7 @@ A :class:`fsd_core.decoding.composition.Method` supplies the parts that run.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from fsd_core.decoding.proposal import DraftProposal, padded
 from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.decoding.verification import RoundResult, write_one
+from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.ops.sampling import UniformStream
 from fsd_core.ops.transfer import to_device, to_host
@@ -82,8 +84,9 @@ class Batch:
         if length:
             self.model.forward(tokens, self.cache.row(row), logits_to_keep=1)
         self.cache.adopt(row, length)
-        if self._drafter is not None:
-            self._drafter.begin_row(row, tokens)
+        if self._drafter is not None and self._speculation is not None:
+            fits = length < (self._speculation.drafter.context or self._method.context)
+            self._drafter.begin_row(row, tokens if fits else tokens[:, :0])
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Drop all texts but these."""
@@ -113,10 +116,15 @@ class Batch:
         if self._drafter is None or self._speculation is None:
             return None
         topology, bonus = self._speculation.topology, int(self._speculation.drafts_bonus)
+        context = self._speculation.drafter.context or self._method.context
         # The target writes the last token within the limit, so nothing is drafted if one remains.
-        depths = [min(topology.length, text.remaining_tokens - 1) for text in texts]
+        depths = [
+            max(0, min(topology.length, text.remaining_tokens - 1, context - len(text.history) - bonus))
+            for text in texts
+        ]
         depth = max(depths)
-        if depth < 1:
+        # The draft reads all texts or none, so one that its context does not hold keeps it from the others.
+        if depth < 1 or any(len(text.history) >= context for text in texts):
             return None
         levels = [drafted + bonus if drafted else 0 for drafted in depths]
         tree = topology.grow(
@@ -173,10 +181,13 @@ class Batch:
         self.cache.rollback(valid)
         if self._drafter is not None:
             self._drafter.commit(valid, result.path)
-        return [
+        records = [
             text.take(values[fed:], [int(token) for token in values[:num_drafted]], positions, fed + 1, self._eos)
             for text, values, num_drafted, positions in zip(texts, rows, drafted, judged, strict=True)
         ]
+        for record in records:
+            _check_numbers(record, self._method.writer)
+        return records
 
     def _write(self, lengths: Sequence[int], emitted: Tensor) -> None:
         """Write ``emitted``, int64 [B,R], after texts of these lengths."""
@@ -187,3 +198,17 @@ class Batch:
             starts = to_device(torch.tensor(lengths), self._tokens.device)
             positions = starts[:, None] + torch.arange(width, device=starts.device)
             self._tokens.scatter_(1, positions, emitted)
+
+
+def _check_numbers(record: RoundRecord, writer: str) -> None:
+    """Raise ``IncompatibleModels`` if a model computed no numbers. What the round has read tells it."""
+    if any(map(math.isnan, (*record.emitted_probability, *record.target_probability))):
+        model = writer
+    elif any(map(math.isnan, record.draft_probability)):
+        model = "draft"
+    else:
+        return
+    raise IncompatibleModels(
+        f"The {model} model computes values that are not numbers (NaN), so it cannot be decoded: try --dtype float32, "
+        "and if that does not help, fetch its weights again."
+    )

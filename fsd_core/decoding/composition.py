@@ -8,6 +8,7 @@ settings name each part, so a new one needs no change of this file.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fsd_core.config import DecodingConfig, DrafterSettings, SamplingConfig, TopologySettings
 from fsd_core.decoding.verification import Verification, make_verification
@@ -46,14 +47,19 @@ class Speculation:
 class Method:
     """A way to write texts, ready to run. It holds no state of a text, so batches may share it."""
 
+    writer: Literal["target", "draft"]
+    """who writes: the target, or the draft if it decodes alone"""
     model: LanguageModel
-    """the model that writes: the target, or the draft if it decodes alone"""
+    """the model that writes"""
     sampling: SamplingConfig
     max_new_tokens: int
-    context: int
-    """positions available in all models at work"""
     speculation: Speculation | None
     """``None`` for the baselines, which draft nothing"""
+
+    @property
+    def context(self) -> int:
+        """Positions of the model that writes. Beyond those of its draft nothing is drafted."""
+        return self.model.context
 
     def capacity(self, prompt: int) -> int:
         """Return the cache positions of a text with a prompt of ``prompt`` tokens, drafted tokens included."""
@@ -66,7 +72,7 @@ class Method:
             raise InvalidSetting("The prompt is empty: write at least one word.")
         if prompt >= self.context:
             raise PromptTooLong(
-                f"The prompt has {prompt} tokens, and the models' context holds {self.context}: shorten it to at most "
+                f"The prompt has {prompt} tokens, and the model's context holds {self.context}: shorten it to at most "
                 f"{self.context - 1}."
             )
 
@@ -93,10 +99,8 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     if sampling.greedy and config.acceptance.samples_target:
         sampling = SamplingConfig(temperature=1)
     model, speculation = _writer(models, config), _speculation(models, config, sampling)
-    context = model.context
-    if speculation is not None and speculation.drafter.context is not None:
-        context = min(context, speculation.drafter.context)
-    return Method(model, sampling, config.max_new_tokens, context, speculation)
+    writer = "draft" if config.acceptance.kind == DRAFT_ALONE else "target"
+    return Method(writer, model, sampling, config.max_new_tokens, speculation)
 
 
 def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:

@@ -26,7 +26,7 @@ class GeneratedText:
     seconds: float
     time_to_first_token: float
     stop_reason: str
-    """``eos``; ``length``: the requested number of tokens; ``context``: the models' context is full"""
+    """``eos``; ``length``: the requested number of tokens; ``context``: the model's context is full"""
 
 
 class PairDecoder:
@@ -35,7 +35,7 @@ class PairDecoder:
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
         self.pair, self.config = pair, config
         self.method = compose(ModelSet(pair.target, pair.draft, pair.head), config)
-        self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
+        self.eos = self.method.model.eos_tokens  # a draft's own end tokens do not end the target's text
 
     def prompt_ids(self, prompt: str | Sequence[tuple[str, str]]) -> list[int]:
         """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""

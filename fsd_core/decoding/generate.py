@@ -39,6 +39,7 @@ OPTION_NAMES = [
     if option.part not in ("sampling", "decoding")
     for name in (option.name, *option.aliases)
 ]
+_NOT_RETURNED = ("output_scores", "output_logits", "output_hidden_states", "output_attentions")
 _STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
 
 
@@ -66,6 +67,12 @@ def _refuse_unsupported(settings: GenerationConfig, processors: LogitsProcessorL
         )
     if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
         raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")
+    missing = [name for name in _NOT_RETURNED if getattr(settings, name)] if settings.return_dict_in_generate else []
+    if missing:
+        raise InvalidSetting(
+            f"{', '.join(missing)} cannot be returned: most tokens are not written from a forward of their own. Leave "
+            "it out, and ask the model for the returned sequences in one forward."
+        )
 
 
 def generate(
@@ -97,6 +104,8 @@ def generate(
     draft_module = draft_model or assistant_model or _from_caller("assistant_model")
     streamer = _from_caller("streamer")
     _refuse_unsupported(settings, logits_processor)
+    if options.get("inputs_embeds") is not None or not input_ids.shape[1]:
+        raise InvalidSetting("A prompt of embeddings has no tokens for the draft to read: give input_ids.")
     method_options = {name: options.pop(name) for name in OPTION_NAMES if name in options}
     config = _config(settings, input_ids.shape[1], by_name(method_options) | ({"topology": TREE} if tree else {}))
     decoding = _method(model, draft_module, head, config)

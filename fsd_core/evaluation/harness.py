@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import math
 import time
@@ -13,9 +14,12 @@ from fsd_core.errors import FsdError, user_message
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Score, Task
+from fsd_core.tasks.thoughts import opens_thought, split_thoughts
 
 # Stands in for a probability of 0: the smallest positive number in float32.
 SMALLEST_PROBABILITY = 2.0**-149
+_LONGEST_MARK = 24
+"""tokens of a thought's first mark, with what may stand behind it"""
 
 
 def prompt_seed(seed: int, position: int) -> int:
@@ -37,10 +41,11 @@ def run_examples(
         for position, example in examples.items():
             yield run_example(decoder, task, example, position, seed)
         return
-    started, pending = time.perf_counter(), {}
+    started, pending, thinking = time.perf_counter(), {}, {}
     for position, example in examples.items():
         try:
             pending[position] = decoder.fitting(decoder.prompt_ids(example.model_input))
+            thinking[position] = _thinking(decoder.pair, pending[position])
         except Exception as error:
             yield failure(example, position, error, 0.0)
     positions = list(pending)
@@ -48,7 +53,8 @@ def run_examples(
         seeds = [prompt_seed(seed, position) for position in positions]
         for index, generation in decoder.generate_all(list(pending.values()), seeds, rows) if pending else ():
             del pending[positions[index]]
-            yield _record(decoder, task, examples[positions[index]], positions[index], generation)
+            position = positions[index]
+            yield _record(decoder, task, examples[position], position, generation, thinking[position])
     except Exception as error:
         share = (time.perf_counter() - started) / len(examples)
         for position in pending:
@@ -59,17 +65,18 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
     """Return the record of one prompt, generated alone. See :func:`run_examples`."""
     started = time.perf_counter()
     try:
-        generation = decoder.generate(decoder.prompt_ids(example.model_input), prompt_seed(seed, position))
+        ids = decoder.prompt_ids(example.model_input)
+        generation = decoder.generate(ids, prompt_seed(seed, position))
     except Exception as error:
         return failure(example, position, error, time.perf_counter() - started)
-    return _record(decoder, task, example, position, generation)
+    return _record(decoder, task, example, position, generation, _thinking(decoder.pair, ids))
 
 
 def _record(
-    decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText
+    decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, thinking: bool
 ) -> GenerationRecord:
     text = written(decoder.pair, generation.tokens)
-    score, error = _scored(task, text, example, generation.stop_reason)
+    score, error = _scored(task, text, example, generation.stop_reason, thinking)
     records = generation.records
     return GenerationRecord(
         position=position,
@@ -82,6 +89,7 @@ def _record(
         stop_reason=generation.stop_reason,
         error=error,
         tokens=len(generation.tokens),
+        thought_tokens=thought_tokens(decoder.pair, generation.tokens, task, thinking),
         rounds=len(records),
         drafted=sum(len(r.drafted) for r in records),
         accepted=sum(r.accepted for r in records),
@@ -93,10 +101,10 @@ def _record(
     )
 
 
-def _scored(task: Task, text: str, example: Example, stop_reason: str) -> tuple[Score, str | None]:
+def _scored(task: Task, text: str, example: Example, stop_reason: str, thinking: bool) -> tuple[Score, str | None]:
     """Return the score. If the scorer fails, return outcome ``failed`` and its message. ``rescore`` can score later."""
     try:
-        return task.score(text, example, stop_reason), None
+        return task.score(text, example, stop_reason, thinking=thinking), None
     except Exception as error:
         return Score("failed", None), _sentence(error)
 
@@ -104,6 +112,25 @@ def _scored(task: Task, text: str, example: Example, stop_reason: str) -> tuple[
 def written(pair: LoadedPair, tokens: list[int]) -> str:
     """Return the text of new tokens, without special tokens."""
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
+
+
+def _thinking(pair: LoadedPair, prompt: list[int]) -> bool:
+    """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
+    return opens_thought(pair.tokenizer.batch_decode([prompt[-_LONGEST_MARK:]])[0])
+
+
+def thought_tokens(pair: LoadedPair, tokens: list[int], task: Task, thinking: bool) -> int:
+    """Return the number of tokens that belong to thoughts, with their marks.
+
+    A token belongs where its last character does.
+    """
+    thoughts = split_thoughts(written(pair, tokens), thinking=thinking, marks=task.thought_marks).thoughts
+
+    def index(character: int) -> int:
+        """Return the first number of tokens whose text reaches as far as ``character``."""
+        return bisect.bisect_left(range(len(tokens)), character, key=lambda n: len(written(pair, tokens[:n])))
+
+    return sum(index(end) - index(start) for start, end in thoughts)
 
 
 def negative_log_likelihood(records: Sequence[RoundRecord]) -> float:

@@ -31,7 +31,8 @@ def rescore(repository: Repository, run_id: str) -> int:
         if generation.stop_reason == "error":  # no text to score
             rescored.append(generation)
             continue
-        score = task.score(generation.text, example, generation.stop_reason)
+        thinking = 0 < generation.thought_tokens == generation.tokens
+        score = task.score(generation.text, example, generation.stop_reason, thinking=thinking)
         if (score.outcome, score.answer) != (generation.outcome, generation.answer):
             changes[generation.id] = (score.outcome, score.answer)
         rescored.append(replace(generation, outcome=score.outcome, answer=score.answer))

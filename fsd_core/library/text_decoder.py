@@ -47,7 +47,7 @@ class Completion:
     time_to_first_token: float
     """seconds"""
     stop_reason: str
-    """``eos``; ``length``: as many tokens as requested; ``context``: the models' context is full"""
+    """``eos``; ``length``: as many tokens as requested; ``context``: the model's context is full"""
 
     @property
     def tokens_per_second(self) -> float:
@@ -127,7 +127,7 @@ class Decoder:
 
         Raises:
             InvalidSetting: The prompt is empty or the seed out of range.
-            PromptTooLong: The prompt fills the models' context.
+            PromptTooLong: The prompt fills the model's context.
 
         >>> from fsd_core import Decoder
         >>> question = "Question: Eva has 3 apples. Eva eats 2. How many are left?\\nAnswer:"

@@ -32,7 +32,8 @@ def check_cache(model: LanguageModel) -> None:
     may make a mixture of experts route one token elsewhere. This rejects models that look ahead, keep a state that
     cannot be rolled back, or need more than tokens.
     """
-    if model.kind in PROVEN or model.module in _passed:
+    adapted = getattr(model.module, "_hf_peft_config_loaded", False)  # an adapter lay beside the weights
+    if model.module in _passed or (model.kind in PROVEN and not adapted):
         return
     vocabulary = min(model.vocabulary, model.model_vocab_size)
     tokens = (torch.arange(12, device=model.device)[None] * 7919 + 11) % vocabulary

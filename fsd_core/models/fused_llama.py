@@ -12,15 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
+from transformers.activations import SiLUActivation
+from transformers.models.llama import modeling_llama
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.linear import Linear, prepack_linear
 from fsd_core.ops.tree_attention import TreeAttention
 
+_PLAIN = {
+    nn.Embedding, nn.Linear, nn.ModuleList, SiLUActivation, modeling_llama.LlamaModel, modeling_llama.LlamaDecoderLayer,
+    modeling_llama.LlamaAttention, modeling_llama.LlamaMLP, modeling_llama.LlamaRMSNorm,
+    modeling_llama.LlamaRotaryEmbedding,
+}  # fmt: skip
+"""modules whose arithmetic is done here"""
 _STATIC_ROPE = ("default", "linear", "llama3")
 
 
@@ -79,7 +87,8 @@ class FusedLlama:
 
     @staticmethod
     def supports(module: PreTrainedModel) -> bool:
-        """Whether a module is a plain Llama: on one device, unquantised, without biases or moving rotary tables."""
+        """Whether a module is a plain Llama: on one device, unquantised, without biases, adapters, hooks or moving
+        rotary tables."""
         config = module.config
         rope = getattr(config, "rope_parameters", None) or {}
         devices = {(parameter.device, parameter.dtype) for parameter in module.parameters()}
@@ -91,6 +100,9 @@ class FusedLlama:
             and rope.get("rope_type", "default") in _STATIC_ROPE
             and len(devices) == 1
             and not getattr(module, "is_quantized", False)
+            and all(type(part) in _PLAIN for part in module.model.modules())
+            and (type(module.lm_head) is nn.Linear or hasattr(module.lm_head, "expand_logits"))
+            and not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
         )
 
     def __call__(

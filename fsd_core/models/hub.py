@@ -24,11 +24,12 @@ from filelock import FileLock
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.local_models import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
+from fsd_core.models.weight_files import weights_among
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""
 
-_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # no pickles, no code
+_FILES = ("*.json", "*.model", "*.jinja", "*.txt")  # beside the weights; no pickles, no code
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
@@ -60,8 +61,10 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
 
     try:
         info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
-        files = [f for f in info.siblings or [] if any(Path(f.rfilename).match(form) for form in _FILES)]
-        if not any(f.rfilename.endswith(".safetensors") for f in files):
+        offered = info.siblings or []
+        weights = weights_among(f.rfilename for f in offered if "/" not in f.rfilename)
+        files = [f for f in offered if f.rfilename in weights or any(Path(f.rfilename).match(form) for form in _FILES)]
+        if not weights:
             raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
         total = sum(f.size or 0 for f in files)
         check_disk_space(models_folder(), total)
@@ -69,7 +72,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         with _report_progress(
             model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress
         ):
-            folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=list(_FILES))
+            folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=[f.rfilename for f in files])
     except GatedRepoError:
         raise ModelUnavailable(
             f"{model.repo} is gated: accept its licence on huggingface.co, then set HF_TOKEN to a token of yours."

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import StaticForward
@@ -24,6 +24,20 @@ DEFAULT_CONTEXT = 2048
 def vocabulary_of(module: PreTrainedModel) -> int:
     """Return the size of a model's text vocabulary, also for a multimodal model."""
     return module.config.get_text_config(decoder=True).vocab_size
+
+
+def context_of(config: PretrainedConfig) -> int:
+    """Return the number of positions that a text may have.
+
+    Rotary frequencies of the type ``longrope`` (Phi-3, Phi-4-mini) change where a text becomes longer than the model's
+    first training length, with those of all positions before it. A cache holds the old ones, so that border is the
+    context.
+    """
+    positions = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope] if "rope_type" in rope else [kind for kind in rope.values() if isinstance(kind, dict)]
+    borders = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
+    return min([positions, *borders])
 
 
 class LanguageModel:
@@ -44,7 +58,7 @@ class LanguageModel:
         self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True, static: bool | None = None
     ) -> None:
         config = module.config.get_text_config(decoder=True)
-        self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
+        self.context = context_of(config)
         layer_kinds(module)  # raises if the state cannot be rolled back
         self.lean = lean and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""

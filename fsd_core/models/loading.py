@@ -20,11 +20,13 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
+from fsd_core.models.load_failures import load_failure
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
+from fsd_core.models.weight_files import weight_files
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,8 @@ def _load_model(
         )
         model, report = loaded
     except Exception as error:  # the loaders of three libraries raise any exception
-        raise ModelUnavailable(
-            f"The model in {folder} cannot be loaded ({type(error).__name__}): expected config.json and intact "
-            "safetensors weights. Restore the folder from where it came."
-        ) from error
+        expected = "config.json and intact safetensors weights"
+        raise ModelUnavailable(load_failure(folder, "model", error, expected)) from error
     finally:
         if progress:
             transformers_logging.enable_progress_bar()
@@ -184,9 +184,9 @@ def load_pair(
 
 
 def fingerprint(folder: Path) -> str:
-    """Return 16 hex digits of the SHA-256 of a folder's safetensors; beyond 1 GiB, of a file's size and first MiB."""
+    """Return 16 hex digits of the SHA-256 of a folder's weights; beyond 1 GiB, of a file's size and first MiB."""
     digest = hashlib.sha256()
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weight_files(folder):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with file.open("rb") as stream:
@@ -207,12 +207,13 @@ def make_pair(
     return the target's as far as they can. Raises ``IncompatibleModels`` if the target has too few.
     """
     target_size, draft_size = vocabulary_of(target), vocabulary_of(draft)
-    if target_size < len(tokenizer):
+    ids = 1 + max(tokenizer.get_vocab().values())  # more than its tokens, if it leaves ids out
+    if target_size < ids:
         raise IncompatibleModels(
-            f"The target of '{spec.name}' has {target_size} logits for {len(tokenizer)} tokens: restore its folder "
-            "from where it came."
+            f"The target of '{spec.name}' has {target_size} logits, and its tokenizer has ids up to {ids - 1}: put the "
+            "tokenizer into its folder that was made for these weights."
         )
-    vocabulary = min(target_size, draft_size) if draft_size >= len(tokenizer) else target_size
+    vocabulary = min(target_size, draft_size) if draft_size >= ids else target_size
     models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
     for model in models:
         check_cache(model)

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from fsd_core.errors import InsufficientMemory, ModelUnavailable
 from fsd_core.models.json_files import read_object
+from fsd_core.models.weight_files import weight_files
 
 _STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -24,7 +25,7 @@ def weight_bytes(folder: Path, dtype: str = "auto") -> int:
 
     Raises ``ModelUnavailable`` for a file of another format.
     """
-    return sum(_file_bytes(file, dtype) for file in folder.glob("*.safetensors"))
+    return sum(_file_bytes(file, dtype) for file in weight_files(folder))
 
 
 def _file_bytes(file: Path, dtype: str) -> int:

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
 
 TEMPLATE_SECONDS = 5.0
+_LONGEST_REFUSAL = 200
 _CHARACTERS_PER_TOKEN = 8
 """characters of a long prompt that are checked first, per token of the context"""
 _SLACK = 256
@@ -26,9 +28,9 @@ def encode_prompt(
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
     conversation, (role, content) of each message, needs the template.
 
-    Raises ``InvalidSetting`` for an empty prompt, and for a conversation without a template; ``ModelUnavailable`` for
-    a template that cannot be rendered; and ``PromptTooLong`` for a prompt far beyond ``context`` tokens, before all of
-    it is tokenized.
+    Raises ``InvalidSetting`` for an empty prompt, for a conversation without a template, and for one that the template
+    refuses; ``ModelUnavailable`` for a template that cannot be rendered or leaves out the prompt; and
+    ``PromptTooLong`` for a prompt far beyond ``context`` tokens, before all of it is tokenized.
     """
     if isinstance(prompt, str) and not prompt.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
@@ -53,7 +55,7 @@ def _check_prefixes(tokenizer: PreTrainedTokenizerBase, text: str, context: int)
     while length < len(text):
         if len(_ids(tokenizer, text[:length])) > context + _SLACK:
             raise PromptTooLong(
-                f"The prompt has {len(text):,} characters. Its first {length:,} alone exceed the models' context of "
+                f"The prompt has {len(text):,} characters. Its first {length:,} alone exceed the model's context of "
                 f"{context} tokens: shorten it."
             )
         length *= 2
@@ -65,11 +67,36 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -
 
 def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
     """Render messages in the tokenizer's chat template. It came with the model, so it may be broken or never end."""
-    conversation = [{"role": role, "content": content} for role, content in messages]
+    for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
+        text = _rendered(tokenizer, messages, as_parts)
+        if _holds_questions(text, messages):
+            return text
+    raise ModelUnavailable(
+        "The chat template of the model leaves out what the user says, so different prompts would become the same: "
+        "restore it from where it came, or choose another pair."
+    )
+
+
+def _holds_questions(text: str, messages: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a rendered conversation has the user's messages in it. Templates may change their spaces."""
+    compact = "".join(text.split())
+    return all("".join(content.split()) in compact for role, content in messages if role == "user")
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], as_parts: bool) -> str:
+    conversation = [
+        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content}
+        for role, content in messages
+    ]
     try:
         with _time_limit(TEMPLATE_SECONDS):
             return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # Jinja and the code that a template calls raise any exception
+        if type(error) is TemplateError:  # by the template's own raise_exception
+            raise InvalidSetting(
+                f"The chat template of the model refuses this conversation: {str(error)[:_LONGEST_REFUSAL]!r}. Change "
+                "the conversation, or choose another pair."
+            ) from error
         reason = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
         raise ModelUnavailable(
             f"The chat template of the model cannot be used ({reason}): restore it from where it came, or choose "

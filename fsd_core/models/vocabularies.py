@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
+from fsd_core.models.load_failures import load_failure
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -14,10 +15,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
-        raise ModelUnavailable(
-            f"The tokenizer in {folder} cannot be loaded ({type(error).__name__}). "
-            "Restore the folder from where it came."
-        ) from error
+        raise ModelUnavailable(load_failure(folder, "tokenizer", error, "the files of its tokenizer")) from error
 
 
 def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:

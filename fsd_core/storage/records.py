@@ -35,6 +35,8 @@ class _Generation:
     """eos, length, context or error"""
     error: str | None
     tokens: int
+    thought_tokens: int = 0
+    """those of them that belong to thoughts, with their marks; 0 for texts of before revision 0011"""
     rounds: int
     drafted: int
     accepted: int
@@ -89,6 +91,7 @@ class PromptCounts(NamedTuple):
     negative_log_likelihood: float
     seconds: float
     time_to_first_token: float
+    thought_tokens: int = 0
     text: str = ""
     """read only if a metric of another package may need it"""
 

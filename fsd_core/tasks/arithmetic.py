@@ -28,7 +28,7 @@ class Arithmetic(Task):
     def all_examples(self) -> tuple[Example, ...]:
         return _held_out()
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         """Score the last line ``#### <integer>``. A text that was cut off before or in it is truncated."""
         answers = list(_ANSWER.finditer(text))
         # If the text was cut off right after a digit, more digits may have followed.

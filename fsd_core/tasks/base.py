@@ -16,6 +16,7 @@ from typing import Any, Literal
 from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
+from fsd_core.tasks.thoughts import MARKS, split_thoughts
 
 Messages = tuple[tuple[str, str], ...]
 """A conversation: role (system, user or assistant) and content of each message."""
@@ -108,9 +109,22 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        """Score ``text``, which ended for ``stop_reason``: eos, length or context."""
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
+        """Score a text without thoughts, which ended for ``stop_reason``: eos, length or context."""
 
+    def score(self, text: str, example: Example, stop_reason: str, *, thinking: bool = False) -> Score:
+        """Score the answer in ``text``. What a model thinks before it is not read (:mod:`fsd_core.tasks.thoughts`).
+
+        A text that ends inside of a thought is truncated: there is no answer. ``thinking`` says that the prompt ended
+        inside of one.
+        """
+        split = split_thoughts(text, thinking=thinking, marks=self.thought_marks)
+        if split.is_open and self.scored:
+            return Score("truncated", None)
+        return self.score_answer(split.answer, example, stop_reason)
+
+    thought_marks: Sequence[tuple[str, str]] = MARKS
+    """what a thought begins and ends with"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None

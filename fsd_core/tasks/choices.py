@@ -60,7 +60,7 @@ def multiple_choice(question: str, choices: list[str], answer: str = "") -> str:
 class Choices(Task):
     """Scored by the chosen letter, see :func:`chosen_letter`."""
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
 
 

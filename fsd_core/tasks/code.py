@@ -81,7 +81,7 @@ class Programs(Task):
     def possible(self) -> bool:
         return sandbox.refusal() is None
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         problem = self.problem(example)
         verdict = sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
         if verdict == "passed":

@@ -23,7 +23,7 @@ class OpenEnded(Task):
 
     scored = False
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return Score("unscored", None)
 
 

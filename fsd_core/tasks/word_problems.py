@@ -16,7 +16,7 @@ _ANNOTATION = re.compile(r"<<[^>]*>>")  # for a calculator; no model is asked to
 class NumericTask(Task):
     """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.final_number`."""
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import islice, repeat
 from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
@@ -142,3 +144,27 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="expected one of smollm2-135m"):
         adapter.main("nobody", tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_an_adapter_beside_the_weights_is_part_of_the_model(tmp_path: Path, role: str) -> None:
+    """transformers loads an adapter that it finds in a model's folder."""
+    name = save_toy_pair(tmp_path)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / role)
+    wrapped = get_peft_model(plain, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    wrapped.save_pretrained(tmp_path / role)
+    tokens = torch.arange(12)[None]
+    with torch.no_grad():
+        expected = wrapped(input_ids=tokens, use_cache=False).logits
+        without = toy_pair_model(tmp_path, role)(input_ids=tokens, use_cache=False).logits
+    model = getattr(loading.load_pair(name, device="cpu"), role)
+    found = model.forward(tokens, model.new_cache(12), 12)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(found, without, rtol=1e-2, atol=1e-2)
+
+
+def toy_pair_model(folder: Path, role: str) -> torch.nn.Module:
+    """A model of a folder without the adapter that lies in it."""
+    bare = folder / f"bare {role}"
+    shutil.copytree(folder / role, bare, ignore=shutil.ignore_patterns("adapter*"))
+    return AutoModelForCausalLM.from_pretrained(bare)

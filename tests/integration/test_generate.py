@@ -107,3 +107,18 @@ def test_a_stopping_criterion_is_honoured_at_its_very_token(generate):
 def test_what_cannot_be_honoured_is_refused(generate, kwargs, words):
     with pytest.raises(InvalidSetting, match=words):
         generate(**kwargs)
+
+
+@pytest.mark.parametrize("name", ["output_scores", "output_logits", "output_hidden_states", "output_attentions"])
+def test_what_is_not_computed_for_each_token_is_refused(generate, name):
+    with pytest.raises(InvalidSetting, match=f"^{name} cannot be returned"):
+        generate(return_dict_in_generate=True, **{name: True})
+
+
+def test_a_prompt_of_embeddings_is_refused(pair):
+    embeddings = pair.target.module.get_input_embeddings()(torch.tensor([[1, 2, 3]]))
+    with pytest.raises(InvalidSetting, match="embeddings"):
+        pair.target.module.generate(
+            inputs_embeds=embeddings, custom_generate=fsd_core.generate, assistant_model=pair.draft.module,
+            max_new_tokens=4, acceptance="speculative",
+        )  # fmt: skip

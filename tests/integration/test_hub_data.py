@@ -109,7 +109,7 @@ class Sums(Task):
     def all_examples(self) -> tuple[Example, ...]:
         return tuple(Example(row["question"], row["question"], row["answer"]) for row in records(self.files[0]))
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(text, example, stop_reason)
 
 

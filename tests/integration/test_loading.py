@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import load_pair
+from fsd_core.models.loading import fingerprint, load_pair
+from fsd_core.models.memory import weight_bytes
+from fsd_core.models.weight_files import weights_among
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
 
@@ -36,6 +40,31 @@ def test_other_weights_have_another_fingerprint(folder):
     after = load_pair(f"path:{folder}").weights
     assert after["target"] == before["target"]
     assert after["draft"] != before["draft"]
+
+
+def test_a_second_copy_of_the_weights_counts_for_nothing(folder):
+    target = folder / "target"
+    before = fingerprint(target), weight_bytes(target)
+    shutil.copy(target / "model.safetensors", target / "consolidated.safetensors")
+    assert (fingerprint(target), weight_bytes(target)) == before
+    shutil.copy(target / "model.safetensors", target / "adapter_model.safetensors")  # which would be loaded too
+    assert fingerprint(target) != before[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "weights"),
+    [
+        (["model.safetensors", "consolidated.safetensors", "README.md"], ["model.safetensors"]),
+        (["model.safetensors", "model-00001-of-00002.safetensors"], ["model.safetensors"]),
+        (["model-1-of-2.safetensors", "model-2-of-2.safetensors", "consolidated-1-of-1.safetensors"],
+         ["model-1-of-2.safetensors", "model-2-of-2.safetensors"]),
+        (["consolidated.safetensors"], ["consolidated.safetensors"]),
+        (["adapter_model.safetensors"], ["adapter_model.safetensors"]),
+        (["config.json"], []),
+    ],
+)  # fmt: skip
+def test_weights_are_what_is_loaded(names, weights):
+    assert weights_among(names) == weights
 
 
 def test_another_dtype_is_honoured(folder):
@@ -125,6 +154,16 @@ def test_an_extension_in_another_order_is_refused(folder):
         load_pair(f"path:{folder}")
 
 
+def test_a_tokenizer_whose_ids_have_a_gap_needs_logits_up_to_the_last(folder):
+    for role in ("target", "draft"):
+        file = folder / role / "tokenizer.json"
+        stored = json.loads(file.read_text())
+        stored["model"]["vocab"]["A"] = 300
+        file.write_text(json.dumps(stored))
+    with pytest.raises(IncompatibleModels, match="257 logits, and its tokenizer has ids up to 300"):
+        load_pair(f"path:{folder}")
+
+
 @pytest.mark.parametrize(("device", "words"), [("cuda:7", "CUDA devices"), ("abacus", "is not a device")])
 def test_a_device_that_is_not_there_is_refused(folder, device, words):
     with pytest.raises(InvalidSetting, match=words):
@@ -165,3 +204,47 @@ def test_a_forged_configuration_is_a_sentence(content: bytes, toy: str, tmp_path
     (tmp_path / "pair" / "draft" / "config.json").write_bytes(content)
     with pytest.raises(ModelUnavailable, match=r"cannot be loaded"):
         load_pair(f"path:{tmp_path / 'pair'}")
+
+
+def configured(folder: Path, **values: object) -> None:
+    file = folder / "target" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason", "advice"),
+    [
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "quantised (awq)", "without quantisation"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "quantised (gptq)", "without quantisation"),
+        ({"quantization_config": {"load_in_4bit": True}}, "requires bitsandbytes", "Install the package"),
+        ({"model_type": "not-yet-made"}, "does not know models of the type 'not-yet-made'", "Update transformers"),
+        (
+            {"model_type": "mine", "auto_map": {"AutoConfig": "configuration_mine.Mine"}},
+            "code of its own, which is never run here",
+            "Choose a model that transformers knows",
+        ),
+        ({"model_type": "llava"}, "no language model of the type 'llava'", "its text model"),
+        ({"model_type": "t5"}, "no language model of the type 't5'", "Choose a causal language model"),
+    ],
+)
+def test_what_cannot_be_loaded_says_which_it_is_and_what_to_do(folder, values, reason, advice):
+    configured(folder, **values)
+    with pytest.raises(ModelUnavailable) as refused:
+        load_pair(f"path:{folder}", device="cpu")
+    sentence = str(refused.value)
+    assert reason in sentence
+    assert advice in sentence
+    assert "Restore" not in sentence
+
+
+def test_a_shard_that_is_missing_is_named(folder):
+    target = folder / "target"
+    weights = load_file(target / "model.safetensors")
+    (target / "model.safetensors").unlink()
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    index = {name: shards[i % 2] for i, name in enumerate(sorted(weights))}
+    (target / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    first = {name: tensor for name, tensor in weights.items() if index[name] == shards[0]}
+    save_file(first, target / shards[0], {"format": "pt"})
+    with pytest.raises(ModelUnavailable, match=f"not there: 1, such as {shards[1]}. Fetch it"):
+        load_pair(f"path:{folder}", device="cpu")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,6 +115,14 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
+
+
+def test_a_terminal_that_lacks_a_character_gets_another(home: Path) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "FSD_HOME": str(home)}
+    command = [sys.executable, "-m", "fsd_core", "pairs"]
+    out = subprocess.run(command, capture_output=True, check=True, env=environment).stdout.decode("ascii")
+    assert "bundled" in out
+    assert "?" in out  # for a line of the table
 
 
 @pytest.mark.parametrize(

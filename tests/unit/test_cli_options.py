@@ -16,6 +16,7 @@ def test_a_dash_reads_the_prompt_from_standard_input(monkeypatch: pytest.MonkeyP
 
     assert typed("Häuser\nAnswer:\n".encode()) == "Häuser\nAnswer:"
     assert typed(b"a\r\n") == "a"
+    assert typed(b"\xef\xbb\xbfa\n") == "a"  # with the mark that some editors put first
     with pytest.raises(InvalidSetting, match="UTF-8"):
         typed(b"\xff")
 

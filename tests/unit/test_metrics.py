@@ -26,6 +26,7 @@ class Generated:
     negative_log_likelihood: float = 5.0
     seconds: float = 2.0
     time_to_first_token: float = 0.1
+    thought_tokens: int = 0
 
 
 def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:
@@ -177,3 +178,8 @@ def test_two_prompts_leave_their_ratios_without_an_interval() -> None:
     assert found["tokens_per_second"] is not None
     assert (found["tokens_per_second_low"], found["acceptance_rate_high"]) == (None, None)
     assert found["accuracy_low"] is not None  # Wilson's knows how little one problem says
+
+
+def test_thoughts_have_a_length_of_their_own() -> None:
+    figures = summarise([Generated(tokens=30, thought_tokens=20), Generated(tokens=10)], None)
+    assert (figures["mean_tokens"], figures["mean_thought_tokens"]) == (20, 10)

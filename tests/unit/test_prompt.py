@@ -59,7 +59,6 @@ def test_a_long_text_of_few_tokens_fits(tokenizer: PreTrainedTokenizerBase) -> N
     ("template", "told"),
     [
         ("{{ messages[0]['content'] }", "TemplateSyntaxError"),
-        ("{{ raise_exception('no user here') }}", "TemplateError"),
         ("{{ ''.__class__.__mro__ }}", "SecurityError"),
         ("{{ nothing.at.all }}", "UndefinedError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
@@ -84,3 +83,29 @@ def test_a_template_that_never_ends_is_ended(
     monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
     tokenizer.chat_template = "<{{ messages[0]['content'] }}>"  # and nothing of it stays
     assert tokenizer.decode(encode_prompt(tokenizer, "Hello")).strip() == "<Hello>"
+
+
+def test_a_template_that_refuses_is_quoted(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{{ messages[0]['content'] }}"
+    )
+    assert encode_prompt(tokenizer, "Hello") == encode_prompt(tokenizer, [("user", "Hello")])
+    with pytest.raises(InvalidSetting, match="refuses this conversation: 'System role not supported'"):
+        encode_prompt(tokenizer, [("system", "Be brief."), ("user", "Hello")])
+
+
+def test_a_template_that_reads_parts_gets_parts(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "{% for part in messages[0]['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}"
+        "{% endfor %}"
+    )
+    assert encode_prompt(tokenizer, " Hello ") != encode_prompt(tokenizer, "Good bye")
+    tokenizer.chat_template = "{{ messages[0]['content'] | trim | replace('\n', ' ') }}"
+    assert encode_prompt(tokenizer, " Hello\nyou ") == encode_prompt(tokenizer, "Hello you")
+
+
+def test_a_template_that_loses_the_prompt_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = "Question: {{ messages[0]['question'] }}"
+    with pytest.raises(ModelUnavailable, match="leaves out what the user says"):
+        encode_prompt(tokenizer, "Hello")

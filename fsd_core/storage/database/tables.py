@@ -149,6 +149,7 @@ class GenerationRow(Base):
     stop_reason: Mapped[str] = mapped_column(String(16))  # eos, length, context, error
     error: Mapped[str | None] = mapped_column(Text)
     tokens: Mapped[int]
+    thought_tokens: Mapped[int] = mapped_column(server_default="0")
     rounds: Mapped[int]
     drafted: Mapped[int]
     accepted: Mapped[int]

@@ -74,7 +74,7 @@ class CustomTask(Task):
             return replace(example, prompt=line.model_input)
         return replace(example, prompt=transcript(line.model_input), messages=line.model_input)
 
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return self.scorer.judge(text, example, stop_reason)
 
 

@@ -1,0 +1,97 @@
+"""Thoughts: what a reasoning model writes before its answer. No scorer reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MARKS: tuple[tuple[str, str], ...] = (
+    ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ, GLM, and most others
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<reason>", "</reason>"),
+    ("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ("[THINK]", "[/THINK]"),  # Magistral
+    ("◁think▷", "◁/think▷"),  # Kimi-VL
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
+    ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A Reasoning
+)
+"""what a thought begins and ends with, by model family"""
+
+# The channels of harmony (gpt-oss), with its special tokens or without them.
+_CHANNEL = re.compile(
+    r"(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?P<name>\w++)[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"
+)
+_CHANNEL_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
+_BARE_CHANNELS = re.compile(r"\s*analysis(?=\w)|\s*analysis(?=.*assistant\s*final)", re.DOTALL)
+_BARE_FINAL = re.compile(r"assistant\s*final")
+
+
+class ThoughtAndAnswer(NamedTuple):
+    """A text without its thoughts, and where these are."""
+
+    answer: str
+    thoughts: tuple[tuple[int, int], ...]
+    """first and last character + 1 of each, with its marks"""
+    is_open: bool
+    """whether the text ends inside of a thought"""
+
+
+def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[str, str]] = MARKS) -> ThoughtAndAnswer:
+    """Split a text into its thoughts and its answer.
+
+    All that stands before an end mark without a beginning is thought, because templates of some models write the
+    beginning into the prompt. A text that was cut off before does not show that: then ``thinking`` says that the prompt
+    ended inside of a thought. A thought that never ends has no answer behind it. Takes linear time.
+    """
+    if "<|channel|>" in text:
+        return _without(text, *_channels(text))
+    if bare := _BARE_CHANNELS.match(text):
+        finals = list(_BARE_FINAL.finditer(text, bare.end()))
+        return _without(text, [(0, finals[-1].end() if finals else len(text))], not finals)
+    ends = dict(marks)
+    pattern = "|".join(re.escape(mark) for pair in marks for mark in pair)
+    thoughts: list[tuple[int, int]] = []
+    begun, end = (0, None) if thinking else (None, None)
+    for mark in re.finditer(pattern, text):
+        if begun is None and mark[0] in ends:
+            begun, end = mark.start(), ends[mark[0]]
+        elif begun is None:  # an end without a beginning
+            thoughts = [(0, mark.end())]
+        elif mark[0] == end or (end is None and mark[0] not in ends):
+            thoughts.append((begun, mark.end()))
+            begun = end = None
+    if begun is not None:
+        thoughts.append((begun, len(text)))
+    return _without(text, thoughts, begun is not None)
+
+
+def opens_thought(prompt: str, marks: Sequence[tuple[str, str]] = MARKS) -> bool:
+    """Return whether a prompt, as its template renders it, ends inside of a thought."""
+    return prompt.rstrip().endswith(tuple(begin for begin, _ in marks))
+
+
+def _channels(text: str) -> tuple[list[tuple[int, int]], bool]:
+    """Return what is no final channel, and whether there is none."""
+    thoughts, last, has_final = [], 0, False
+    for mark in _CHANNEL.finditer(text):
+        if mark["name"] != "final":
+            continue
+        has_final = True
+        thoughts.append((last, mark.end()))
+        ended = _CHANNEL_END.search(text, mark.end())
+        last = ended.start() if ended else len(text)
+    if last < len(text):
+        thoughts.append((last, len(text)))
+    return thoughts, not has_final
+
+
+def _without(text: str, thoughts: Sequence[tuple[int, int]], is_open: bool) -> ThoughtAndAnswer:
+    parts, last = [], 0
+    for start, end in thoughts:
+        parts.append(text[last:start])
+        last = end
+    answer = "".join([*parts, text[last:]])
+    return ThoughtAndAnswer(answer.lstrip("\r\n") if thoughts else answer, tuple(thoughts), is_open)

@@ -89,7 +89,7 @@ def _record(
         stop_reason=generation.stop_reason,
         error=error,
         tokens=len(generation.tokens),
-        thought_tokens=thought_tokens(decoder.pair, generation.tokens, task, thinking),
+        thought_tokens=thought_tokens(decoder.pair, generation.tokens, text, task, thinking),
         rounds=len(records),
         drafted=sum(len(r.drafted) for r in records),
         accepted=sum(r.accepted for r in records),
@@ -119,12 +119,12 @@ def _thinking(pair: LoadedPair, prompt: list[int]) -> bool:
     return opens_thought(pair.tokenizer.batch_decode([prompt[-_LONGEST_MARK:]])[0])
 
 
-def thought_tokens(pair: LoadedPair, tokens: list[int], task: Task, thinking: bool) -> int:
-    """Return the number of tokens that belong to thoughts, with their marks.
+def thought_tokens(pair: LoadedPair, tokens: list[int], text: str, task: Task, thinking: bool) -> int:
+    """Return the number of a text's tokens that belong to thoughts, with their marks.
 
     A token belongs where its last character does.
     """
-    thoughts = split_thoughts(written(pair, tokens), thinking=thinking, marks=task.thought_marks).thoughts
+    thoughts = split_thoughts(text, thinking=thinking, marks=task.thought_marks).thoughts
 
     def index(character: int) -> int:
         """Return the first number of tokens whose text reaches as far as ``character``."""

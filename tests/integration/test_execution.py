@@ -335,7 +335,7 @@ def test_texts_are_judged_again_without_being_written_again(
     # A scorer that was mended: now any text is right whose second character is one of these.
     monkeypatch.setattr(
         type(TASK),
-        "score",
+        "score_answer",
         lambda self, text, example, stop: Score("correct" if text[1:2] < "h" else "wrong", text[:9]),
     )
     assert rescore(repository, run_id) == 5
@@ -450,14 +450,14 @@ def test_a_scorer_that_fails_costs_that_prompt_its_verdict_alone(
     repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     first = TASK.examples(1)[0]
-    score = type(TASK).score
+    score = type(TASK).score_answer
 
     def fails_at_first(self: Task, text: str, example: Example, stop: str) -> Score:
         if example == first:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
         return score(self, text, example, stop)
 
-    monkeypatch.setattr(type(TASK), "score", fails_at_first)
+    monkeypatch.setattr(type(TASK), "score_answer", fails_at_first)
     run_id = repository.create_run(
         RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED_FSD), limit=4, batch=batch)
     )

@@ -77,7 +77,7 @@ def test_a_text_that_begins_inside_of_a_thought_and_never_leaves_it_has_no_answe
 
 def test_the_tokens_of_thoughts_are_counted_with_their_marks(pair: LoadedPair) -> None:
     def counted(text: str, *, thinking: bool = False) -> int:
-        return thought_tokens(pair, pair.tokenizer(text)["input_ids"], TASK, thinking)  # a token for each byte
+        return thought_tokens(pair, pair.tokenizer(text)["input_ids"], text, TASK, thinking)  # a token for each byte
 
     assert counted("#### 18") == 0
     assert counted("<think>é</think>\n#### 18") == len("<think>é</think>".encode())

@@ -13,7 +13,7 @@ from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
 from fsd_core.statistics.intervals import wilson
-from fsd_core.storage.records import UNENDED, Deletion
+from fsd_core.storage.records import Deletion
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
@@ -46,7 +46,7 @@ def experiments_html(
 
 
 def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: Html | None) -> Html:
-    under_way = e.status in UNENDED
+    under_way = e.under_way
     parts = [_bar(e) if under_way else _failures(e.runs)]
     if calibrated is not None:
         parts.append(calibrated)
@@ -80,7 +80,7 @@ def _line(e: ExperimentView, is_calibration: bool) -> str:
         return f"{count(e.prompts_done, 'text')} written, " + (
             "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
         )
-    if e.status not in UNENDED:
+    if not e.under_way:
         return f"{prompts}, {ago(e.created_at)}"
     return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
 

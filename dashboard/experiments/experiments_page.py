@@ -22,7 +22,6 @@ from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
 from fsd_core.roles import require
-from fsd_core.storage.records import UNENDED
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
 
@@ -143,9 +142,9 @@ class ExperimentsPage:
         """Return the latest experiments and the tasks."""
         views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         experiments = [local_runs.with_actual_status(view, self.home) for view in views]
-        waiting = any(experiment.status in UNENDED for experiment in experiments)
+        waiting = any(experiment.under_way for experiment in experiments)
         worker = self.repository.worker()
-        under_way = [run.id for e in experiments if e.status in UNENDED for run in e.runs if run.prompts_done]
+        under_way = [run.id for e in experiments if e.under_way for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         custom_tasks, tasks_html = self.custom_tasks.tasks()
         return Latest(

@@ -92,17 +92,7 @@ def tiles_html(run: RunView) -> Html:
                 "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
             ),
             Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
-            *(
-                [
-                    Tile(
-                        "Thought length",
-                        quantity(*estimate(m, "mean_thought_tokens"), "tokens"),
-                        "of the answer length",
-                    )
-                ]
-                if m.get("mean_thought_tokens")
-                else []
-            ),
+            *_thoughts(m),
             Tile(
                 "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
             )
@@ -129,6 +119,13 @@ def tiles_html(run: RunView) -> Html:
             ),
         )
     )
+
+
+def _thoughts(metrics: dict[str, Any]) -> list[Tile]:
+    if not metrics.get("mean_thought_tokens"):
+        return []
+    length = quantity(*estimate(metrics, "mean_thought_tokens"), "tokens")
+    return [Tile("Thought length", length, "of the answer length")]
 
 
 def slower_html(slowdown: Slowdown) -> Html:

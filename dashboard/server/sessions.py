@@ -20,8 +20,7 @@ class AnswerState(SessionState):
         super().__init__(cast(Blocks, without_copies))
 
     def __setitem__(self, key: int, value: Any) -> None:
-        super().__setitem__(key, value)
-        self.config_values.clear()
+        self.blocks_config.blocks[key] = value
 
     def _update_config(self, key: int) -> None:
         pass

@@ -84,9 +84,8 @@ class Batch:
         if length:
             self.model.forward(tokens, self.cache.row(row), logits_to_keep=1)
         self.cache.adopt(row, length)
-        if self._drafter is not None and self._speculation is not None:
-            fits = length < (self._speculation.drafter.context or self._method.context)
-            self._drafter.begin_row(row, tokens if fits else tokens[:, :0])
+        if self._drafter is not None:
+            self._drafter.begin_row(row, tokens if length < self._method.draft_context else tokens[:, :0])
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Drop all texts but these."""
@@ -116,7 +115,7 @@ class Batch:
         if self._drafter is None or self._speculation is None:
             return None
         topology, bonus = self._speculation.topology, int(self._speculation.drafts_bonus)
-        context = self._speculation.drafter.context or self._method.context
+        context = self._method.draft_context
         # The target writes the last token within the limit, so nothing is drafted if one remains.
         depths = [
             max(0, min(topology.length, text.remaining_tokens - 1, context - len(text.history) - bonus))

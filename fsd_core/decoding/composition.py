@@ -58,8 +58,13 @@ class Method:
 
     @property
     def context(self) -> int:
-        """Positions of the model that writes. Beyond those of its draft nothing is drafted."""
+        """Positions of the model that writes."""
         return self.model.context
+
+    @property
+    def draft_context(self) -> int:
+        """Positions up to which something is drafted, for drafts may have fewer."""
+        return (self.speculation.drafter.context if self.speculation else None) or self.context
 
     def capacity(self, prompt: int) -> int:
         """Return the cache positions of a text with a prompt of ``prompt`` tokens, drafted tokens included."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.cells import Cell, cells, shared
+from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
@@ -108,7 +109,7 @@ def compare(
         warnings.append(f"The baseline {baseline_id[:40]} is not among the chosen runs. The first run takes its place.")
     baseline = baseline_of(runs, baseline_id)
     names = run_names(runs)
-    warnings += comparability(runs, names)
+    warnings += comparability(runs, names, prompts)
     if baseline is None:
         return ComparedRuns(runs, baseline, [], warnings, prompts, margin)
     warnings += unmatched_warnings(runs, baseline, prompts, names)
@@ -160,7 +161,7 @@ def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
     return [run.id for run in repository.experiment(experiment_id).runs]
 
 
-def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
+def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Prompts) -> list[str]:
     """Return why the numbers of these runs are not comparable, one sentence per reason."""
     reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
@@ -174,6 +175,19 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    if weights := _differing_weights(runs):
+        reasons.append(f"The runs differ in weights ({_list(weights)}): {_PAIR}.")
+    if positions := rendered_differently(runs, prompts):
+        reasons.append(
+            f"{_count(positions, 'prompt')} {_is(positions)} not the same tokens in all runs, because template "
+            "arguments, date, template or tokenizer differ: their figures are of different questions."
+        )
+    if ended := ended_by_context(runs, prompts):
+        reasons.append(
+            "The model's context ended different numbers of answers to the same prompts "
+            f"({_list([f'{number} of {names[run_id]}' for run_id, number in ended.items()])}): those were cut where "
+            "others went on."
+        )
     if on_shared_device := [names[run.id] for run in runs if SHARED_EXECUTOR in run.speed_mixed]:
         reasons.append(f"{_list(on_shared_device)}: {SHARED_DEVICE} Their speeds and times are marked {MIXED_MARK}.")
     if varying := differences([run.conditions for run in runs]):
@@ -193,9 +207,17 @@ _CRITERIA = (
         "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
     ),
     ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
-    ("weights", lambda run: " and ".join(run.weights.values()) or None, _PAIR),
     ("batch size", lambda run: run.config.batch, "throughput cannot be compared between them"),
 )
+
+
+def _differing_weights(runs: Sequence[RunView]) -> list[str]:
+    """Return the weights of the roles in which runs differ that have them both, as texts."""
+    by_role: dict[str, set[str]] = {}
+    for run in runs:
+        for role, weights in run.weights.items():
+            by_role.setdefault(role, set()).add(weights)
+    return sorted({f"{role} {weights}" for role, seen in by_role.items() if len(seen) > 1 for weights in seen})
 
 
 def _count(things: Sequence[object], noun: str) -> str:
@@ -206,7 +228,7 @@ def _has(things: Sequence[object]) -> str:
     return "has" if len(things) == 1 else "have"
 
 
-def _is(things: Sequence[str]) -> str:
+def _is(things: Sequence[object]) -> str:
     return "is" if len(things) == 1 else "are"
 
 

@@ -11,11 +11,12 @@ from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_of
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.components import notice, show
-from dashboard.ui.option_fields import field, multiselect_field
+from dashboard.ui.option_fields import ARGUMENTS, field, multiselect_field
 from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.templates import escape
 from dashboard.ui.view import Asked, Updates
 from fsd_core.config import RULES, SweepConfig
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
 from fsd_core.errors import UnknownName
@@ -31,7 +32,7 @@ KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
 _DIALS = [
     name
     for name, option in METHOD_OPTIONS.items()
-    if name == "strict_first"
+    if name in JUDGING_OPTIONS
     or (
         option.part in ("acceptance", "drafter", "topology")
         and name not in (*LISTED, *LENGTH_OPTIONS, *KNOBS, "drafts")
@@ -138,6 +139,9 @@ class ExperimentForm:
                 fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
                 fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
                 fields["min_p"] = field(METHOD_OPTIONS["min_p"], info="0 is off")
+            with gr.Row():
+                fields["template_arguments"] = field(METHOD_OPTIONS["template_arguments"], placeholder=ARGUMENTS)
+                fields["template_date"] = field(METHOD_OPTIONS["template_date"])
             fields["batch"] = field(
                 OPTIONS["batch"],
                 info="1 times each text by itself. A larger batch finishes sooner, and its texts share its time.",

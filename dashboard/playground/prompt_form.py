@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
 from dashboard.ui.components import PRIVATE_EVENT
-from dashboard.ui.option_fields import field, number, settings_of
+from dashboard.ui.option_fields import ARGUMENTS, field, number, settings_of
 from dashboard.ui.pair_defaults import pair_defaults
 from dashboard.ui.templates import script
 from dashboard.ui.view import Asked, Updates
@@ -41,6 +41,10 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("min_p", "0 is off", {}),
     ("max_new_tokens", "At most", {"label": "Tokens"}),
 )
+TEMPLATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("template_arguments", "JSON, for the model's chat template", {"placeholder": ARGUMENTS}),
+    ("template_date", "What it is told as today's", {}),
+)
 
 
 def examples_of(pair: str) -> list[tuple[str, str]]:
@@ -55,6 +59,10 @@ def examples_of(pair: str) -> list[tuple[str, str]]:
 
 def _question(prompt: str) -> str:
     return prompt.removeprefix("Question: ").removesuffix("\nAnswer:")
+
+
+def _fields(rows: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
+    return {name: field(METHOD_OPTIONS[name], info=info, min_width=76, **more) for name, info, more in rows}
 
 
 class PromptForm:
@@ -81,11 +89,10 @@ class PromptForm:
                     )  # fmt: skip
                     self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
                 with gr.Row(elem_classes=["sampling"]):
-                    self.sampling = {
-                        name: field(METHOD_OPTIONS[name], info=info, min_width=76, **more)
-                        for name, info, more in SAMPLING
-                    }
+                    self.shared = _fields(SAMPLING)
                     self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
+                with gr.Accordion("Chat template", open=False), gr.Row():
+                    self.shared |= _fields(TEMPLATE)
         # In the browser, and not when the list is closed without a choice, so that nothing being typed is lost.
         gr.on(
             [self.example.select, self.example.change], None, self.example, self.prompt,
@@ -109,15 +116,15 @@ class PromptForm:
     @property
     def fields(self) -> dict[str, Any]:
         """The fields by name, except the examples, which only fill in the prompt."""
-        return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.sampling}
+        return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.shared}
 
     def values(self, values: Mapping[Any, Any]) -> tuple[str, str, int, dict[str, Any]]:
         """Return pair, prompt, seed, and the shared options by name, from the components' ``values``.
 
         Raises ``InvalidSetting`` for an empty seed.
         """
-        sampling = {name: values[part] for name, part in self.sampling.items()}
-        return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), sampling
+        shared = {name: values[part] for name, part in self.shared.items()}
+        return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), shared
 
     def restore(self, asked: Asked, message: PlaygroundJob, method: DecodingConfig) -> None:
         """Fill in what requested a job. A pair that is no longer offered is ignored."""
@@ -126,5 +133,5 @@ class PromptForm:
         asked.fill(self.prompt, message.prompt)
         asked.fill(self.seed, message.seed)
         options = settings_of(method)
-        for name, part in self.sampling.items():
+        for name, part in self.shared.items():
             asked.fill(part, options[name])

@@ -12,13 +12,13 @@ from dashboard.ui.components import show
 from dashboard.ui.option_fields import field, settings_of, visible_fields
 from dashboard.ui.view import Asked, Updates
 from fsd_core.config import DecodingConfig
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS
 
-STRICT = "strict_first"
 CARD_OPTIONS = [
     name
     for name, option in METHOD_OPTIONS.items()
-    if option.part in ("acceptance", "drafter", "topology") or name == STRICT
+    if option.part in ("acceptance", "drafter", "topology") or name in JUDGING_OPTIONS
 ]
 OF_RULE = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
 OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part != "acceptance"]

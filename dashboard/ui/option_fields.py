@@ -16,6 +16,9 @@ from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.thresholds import OFF
 from fsd_core.errors import InvalidSetting
 
+ARGUMENTS = '{"enable_thinking": false}'
+"""an example of template arguments"""
+
 
 def field(option: Option, **more: Any) -> Any:
     """Return the component for one value of an option. ``more`` adds to or overrides its properties."""
@@ -24,6 +27,8 @@ def field(option: Option, **more: Any) -> Any:
         return gr.Dropdown(choices(option), **properties)
     if option.type is bool:
         return gr.Checkbox(**properties)
+    if option.type is str:
+        return gr.Textbox(**properties)
     # Without a precision, which would silently round what was typed: `number` rejects fractions instead.
     return gr.Number(step=_step(option), **properties)
 

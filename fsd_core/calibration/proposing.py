@@ -49,8 +49,8 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
     """
     (run,) = config.round_runs([config.target], 0, FEWEST_CHOOSING)
     trace = record(
-        pair, task, task.examples_of(run), seed=run.seed, sampling=config.target.sampling,
-        draft_length=max(config.lengths), max_new_tokens=config.target.max_new_tokens, timed_rounds=TIMED_ROUNDS,
+        pair, task, task.examples_of(run), seed=run.seed, **config.target.shared,
+        draft_length=max(config.lengths), timed_rounds=TIMED_ROUNDS,
     )  # fmt: skip
     replay = Replay(trace)
     predictable = [candidate for candidate in config.decodings if _can_predict(replay, _with_length(candidate, 1))]

@@ -65,10 +65,10 @@ def build_calibration(
     replayed = not any("draft_length" in entry for entry in given)
     defaults = {} if replayed else {"draft_length": DRAFT_LENGTHS}
     decodings = dict.fromkeys(decoding for entry in given for decoding in candidates(defaults | entry, named))
-    if len({(entry.sampling, entry.max_new_tokens) for entry in decodings}) > 1:
+    if any(entry.shared != next(iter(decodings)).shared for entry in decodings):
         raise InvalidSetting(
-            "A calibration holds its settings against one target, so all are sampled alike: give each the same "
-            "temperature, top_k, top_p, min_p and max_new_tokens."
+            "A calibration holds its settings against one target, so all are asked and sampled alike: give each the "
+            "same temperature, top_k, top_p, min_p, max_new_tokens, template_arguments and template_date."
         )
     fields = {field: value for field, value in others.items() if value is not None}
     limit = min(task.size, MOST_FRESH_PROMPTS) if limit is None else limit

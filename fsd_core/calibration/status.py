@@ -34,7 +34,8 @@ def calibration_status(
             failed[run.decoding] = run.error or f"{run.label} failed."
         elif run.status == "finished":
             failed.pop(run.decoding, None)
-    order = config.round_runs([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
+    (run,) = config.round_runs([config.target], 0, config.limit)
+    order = find_task(config.task, repository).positions(run)
     return next_step(config, Measurements(order, counts, failed))
 
 

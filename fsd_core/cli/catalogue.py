@@ -33,6 +33,8 @@ def tasks() -> None:
         if task.available:
             try:
                 availability = f"{task.size:,} prompts"
+                if task.repeats:
+                    availability += f", without {len(task.repeats)} that repeat an earlier one"
             except FsdError as error:  # a file that differs from the published one
                 availability = str(error)
         rows.append((task.name, task.title, availability))

@@ -13,7 +13,7 @@ from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
-from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import DASH, count, written
 from fsd_core.settings import get_settings
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from fsd_core.statistics.intervals import Estimate
 
 OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
 
-@options.taking(("pair", "task", "limit", *_SAMPLING, "max_new_tokens", "seed", "dtype", "device"))
+@options.taking(("pair", "task", "limit", *SHARED_OPTIONS, "seed", "dtype", "device"))
 def record(
     file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
     draft_length: Annotated[
@@ -43,13 +42,14 @@ def record(
     """Decode a task strictly once, and store what `replay` needs to predict every rule without a model."""
     from fsd_core.models.model_pairs import get_pair
     from fsd_core.replays import trace_file
+    from fsd_core.replays.costs import ROUNDS
     from fsd_core.replays.strict_run import check
     from fsd_core.replays.strict_run import record as recorded
 
     trace_file.check_new(file)
     check(draft_length, 0 if full_rows else top)
     settings = get_settings()
-    given = options.only(option_values, (*_SAMPLING, "max_new_tokens"))
+    given = options.only(option_values, SHARED_OPTIONS)
     decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, options.flag)
     setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
     run_options = {"device": settings.device} | options.run_of(option_values)
@@ -60,9 +60,8 @@ def record(
     pair = run_commands.load_for([config], settings.threads)
     with output.progress_bar("Recording", config.limit) as advance_to:
         trace = recorded(
-            pair, task, config.limit, seed=config.seed, sampling=decoding.sampling, draft_length=draft_length,
-            max_new_tokens=decoding.max_new_tokens, top=0 if full_rows else top, on_prompt=advance_to,
-            **({} if costs else {"timed_rounds": 0}),
+            pair, task, config.limit, seed=config.seed, **decoding.shared, draft_length=draft_length,
+            top=0 if full_rows else top, on_prompt=advance_to, timed_rounds=ROUNDS if costs else 0,
         )  # fmt: skip
     size = trace_file.write(trace, file)
     prompts = len(trace.prompts)

@@ -17,6 +17,7 @@ from fsd_core.config.drafting import (
     TopologySettings,
 )
 from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.template_config import TemplateConfig
 from fsd_core.frozen import Frozen, content_hash, sentence
 from fsd_core.rules import (
     CHAIN,
@@ -78,6 +79,7 @@ __all__ = [
     "Speculative",
     "SweepConfig",
     "Synthetic",
+    "TemplateConfig",
     "TopologyConfig",
     "TopologySettings",
     "Verifier",

@@ -36,11 +36,10 @@ def baselines_of(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     truncation, if sampling options express it.
     """
     first = decodings[0]
-    shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
     shapes = _shapes(decodings)
 
     def drafted(rule: Rule, drafter: DrafterConfig, topology: TopologyConfig) -> DecodingConfig:
-        return DecodingConfig(acceptance=rule, drafter=drafter, topology=topology, **shared)
+        return DecodingConfig(acceptance=rule, drafter=drafter, topology=topology, **first.shared)
 
     exact = [drafted(Speculative(), *shape) for shape in shapes]
     block = [
@@ -48,7 +47,7 @@ def baselines_of(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
         for drafter, topology in shapes
         if topology.judged_as in Block.shapes and drafter.has_distribution
     ]
-    single_models = [DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), DraftOnly())]
+    single_models = [DecodingConfig(acceptance=rule, **first.shared) for rule in (Autoregressive(), DraftOnly())]
     return list(dict.fromkeys([single_models[0], *truncated(decodings), *exact, *block, single_models[1]]))
 
 
@@ -72,8 +71,7 @@ def truncated(decodings: Iterable[DecodingConfig]) -> list[DecodingConfig]:
     for decoding in decodings:
         confined = decoding.sampling.confined(decoding.acceptance.truncation)
         if confined not in (None, decoding.sampling):
-            shared = {"sampling": confined, "max_new_tokens": decoding.max_new_tokens}
-            baselines[DecodingConfig(acceptance=Autoregressive(), **shared)] = None
+            baselines[DecodingConfig(**decoding.shared | {"acceptance": Autoregressive(), "sampling": confined})] = None
     return list(baselines)
 
 

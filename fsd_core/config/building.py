@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fsd_core.config.decoding_config import DecodingConfig, SamplingConfig, chosen_shape, shapes_of
+from fsd_core.config.decoding_config import JUDGING_OPTIONS, DecodingConfig, SamplingConfig, chosen_shape, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
+from fsd_core.config.template_config import TemplateConfig
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, built, kind_of
@@ -53,6 +54,7 @@ def method(options: Mapping[str, Any], named: Named = in_python) -> DecodingConf
         fixed = {} if rule.drafts is None else {"drafts": rule.drafts}
         values["topology"] = checked(shape, named, **fixed | _without_kind(fields("topology")))
     values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
+    values["template"] = checked(TemplateConfig, named, **fields("template"))
     return checked(DecodingConfig, named, **values | fields("decoding"))
 
 
@@ -62,7 +64,7 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
     def option_name(path: Sequence[int | str]) -> str:
         kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
         owner = next((kind for kind, settings in kinds.items() if settings is model), None)
-        parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
+        parts = {SamplingConfig: "sampling", TemplateConfig: "template", DecodingConfig: "decoding"}
         field = [str(part) for part in path if isinstance(part, str)][-1]
         owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
         part = parts.get(model, "run")
@@ -97,7 +99,7 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     """Return why nothing reads an option: the part, its chosen kind and the kinds that read it; else ``None``."""
     rule = _rule(given)
     kind = _value_of(given, "acceptance")
-    if option.name == "strict_first" and rule.lossless:
+    if option.name in JUDGING_OPTIONS and rule.lossless:
         return "rule", kind, [k for k, other in RULES.items() if not (other.lossless or other.baseline)]
     if option.part in ("drafter", "topology") and rule.baseline:
         return "rule", kind, [k for k, other in RULES.items() if not other.baseline]

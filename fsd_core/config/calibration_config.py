@@ -73,8 +73,7 @@ class CalibrationConfig(SweepConfig):
     @property
     def target(self) -> DecodingConfig:
         """The target alone, sampled like the settings: their baseline."""
-        first = self.decodings[0]
-        return DecodingConfig(acceptance=Autoregressive(), sampling=first.sampling, max_new_tokens=first.max_new_tokens)
+        return DecodingConfig(acceptance=Autoregressive(), **self.decodings[0].shared)
 
     @property
     def all_minutes(self) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from fsd_core.config.drafting import (
     DRAFTERS,
@@ -16,6 +16,7 @@ from fsd_core.config.drafting import (
     MultiDraftTopology,
     TopologyConfig,
 )
+from fsd_core.config.template_config import TemplateConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, before_fields, option
 from fsd_core.rules import (
@@ -34,6 +35,12 @@ from fsd_core.rules import (
 
 LOWEST_TEMPERATURE = 1e-20
 """lowest temperature above 0; logits divided by a lower one soon overflow float32"""
+
+
+EVERYWHERE, THOUGHTS = "everywhere", "thoughts"
+LenientIn = Literal["everywhere", "thoughts", "answers"]
+JUDGING_OPTIONS = ("strict_first", "lenient_in")
+"""options that say which tokens of a text a lossy rule judges"""
 
 
 class SamplingConfig(Frozen):
@@ -108,9 +115,14 @@ class DecodingConfig(Frozen):
     drafter: DrafterConfig | None = DraftModelDrafter()
     topology: TopologyConfig | None = ChainTopology()
     sampling: SamplingConfig = SamplingConfig()
+    template: TemplateConfig = Field(default=TemplateConfig(), exclude_if=lambda template: template == TemplateConfig())
     strict_first: int = option(
         0, "Strict first", "So many tokens of an answer are judged strictly, whatever the rule is", unit="tokens",
         before=0, ge=0, le=8192,
+    )  # fmt: skip
+    lenient_in: LenientIn = option(
+        EVERYWHERE, "Lenient in", "Where the rule judges: everywhere, in thoughts alone or in answers alone; elsewhere "
+        "the strict test judges", before=EVERYWHERE,
     )  # fmt: skip
     max_new_tokens: int = option(128, "Longest answer", "Longest text, in tokens", unit="tokens", ge=1, le=8192)
 
@@ -149,6 +161,8 @@ class DecodingConfig(Frozen):
             )
         if self.strict_first and self.acceptance.lossless:
             raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out strict_first, or choose another.")
+        if self.lenient_in != EVERYWHERE and self.acceptance.lossless:
+            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out lenient_in, or choose another.")
         self._check_shape(self.acceptance, self.topology)
         return self
 
@@ -173,6 +187,11 @@ class DecodingConfig(Frozen):
                 f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
                 "chain."
             )
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The fields that a method and its baseline have alike: what is asked, and how the target is sampled."""
+        return {"sampling": self.sampling, "template": self.template, "max_new_tokens": self.max_new_tokens}
 
     @property
     def threshold(self) -> float | None:
@@ -220,6 +239,9 @@ class DecodingConfig(Frozen):
             parts += self.topology.label_parts() + ([f"γ {self.topology.length}"] if draft_length else [])
         if self.strict_first:
             parts.append(f"strict first {self.strict_first}")
+        if self.lenient_in != EVERYWHERE:
+            parts.append(f"lenient in {self.lenient_in}")
         if not self.sampling.greedy:
             parts += [f"t {self.sampling.temperature:g}", *self.sampling.cut]
+        parts += self.template.label_parts()
         return " · ".join(" ".join(part.split()) for part in parts if part)

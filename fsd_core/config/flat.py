@@ -52,7 +52,7 @@ def options_of(decoding: DecodingConfig) -> dict[str, Any]:
     """Return the options that the parts of a decoding method have, with their values, by name."""
     parts: dict[str, Any] = {
         "acceptance": decoding.acceptance, "drafter": decoding.drafter, "topology": decoding.topology,
-        "sampling": decoding.sampling, "decoding": decoding,
+        "sampling": decoding.sampling, "template": decoding.template, "decoding": decoding,
     }  # fmt: skip
     return {
         name: getattr(part, option.field)

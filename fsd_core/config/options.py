@@ -13,9 +13,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fsd_core.config.decoding_config import DecodingConfig, SamplingConfig, shapes_of
+from fsd_core.config.decoding_config import JUDGING_OPTIONS, DecodingConfig, SamplingConfig, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
 from fsd_core.config.run_config import RunConfig, SettingConfig
+from fsd_core.config.template_config import TemplateConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen
 from fsd_core.rules import RULES, FuzzyReducible
@@ -51,7 +52,8 @@ class Option:
 
     @property
     def part(self) -> str:
-        """Its part: ``acceptance``, ``drafter``, ``topology``, ``sampling``, ``decoding`` or ``run``."""
+        """Its part: ``acceptance``, ``drafter``, ``topology``, ``sampling``, ``template``,
+        ``decoding`` or ``run``."""
         path = self.key.split(".")
         return "run" if path[:2] != ["setting", "decoding"] else path[2] if len(path) > 3 else "decoding"
 
@@ -145,8 +147,10 @@ def _table() -> Iterator[Option]:
     yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)
     for name, info in SamplingConfig.model_fields.items():
         yield _described(name, f"{_METHOD}.sampling.{name}", info)
-    yield _described("strict_first", f"{_METHOD}.strict_first", DecodingConfig.model_fields["strict_first"])
-    yield _described("max_new_tokens", f"{_METHOD}.max_new_tokens", DecodingConfig.model_fields["max_new_tokens"])
+    for name in (*JUDGING_OPTIONS, "max_new_tokens"):
+        yield _described(name, f"{_METHOD}.{name}", DecodingConfig.model_fields[name])
+    for name, info in TemplateConfig.model_fields.items():
+        yield _described(f"template_{name}", f"{_METHOD}.template.{name}", info)
     for name in ("task", "limit", "seed", "dtype", "device", "batch"):
         yield _described(name, name, RunConfig.model_fields[name])
 
@@ -166,6 +170,12 @@ OPTIONS: dict[str, Option] = _named_once(_table())
 """by name, in display order"""
 METHOD_OPTIONS = {name: option for name, option in OPTIONS.items() if option.part != "run"}
 """options of a decoding method"""
+SHARED_OPTIONS = tuple(
+    name
+    for name, option in METHOD_OPTIONS.items()
+    if option.part in ("sampling", "template") or name == "max_new_tokens"
+)
+"""those that a method and its baseline have alike (``DecodingConfig.shared``)"""
 BY_KEY = {option.key: option for option in OPTIONS.values()}
 """by dotted path in a run's configuration"""
 ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from random import Random
 from typing import Annotated, Literal
 
@@ -84,10 +85,11 @@ class RunConfig(Frozen):
         _check_rows(self.batch, self.setting.decoding)
         return self
 
-    def positions(self, size: int) -> list[int]:
-        """Return the indices of the used prompts out of ``size``, in order. The same seed draws the same order."""
+    def positions(self, size: int, repeats: Container[int] = ()) -> list[int]:
+        """Return the indices of the used prompts out of ``size``, in order, without those in ``repeats``. The same seed
+        draws the same order."""
         order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
-        return list(order[self.first : self.first + self.limit])
+        return [i for i in order if i not in repeats][self.first : self.first + self.limit]
 
 
 class SweepConfig(Frozen):

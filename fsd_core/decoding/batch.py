@@ -70,7 +70,8 @@ class Batch:
         self._method.check_prompt(length)
         limit = min(requested, self._method.context - length)
         limited_by = "length" if limit == requested else "context"
-        text = SequenceState(prompt, limit, limited_by, UniformStream(seed, self.model.device))
+        uniforms = UniformStream(seed, self.model.device)
+        text = SequenceState(prompt, limit, limited_by, uniforms, self._method.marks)
         self.texts[row] = text
         self._tokens[row, :length] = to_device(torch.tensor(prompt), self.model.device)
         # In a larger batch, all but the prompt's last token is fed now, so that each round feeds all rows alike. At
@@ -142,7 +143,8 @@ class Batch:
             return None
         drafted = [min(drafted, tree.depth) for drafted in depths]
         judged = [min(drafted, tree.depth) for drafted in levels]
-        return DraftProposal(tree, min(tree.depth, depth), drafted, judged, [text.written_tokens for text in texts])
+        strict = [self._method.num_strict(text.written_tokens, text.is_thinking) for text in texts]
+        return DraftProposal(tree, min(tree.depth, depth), drafted, judged, strict)
 
     def _verify(self, texts: Sequence[SequenceState], proposal: DraftProposal | None) -> RoundResult:
         """Feed the target its uncached tokens and the drafts, and decide what is written."""
@@ -171,19 +173,17 @@ class Batch:
         elif proposal is not None:
             drafted, judged = proposal.drafted, proposal.judged
         self._write(lengths, result.emitted)
-        valid = [
-            length + min(int(values[fed]), num_drafted)
-            for length, values, num_drafted in zip(lengths, rows, drafted, strict=True)
+        records = [
+            text.take(values[fed:], [int(token) for token in values[:num_drafted]], positions, fed + 1, self._eos)
+            for text, values, num_drafted, positions in zip(texts, rows, drafted, judged, strict=True)
         ]
+        # All but the last token of each text has been fed. A text that ended has less left of what was accepted.
+        valid = [len(text.history) - 1 for text in texts]
         if result.path is not None:  # the accepted nodes are scattered over the tree
             self.cache.compact(lengths[0], result.path.nodes)
         self.cache.rollback(valid)
         if self._drafter is not None:
             self._drafter.commit(valid, result.path)
-        records = [
-            text.take(values[fed:], [int(token) for token in values[:num_drafted]], positions, fed + 1, self._eos)
-            for text, values, num_drafted, positions in zip(texts, rows, drafted, judged, strict=True)
-        ]
         for record in records:
             _check_numbers(record, self._method.writer)
         return records

@@ -7,10 +7,15 @@ settings name each part, so a new one needs no change of this file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from transformers import PreTrainedTokenizerBase
+
 from fsd_core.config import DecodingConfig, DrafterSettings, SamplingConfig, TopologySettings
+from fsd_core.config.decoding_config import EVERYWHERE, THOUGHTS, LenientIn
+from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.verification import Verification, make_verification
 from fsd_core.drafters import DrafterFactory
 from fsd_core.errors import InvalidSetting, PromptTooLong
@@ -55,6 +60,16 @@ class Method:
     max_new_tokens: int
     speculation: Speculation | None
     """``None`` for the baselines, which draft nothing"""
+    marks: TextMarks | None
+    """what is looked for in texts, if anything"""
+    strict_first: int
+    lenient_in: LenientIn
+
+    def num_strict(self, written: int, is_thinking: bool) -> int:
+        """Return how many of a text's next tokens the strict test judges, whatever the rule. ``written``: the tokens of
+        its answer before them."""
+        is_lenient = self.lenient_in == EVERYWHERE or is_thinking == (self.lenient_in == THOUGHTS)
+        return max(0, self.strict_first - written) if is_lenient else self.max_new_tokens
 
     @property
     def context(self) -> int:
@@ -96,7 +111,8 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     """Return the method that a configuration describes, with these models.
 
     Raises ``InvalidSetting`` for a missing draft model or EAGLE head, for a divergence that is infinite with the head,
-    and for a rule, a drafter or a topology of a package that is not installed.
+    for a rule, a drafter or a topology of a package that is not installed, and for leniency in thoughts or answers
+    without a tokenizer.
     """
     if isinstance(config.acceptance, MissingRule):
         config.acceptance.refuse()
@@ -105,7 +121,28 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
         sampling = SamplingConfig(temperature=1)
     model, speculation = _writer(models, config), _speculation(models, config, sampling)
     writer = "draft" if config.acceptance.kind == DRAFT_ALONE else "target"
-    return Method(writer, model, sampling, config.max_new_tokens, speculation)
+    marks = _text_marks(model, models.tokenizer, config)
+    return Method(
+        writer, model, sampling, config.max_new_tokens, speculation, marks, config.strict_first, config.lenient_in
+    )
+
+
+def _text_marks(
+    model: LanguageModel, tokenizer: PreTrainedTokenizerBase | None, config: DecodingConfig
+) -> TextMarks | None:
+    """Return what is looked for in texts. Without a tokenizer the caller looks for strings that end them."""
+    thoughts = config.lenient_in != EVERYWHERE
+    if tokenizer is None:
+        if thoughts:
+            raise InvalidSetting(f"lenient_in={config.lenient_in!r} is read from texts: give the tokenizer.")
+        return None
+    if not thoughts and not model.stop_strings:
+        return None
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    return TextMarks(decode, model.stop_strings, thoughts=thoughts)
 
 
 def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
@@ -120,7 +157,7 @@ def _speculation(models: ModelSet, config: DecodingConfig, target_sampling: Samp
     if config.drafter is None or config.topology is None:
         return None
     topology: DraftTopology = config.topology.load().for_method(config)
-    verification = make_verification(config.topology.judged_as, config.acceptance, target_sampling, config.strict_first)
+    verification = make_verification(config.topology.judged_as, config.acceptance, target_sampling)
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
     drafter: DrafterFactory = config.drafter.load().for_models(models, config, sampling)

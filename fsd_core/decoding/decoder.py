@@ -34,12 +34,12 @@ class PairDecoder:
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
         self.pair, self.config = pair, config
-        self.method = compose(ModelSet(pair.target, pair.draft, pair.head), config)
+        self.method = compose(ModelSet(pair.target, pair.draft, pair.head, pair.tokenizer), config)
         self.eos = self.method.model.eos_tokens  # a draft's own end tokens do not end the target's text
 
     def prompt_ids(self, prompt: str | Sequence[tuple[str, str]]) -> list[int]:
         """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""
-        return encode_prompt(self.pair.tokenizer, prompt, self.method.context)
+        return encode_prompt(self.pair.tokenizer, prompt, self.method.context, self.config.template)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """Return the prompt unchanged. Raises ``PromptTooLong`` for one that fills the context."""

@@ -17,11 +17,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 from transformers.generation import GenerateDecoderOnlyOutput
 
 from fsd_core.config import TREE, DecodingConfig
 from fsd_core.config.building import method
+from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.decoding.composition import Method, compose
 from fsd_core.decoding.session import DecodingSession
@@ -36,7 +43,7 @@ _SUPPORTED = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper",
 OPTION_NAMES = [
     name
     for option in METHOD_OPTIONS.values()
-    if option.part not in ("sampling", "decoding")
+    if option.part not in ("sampling", "template") and option.name != "max_new_tokens"
     for name in (option.name, *option.aliases)
 ]
 _NOT_RETURNED = ("output_scores", "output_logits", "output_hidden_states", "output_attentions")
@@ -94,11 +101,11 @@ def generate(
     ``options``: ``acceptance``, ``divergence``, ``threshold`` (also ``"off"``), ``drafter``, ``draft_length`` and all
     others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``; they are in the signature).
     Temperature, top-k, top-p, min-p, sampling or not, length and end tokens come from the generation config instead.
-    ``tree=True`` is ``topology="dynamic-tree"``. ``head``: for the drafter ``eagle``, from
-    ``models.eagle_files.load_head``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed``
-    governs it. Rows of a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the
-    right, or a ``GenerateDecoderOnlyOutput`` if the config requests one. Raises ``InvalidSetting`` for a setting that
-    is not supported.
+    ``tree=True`` is ``topology="dynamic-tree"``. ``lenient_in`` reads the texts with ``tokenizer``. ``head``: for the
+    drafter ``eagle``, from ``models.eagle_files.load_head``. ``seed``: by default drawn from torch's generator, so
+    ``torch.manual_seed`` governs it. Rows of a batch are decoded one after the other. Returns int64
+    [B, T + longest new text], padded on the right, or a ``GenerateDecoderOnlyOutput`` if the config requests one.
+    Raises ``InvalidSetting`` for a setting that is not supported.
     """
     settings = generation_config or model.generation_config
     draft_module = draft_model or assistant_model or _from_caller("assistant_model")
@@ -108,7 +115,7 @@ def generate(
         raise InvalidSetting("A prompt of embeddings has no tokens for the draft to read: give input_ids.")
     method_options = {name: options.pop(name) for name in OPTION_NAMES if name in options}
     config = _config(settings, input_ids.shape[1], by_name(method_options) | ({"topology": TREE} if tree else {}))
-    decoding = _method(model, draft_module, head, config)
+    decoding = _method(model, draft_module, head, config, _from_caller("tokenizer") or options.get("tokenizer"))
     ends = settings.eos_token_id
     eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
     criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]
@@ -140,7 +147,11 @@ generate.__signature__ = _signature.replace(  # pyright: ignore[reportFunctionMe
 
 
 def _method(
-    module: PreTrainedModel, draft_module: PreTrainedModel | None, head: EagleHead | None, config: DecodingConfig
+    module: PreTrainedModel,
+    draft_module: PreTrainedModel | None,
+    head: EagleHead | None,
+    config: DecodingConfig,
+    tokenizer: PreTrainedTokenizerBase | None,
 ) -> Method:
     """Return the method over the caller's modules, which run unchanged."""
     modules = [module] if draft_module is None else [module, draft_module]
@@ -149,7 +160,9 @@ def _method(
     for model in (target, *drafts):
         check_cache(model)
     try:
-        return compose(ModelSet(target, drafts[0] if drafts else None, head), config)
+        # The strings that end texts are transformers' stopping criteria here.
+        needed = tokenizer if config.lenient_in != EVERYWHERE else None
+        return compose(ModelSet(target, drafts[0] if drafts else None, head, needed), config)
     except MissingHead:
         raise InvalidSetting(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "

@@ -26,8 +26,8 @@ class DraftProposal:
     """for each text, how many of its tokens are fed"""
     judged: list[int]
     """for each text, how many of its positions are judged"""
-    written: list[int]
-    """for each text, how many answer tokens it had before"""
+    strict: list[int]
+    """for each text, how many of its next tokens the strict test judges, whatever the rule"""
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:

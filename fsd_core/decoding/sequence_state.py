@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.ops.sampling import UniformStream
 
@@ -11,19 +12,34 @@ from fsd_core.ops.sampling import UniformStream
 class SequenceState:
     """Prompt and continuation, its limit, and the uniforms that decide it.
 
-    ``limit``: maximum number of tokens to write; ``limited_by``: its reason. ``stop_reason``: ``None`` until the end.
+    ``limit``: maximum number of tokens to write; ``limited_by``: its reason. ``marks``: what is looked for in it.
+    ``stop_reason``: ``None`` until the end.
     """
 
-    def __init__(self, prompt: Sequence[int], limit: int, limited_by: str, uniforms: UniformStream) -> None:
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        limit: int,
+        limited_by: str,
+        uniforms: UniformStream,
+        marks: TextMarks | None = None,
+    ) -> None:
         self.history = list(prompt)
         self.uniforms = uniforms
         self.stop_reason: str | None = None
+        self._marks = marks
+        self._thought = None if marks is None else marks.opened(prompt)
         self._prompt_length, self._limit, self._limited_by = len(prompt), limit, limited_by
 
     @property
     def written_tokens(self) -> int:
         """Number of answer tokens so far."""
         return len(self.history) - self._prompt_length
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the text is inside of a thought. Known only if thoughts are looked for."""
+        return self._thought is not None
 
     @property
     def remaining_tokens(self) -> int:
@@ -47,9 +63,14 @@ class SequenceState:
         strict, divergence, p, q = (figures[i * positions : (i + 1) * positions] for i in range(4))
         accepted = min(count, fed)
         end = next((i + 1 for i, token in enumerate(emitted) if token in eos), None)
-        if end is not None:  # drafts after the end were neither accepted nor rejected
-            emitted, drafted, accepted = emitted[:end], drafted[:end], min(accepted, end)
+        if end is not None:
             self.stop_reason = "eos"
+        marks = self._marks
+        if marks is not None and (mark := marks.first(self.history, emitted[:end], self._thought)):
+            end, self._thought = mark.tokens, marks.after(mark.text)
+            self.stop_reason = "eos" if mark.text in marks.stops or emitted[end - 1] in eos else None
+        if end is not None:  # drafts after it were neither accepted nor rejected
+            emitted, drafted, accepted = emitted[:end], drafted[:end], min(accepted, end)
         self.history += emitted
         if self.stop_reason is None and self.remaining_tokens <= 0:
             self.stop_reason = self._limited_by

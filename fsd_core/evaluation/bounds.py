@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsd_core.config import SamplingConfig
+from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
@@ -42,6 +42,7 @@ class SampledPositions:
 
     prompt_position: int
     prompt: str | Messages
+    template: TemplateConfig
     written: tuple[int, ...]
     positions: tuple[int, ...]
 
@@ -121,13 +122,15 @@ def _sample_positions(repository: Repository, run_id: str, positions: int, seed:
     generations = [g for g in repository.generations(run_id) if g.tokens]
     starts = np.cumsum([0, *(g.tokens for g in generations)])
     sampled = np.random.default_rng(seed).permutation(starts[-1])[:positions]
-    traces, messages = dict(repository.traces(run_id)), conversations(repository.run(run_id).task, repository)
+    run = repository.run(run_id)
+    traces, messages = dict(repository.traces(run_id)), conversations(run.task, repository)
     texts = []
     for generation, start, end in zip(generations, starts, starts[1:], strict=False):
         if offsets := sorted(int(i) for i in sampled[(sampled >= start) & (sampled < end)] - start):
             written = tuple(token for record in traces[generation.position] for token in record.emitted)
             prompt = messages.get(generation.position, generation.prompt)
-            texts.append(SampledPositions(generation.position, prompt, written, tuple(offsets)))
+            template = run.decoding.template
+            texts.append(SampledPositions(generation.position, prompt, template, written, tuple(offsets)))
     return texts
 
 
@@ -143,7 +146,7 @@ def _distributions(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the prompt's position with p and q, float64 [V] each."""
     for text in texts:
-        prompt = encode_prompt(pair.tokenizer, text.prompt)
+        prompt = encode_prompt(pair.tokenizer, text.prompt, template=text.template)
         tokens = torch.tensor([prompt + list(text.written[:-1])], device=pair.target.device)
         indices = len(prompt) - 1 + torch.tensor(text.positions)
         distributions = [_probabilities(model, tokens, indices, sampling) for model in (pair.target, pair.draft)]

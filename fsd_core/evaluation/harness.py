@@ -12,9 +12,10 @@ from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.prompt import prompt_hash
+from fsd_core.models.thoughts import opens_thought, split_thoughts
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Score, Task
-from fsd_core.tasks.thoughts import opens_thought, split_thoughts
 
 # Stands in for a probability of 0: the smallest positive number in float32.
 SMALLEST_PROBABILITY = 2.0**-149
@@ -41,23 +42,22 @@ def run_examples(
         for position, example in examples.items():
             yield run_example(decoder, task, example, position, seed)
         return
-    started, pending, thinking = time.perf_counter(), {}, {}
+    started, ids = time.perf_counter(), {}
     for position, example in examples.items():
         try:
-            pending[position] = decoder.fitting(decoder.prompt_ids(example.model_input))
-            thinking[position] = _thinking(decoder.pair, pending[position])
+            ids[position] = decoder.fitting(decoder.prompt_ids(example.model_input))
         except Exception as error:
             yield failure(example, position, error, 0.0)
-    positions = list(pending)
+    positions, pending = list(ids), set(ids)
     try:
         seeds = [prompt_seed(seed, position) for position in positions]
-        for index, generation in decoder.generate_all(list(pending.values()), seeds, rows) if pending else ():
-            del pending[positions[index]]
+        for index, generation in decoder.generate_all(list(ids.values()), seeds, rows) if ids else ():
             position = positions[index]
-            yield _record(decoder, task, examples[position], position, generation, thinking[position])
+            pending.remove(position)
+            yield _record(decoder, task, examples[position], position, generation, ids[position])
     except Exception as error:
         share = (time.perf_counter() - started) / len(examples)
-        for position in pending:
+        for position in sorted(pending, key=positions.index):
             yield failure(examples[position], position, error, share)
 
 
@@ -69,12 +69,13 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
         generation = decoder.generate(ids, prompt_seed(seed, position))
     except Exception as error:
         return failure(example, position, error, time.perf_counter() - started)
-    return _record(decoder, task, example, position, generation, _thinking(decoder.pair, ids))
+    return _record(decoder, task, example, position, generation, ids)
 
 
 def _record(
-    decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, thinking: bool
+    decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, ids: Sequence[int]
 ) -> GenerationRecord:
+    thinking = _thinking(decoder.pair, ids)
     text = written(decoder.pair, generation.tokens)
     score, error = _scored(task, text, example, generation.stop_reason, thinking)
     records = generation.records
@@ -82,6 +83,7 @@ def _record(
         position=position,
         example_id=example.id,
         prompt=example.prompt,
+        prompt_hash=prompt_hash(ids),
         reference=example.reference,
         text=text,
         answer=score.answer,
@@ -114,9 +116,9 @@ def written(pair: LoadedPair, tokens: list[int]) -> str:
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
-def _thinking(pair: LoadedPair, prompt: list[int]) -> bool:
+def _thinking(pair: LoadedPair, prompt: Sequence[int]) -> bool:
     """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
-    return opens_thought(pair.tokenizer.batch_decode([prompt[-_LONGEST_MARK:]])[0])
+    return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0])
 
 
 def thought_tokens(pair: LoadedPair, tokens: list[int], text: str, task: Task, thinking: bool) -> int:

@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
+from fsd_core.config import DecodingConfig
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
@@ -21,9 +22,12 @@ from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenera
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
 from fsd_core.evaluation.versus import versus_target
+from fsd_core.models.loading import LoadedPair
+from fsd_core.models.prompt import encode_prompt, prompt_hash
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.storage.records import GenerationRecord, RunView, same_weights
 from fsd_core.tasks import Example, Task
+from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.lookup import find_task
 
 logger = logging.getLogger(__name__)
@@ -162,16 +166,33 @@ def _begin(
     if not remaining:
         return []
     about = generator.open(run)
-    if done and run.weights and run.weights != about.get("weights"):
-        raise FsdError(
-            f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
-            "same settings."
-        )
+    if done:
+        _check_unchanged(repository, run, task, generator, about)
     repository.start_run(run.id, about)
     first = next(iter(remaining))
     with writing(run.id, [first]):
         generator.warm_up(run, remaining[first])
     return [_OpenRun(run, task, remaining, conditions_of(about))]
+
+
+def _check_unchanged(
+    repository: Repository, run: RunView, task: Task, generator: TextGenerator, about: Mapping[str, Any]
+) -> None:
+    """Raise ``FsdError`` if the models, or what they are asked, are not what the run began with."""
+    since = f"since the first {run.prompts_done} prompts: start a new run with the same settings."
+    if run.weights and not same_weights(run.weights, about.get("weights") or {}):
+        raise FsdError(f"The models of '{run.pair}' have changed {since}")
+    done = repository.prompts([run.id])[run.id]
+    position = next((i for i, counts in done.items() if counts.prompt_hash is not None), None)
+    if position is None:
+        return
+    render = partial(_hash_of, task.all_examples()[position].model_input, run.decoding)
+    if generator.ask(run.pair, run.config.device, run.config.dtype, render) != done[position].prompt_hash:
+        raise FsdError(f"The chat template or the tokenizer of '{run.pair}' has changed {since}")
+
+
+def _hash_of(prompt: str | Messages, decoding: DecodingConfig, pair: LoadedPair) -> str:
+    return prompt_hash(encode_prompt(pair.tokenizer, prompt, template=decoding.template))
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:
@@ -188,7 +209,7 @@ def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
     """
 
     def comparison_key(run: RunView) -> tuple:
-        return run.pair, run.task, run.seed, run.decoding.sampling, run.decoding.max_new_tokens
+        return run.pair, run.task, run.seed, run.decoding.shared
 
     if run.decoding.acceptance.kind == "draft-only":
         return None

@@ -33,8 +33,8 @@ def load_pair(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: the checkpoint's, if the device computes in
             it.
         on_progress: Called during a download with the fetched item, the bytes so far and the total bytes.
-        weights: Fingerprints that the models must have, by role (``target``, ``draft``, ``head``, ``adapter``), as
-            an approved setting lists them.
+        weights: Fingerprints that the models must have, by role (``target``, ``draft``, ``head``, ``adapter``, and
+            ``configuration`` for the files beside the weights), as an approved setting lists them.
 
     On a CPU this also sets torch's number of threads for the whole process: ``FSD_THREADS``, or the number that makes
     the pair's rounds fastest. Measuring that takes about a second.
@@ -65,8 +65,8 @@ def _check_weights(pair: LoadedPair, wanted: Mapping[str, str]) -> None:
         got = fingerprint_of((pair.weights or {}).get(role, "none"))
         if got != fingerprint:
             raise ModelUnavailable(
-                f"The {role} of '{pair.spec.name}' has the weights {got} here, and {fingerprint} were asked for: get "
-                "the models that were measured."
+                f"The {role} of '{pair.spec.name}' is {got} here, and {fingerprint} was asked for: get the models that "
+                "were measured."
             )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.config import RunConfig, SamplingConfig
+from fsd_core.config import RunConfig, SamplingConfig, TemplateConfig
 from fsd_core.config.building import checked, in_python
 from fsd_core.library.extras import need
 from fsd_core.library.pairs import loaded, spec_of
@@ -36,6 +36,8 @@ def record(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
+    template_arguments: str = "",
+    template_date: str = TemplateConfig().date,
     told_apart: int = strict_run.TOP,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
@@ -46,6 +48,8 @@ def record(
         task: A name that ``fsd-lab tasks`` lists, or a result of :func:`fsd_core.load_task`. ``None`` is the pair's.
         limit: Number of prompts, from the task's first.
         draft_length: The longest draft that replay can predict, 1 to 32.
+        template_arguments: Arguments of the pair's chat template, as JSON.
+        template_date: The day that the template is told as today's.
         told_apart: Tokens of either model that are stored individually at a position; 0 stores full rows.
         on_prompt: Called after each prompt with the number done.
 
@@ -64,10 +68,11 @@ def record(
     strict_run.check(draft_length, told_apart)
     checked(RunConfig, in_python, limit=limit, seed=seed)
     sampling = checked(SamplingConfig, in_python, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    template = checked(TemplateConfig, in_python, arguments=template_arguments, date=template_date)
     loaded_task = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
     loaded_task.check_limit(limit)
     trace = strict_run.record(
-        loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, draft_length=draft_length,
+        loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, template=template, draft_length=draft_length,
         max_new_tokens=max_new_tokens, top=told_apart, on_prompt=on_prompt,
     )  # fmt: skip
     trace_file.write(trace, path)

@@ -80,6 +80,12 @@ class LanguageModel:
         ids = self.module.config.eos_token_id if ids is None else ids
         return frozenset() if ids is None else frozenset(ids if isinstance(ids, list) else [ids])
 
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """Strings that end a text."""
+        strings = self.module.generation_config.stop_strings or ()
+        return (strings,) if isinstance(strings, str) else tuple(strings)
+
     def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
         """Return an empty cache for up to ``capacity`` positions of each of ``rows`` texts. The caller releases it."""
         if self._static is not None and rows == 1:

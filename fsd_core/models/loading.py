@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import logging
 import warnings
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,20 +13,24 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from fsd_core.config import TemplateConfig
 from fsd_core.errors import IncompatibleModels, InsufficientMemory, InvalidSetting, ModelUnavailable
 from fsd_core.models import reduced_vocab
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
+from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
-from fsd_core.models.weight_files import weight_files
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,18 @@ class LoadedPair:
     dtype: str
     head: EagleHead | None = None
     weights: dict[str, str] | None = None
-    """each model's :func:`fingerprint` and source; ``None`` for modules made in memory"""
+    """each model's :func:`fingerprint` and source, and the fingerprint of the files beside the weights; ``None`` for
+    modules made in memory"""
+
+    def inputs(self, prompt: str, **template: str) -> dict[str, torch.Tensor]:
+        """Return a prompt as transformers' ``generate`` takes it: token ids and attention mask, int64 [1,T] each.
+
+        It is rendered as in a measured run, by the chat template if there is one. ``template``: ``arguments`` and
+        ``date`` of :class:`fsd_core.config.TemplateConfig`. Raises as :func:`encode_prompt` does.
+        """
+        ids = torch.tensor([encode_prompt(self.tokenizer, prompt, template=TemplateConfig.checked(**template))])
+        ids = ids.to(self.target.device)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def __repr__(self) -> str:
         """Omit the models' layers, which would fill a screen."""
@@ -179,19 +194,22 @@ def load_pair(
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
+    if untold := unknown_end(pair):
+        logger.warning(untold)
     weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    return replace(pair, weights=weights)
+    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)})
 
 
-def fingerprint(folder: Path) -> str:
-    """Return 16 hex digits of the SHA-256 of a folder's weights; beyond 1 GiB, of a file's size and first MiB."""
-    digest = hashlib.sha256()
-    for file in weight_files(folder):
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size}".encode())
-        with file.open("rb") as stream:
-            digest.update(stream.read() if size <= 2**30 else stream.read(2**20))
-    return digest.hexdigest()[:16]
+def unknown_end(pair: LoadedPair) -> str | None:
+    """Return a sentence on an end token that the tokenizer names and the target's configuration does not, if any."""
+    tokenizer: Any = pair.tokenizer
+    if tokenizer.eos_token_id is None or tokenizer.eos_token_id in pair.target.eos_tokens:
+        return None
+    return (
+        f"The tokenizer of '{pair.spec.name}' ends texts with {tokenizer.eos_token!r}, and the target's configuration "
+        "does not: a text goes on behind it. If it should end there, add its id to eos_token_id in the target's "
+        "generation_config.json."
+    )
 
 
 def make_pair(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from transformers import PreTrainedTokenizerBase
+
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 
@@ -16,3 +18,5 @@ class ModelSet:
     draft: LanguageModel | None = None
     head: EagleHead | None = None
     """trained for the target"""
+    tokenizer: PreTrainedTokenizerBase | None = None
+    """needed if strings are looked for in texts"""

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
+from fsd_core.config import TemplateConfig
+from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.frozen import text_hash
+from fsd_core.models.chat_template import render
 
-TEMPLATE_SECONDS = 5.0
-_LONGEST_REFUSAL = 200
 _CHARACTERS_PER_TOKEN = 8
 """characters of a long prompt that are checked first, per token of the context"""
 _SLACK = 256
 """tokens by which a prefix may exceed the whole text, since its end may merge with what follows"""
 
 
+_DEFAULT = TemplateConfig()
+
+
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[tuple[str, str]], context: int | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str | Sequence[tuple[str, str]],
+    context: int | None = None,
+    template: TemplateConfig = _DEFAULT,
 ) -> list[int]:
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
-    conversation, (role, content) of each message, needs the template.
+    conversation, (role, content) of each message, needs the template. ``template`` says how it is rendered.
 
-    Raises ``InvalidSetting`` for an empty prompt, for a conversation without a template, and for one that the template
-    refuses; ``ModelUnavailable`` for a template that cannot be rendered or leaves out the prompt; and
-    ``PromptTooLong`` for a prompt far beyond ``context`` tokens, before all of it is tokenized.
+    Raises ``InvalidSetting`` for an empty prompt, for a conversation or arguments without a template, for arguments
+    that the template does not read, and for a conversation that it refuses; ``ModelUnavailable`` for a template that
+    cannot be rendered or leaves out the prompt; and ``PromptTooLong`` for a prompt far beyond ``context`` tokens,
+    before all of it is tokenized.
     """
     if isinstance(prompt, str) and not prompt.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
-        text = _render(tokenizer, [("user", prompt)] if isinstance(prompt, str) else prompt)
+        text = render(tokenizer, [("user", prompt)] if isinstance(prompt, str) else prompt, template)
+    elif template.arguments:
+        raise InvalidSetting(
+            "The model has no chat template, so nothing reads the template arguments: leave them out, or choose a pair "
+            "that has one."
+        )
     elif isinstance(prompt, str):
         text = prompt
     else:
@@ -47,6 +54,11 @@ def encode_prompt(
     if context is not None:
         _check_prefixes(tokenizer, text, context)
     return _ids(tokenizer, text, special)
+
+
+def prompt_hash(ids: Sequence[int]) -> str:
+    """Return 16 hex digits that tell a prompt, as it was rendered and tokenized, from every other one."""
+    return text_hash(" ".join(map(str, ids)))
 
 
 def _check_prefixes(tokenizer: PreTrainedTokenizerBase, text: str, context: int) -> None:
@@ -63,59 +75,3 @@ def _check_prefixes(tokenizer: PreTrainedTokenizerBase, text: str, context: int)
 
 def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
     return tokenizer(text, add_special_tokens=special, return_token_type_ids=False, verbose=False)["input_ids"]
-
-
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
-    """Render messages in the tokenizer's chat template. It came with the model, so it may be broken or never end."""
-    for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
-        text = _rendered(tokenizer, messages, as_parts)
-        if _holds_questions(text, messages):
-            return text
-    raise ModelUnavailable(
-        "The chat template of the model leaves out what the user says, so different prompts would become the same: "
-        "restore it from where it came, or choose another pair."
-    )
-
-
-def _holds_questions(text: str, messages: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a rendered conversation has the user's messages in it. Templates may change their spaces."""
-    compact = "".join(text.split())
-    return all("".join(content.split()) in compact for role, content in messages if role == "user")
-
-
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], as_parts: bool) -> str:
-    conversation = [
-        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content}
-        for role, content in messages
-    ]
-    try:
-        with _time_limit(TEMPLATE_SECONDS):
-            return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
-    except Exception as error:  # Jinja and the code that a template calls raise any exception
-        if type(error) is TemplateError:  # by the template's own raise_exception
-            raise InvalidSetting(
-                f"The chat template of the model refuses this conversation: {str(error)[:_LONGEST_REFUSAL]!r}. Change "
-                "the conversation, or choose another pair."
-            ) from error
-        reason = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
-        raise ModelUnavailable(
-            f"The chat template of the model cannot be used ({reason}): restore it from where it came, or choose "
-            "another pair."
-        ) from error
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TimeoutError`` in the Python code that the block calls, once its time is up."""
-    deadline, previous_trace = time.monotonic() + seconds, sys.gettrace()
-
-    def watch(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        return watch
-
-    sys.settrace(watch)
-    try:
-        yield
-    finally:
-        sys.settrace(previous_trace)

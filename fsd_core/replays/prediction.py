@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
@@ -111,13 +113,18 @@ class Replay:
                 f"The trace was recorded at {_named(info.sampling)}, not at {_named(config.sampling)}: record a run "
                 "with the sampling that is asked for."
             )
+        if config.template != info.template:
+            raise InvalidSetting(
+                "The trace was recorded with other template arguments or another template date: record a run with "
+                "those that are asked for."
+            )
         if rule.greedy_draft and not info.sampling.greedy:
             raise InvalidSetting(
                 f"'{rule.kind}' drafts the likeliest tokens, and the trace holds sampled ones: replay it from a trace "
                 "of temperature 0."
             )
-        if config.strict_first:
-            raise InvalidSetting("Replay judges every token by the rule: leave out strict_first.")
+        if any(getattr(config, name) != METHOD_OPTIONS[name].default for name in JUDGING_OPTIONS):
+            raise InvalidSetting(f"Replay judges every token by the rule: leave out {' and '.join(JUDGING_OPTIONS)}.")
         if (length := length_of(config)) > info.draft_length:
             raise InvalidSetting(
                 f"The draft length is {length}, and the trace was recorded with {info.draft_length}: choose at most "

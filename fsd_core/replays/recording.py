@@ -16,6 +16,7 @@ from pydantic import PrivateAttr
 from torch import Tensor
 
 from fsd_core.decoding.decoder import GeneratedText
+from fsd_core.models.prompt import prompt_hash
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.replays.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, TraceInfo
 from fsd_core.rules import AcceptanceResult, Speculative
@@ -65,8 +66,8 @@ class Recorder:
         """Store a round. ``rows``: of one text, [1,J]. ``uniforms``, ``strict``: [1,J]."""
         self.rounds.append(reduced(rows, uniforms, strict, self.top, self.rows_kept))
 
-    def prompt(self, position: int, generation: GeneratedText, limit: int) -> PromptTrace:
-        """Return the trace of the text that has just been written, and clear the recorder."""
+    def prompt(self, position: int, ids: Sequence[int], generation: GeneratedText, limit: int) -> PromptTrace:
+        """Return the trace of the text that has just been written after the prompt ``ids``, and clear the recorder."""
         rounds, written, unread = [], 0, iter(self.rounds)
         judged: list[JudgedRound] = []
         for record in generation.records:
@@ -80,7 +81,7 @@ class Recorder:
             for name in (*WHOLE, *SCALARS)
         }
         return PromptTrace(
-            prompt=position, tokens=written, limit=limit, seconds=generation.seconds,
+            prompt=position, prompt_hash=prompt_hash(ids), tokens=written, limit=limit, seconds=generation.seconds,
             rounds=np.array(rounds, np.int64).reshape(-1, 3), columns=columns,
             kept=_joined(part.kept for part in judged),
             rows={name: _joined(part.rows[name] for part in judged) for name in self.rows_kept},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fsd_core.config import SamplingConfig
+from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.frozen import Frozen
 
 TRACE_VERSION = 1
@@ -51,6 +51,7 @@ class TraceInfo(Frozen):
     tokenizer: str
     """first 16 hex digits of the SHA-256 of the tokenizer's vocabulary"""
     sampling: SamplingConfig
+    template: TemplateConfig = Field(default=TemplateConfig(), exclude_if=lambda template: template == TemplateConfig())
     draft_length: int = Field(ge=1)
     """γ; a round also judges the position of the bonus"""
     max_new_tokens: int = Field(ge=1)
@@ -84,6 +85,8 @@ class PromptTrace:
 
     prompt: int
     """position in the task"""
+    prompt_hash: str | None
+    """of the token ids that were fed; ``None`` in traces that are older"""
     tokens: int
     """length of the strict answer"""
     limit: int

@@ -7,6 +7,8 @@ from typing import Any
 
 from fsd_core.config import DecodingConfig
 from fsd_core.config.building import Named, in_python
+from fsd_core.config.flat import options_of
+from fsd_core.config.options import SHARED_OPTIONS
 from fsd_core.config.sweeps import methods
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.replay_trace import TraceInfo
@@ -22,5 +24,6 @@ def settings_of(info: TraceInfo, options: Mapping[str, Any], named: Named = in_p
     rules = [kind for kind, rule in replayable().items() if info.sampling.greedy or not rule.greedy_draft]
     defaults = {"acceptance": rules, "draft_length": list(range(1, info.draft_length + 1))}
     given = {name: value for name, value in options.items() if value not in (None, [], ())}
-    sampling = info.sampling.model_dump()
-    return methods(defaults | given | sampling | {"max_new_tokens": info.max_new_tokens}, named)
+    asked = DecodingConfig(sampling=info.sampling, template=info.template, max_new_tokens=info.max_new_tokens)
+    shared = {name: value for name, value in options_of(asked).items() if name in SHARED_OPTIONS}
+    return methods(defaults | given | shared, named)

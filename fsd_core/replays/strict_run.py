@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
+from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig, TemplateConfig
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
 from fsd_core.evaluation.harness import prompt_seed
@@ -40,6 +40,7 @@ def record(
     *,
     seed: int = 0,
     sampling: SamplingConfig | None = None,
+    template: TemplateConfig | None = None,
     draft_length: int = 8,
     max_new_tokens: int = 128,
     top: int = TOP,
@@ -54,18 +55,18 @@ def record(
     context is left out. Raises ``InvalidSetting``, or ``FsdError`` if no draft was judged.
     """
     check(draft_length, top)
-    sampling, vocabulary = sampling or SamplingConfig(), pair.target.vocabulary
+    sampling, template, vocabulary = sampling or SamplingConfig(), template or TemplateConfig(), pair.target.vocabulary
     examples = dict(enumerate(task.examples(prompts))) if isinstance(prompts, int) else prompts
     info = TraceInfo(
         pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
-        tokenizer=tokenizer_hash(pair), sampling=sampling, draft_length=draft_length, max_new_tokens=max_new_tokens,
-        top=top or vocabulary,
+        tokenizer=tokenizer_hash(pair), sampling=sampling, template=template,
+        draft_length=draft_length, max_new_tokens=max_new_tokens, top=top or vocabulary,
         provenance=provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     )  # fmt: skip
     recorder = recorder_of(info)
     decoder = PairDecoder(pair, DecodingConfig(
         acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
-        max_new_tokens=max_new_tokens,
+        template=template, max_new_tokens=max_new_tokens,
     ))  # fmt: skip
     recorded: list[PromptTrace] = []
     for done, (position, example) in enumerate(examples.items(), 1):
@@ -75,7 +76,7 @@ def record(
             continue
         generation = decoder.generate(ids, prompt_seed(seed, position))
         answer_limit = min(max_new_tokens, decoder.method.context - len(ids))
-        recorded.append(recorder.prompt(position, generation, answer_limit))
+        recorded.append(recorder.prompt(position, ids, generation, answer_limit))
         on_prompt(done)
     if not any(prompt.size for prompt in recorded):
         raise FsdError(f"No draft of {task.name} was judged, so there is nothing to replay: allow longer answers.")

@@ -102,7 +102,8 @@ def _line(prompt: PromptTrace) -> dict[str, Any]:
     columns = {name: prompt.columns[name].tolist() for name in WHOLE}
     columns |= {name: _short(prompt.columns[name].tolist()) for name in SCALARS}
     return {
-        "prompt": prompt.prompt, "tokens": prompt.tokens, "limit": prompt.limit, "seconds": round(prompt.seconds, 6),
+        "prompt": prompt.prompt, "prompt_hash": prompt.prompt_hash, "tokens": prompt.tokens, "limit": prompt.limit,
+        "seconds": round(prompt.seconds, 6),
         "rounds": prompt.rounds.tolist(), "columns": columns, "kept": prompt.kept,
         "rows": {name: [_short(row) for row in rows] for name, rows in prompt.rows.items()},
         "rest": {name: [_short(row) for row in rows] for name, rows in prompt.rest.items()},
@@ -121,7 +122,8 @@ def _prompt(line: dict[str, Any], info: TraceInfo) -> PromptTrace:
     columns = {name: np.asarray(line["columns"][name], np.int64) for name in WHOLE}
     columns |= {name: np.array([_number(v) for v in line["columns"][name]], float) for name in SCALARS}
     prompt = PromptTrace(
-        prompt=line["prompt"], tokens=line["tokens"], limit=line["limit"], seconds=line["seconds"],
+        prompt=line["prompt"], prompt_hash=line.get("prompt_hash"), tokens=line["tokens"], limit=line["limit"],
+        seconds=line["seconds"],
         rounds=np.asarray(line["rounds"], np.int64).reshape(-1, 3), columns=columns, kept=line["kept"],
         rows={name: line["rows"][name] for name in info.rows_kept},
         rest={name: line["rest"][name] for name in info.rows_kept}, allowed=line["allowed"],

@@ -9,8 +9,10 @@ import numpy as np
 
 from fsd_core.config import Autoregressive, DecodingConfig
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
+from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.prompt import prompt_hash
 from fsd_core.replays.prediction import Prediction, estimates
 from fsd_core.replays.replay_trace import Trace
 from fsd_core.replays.strict_run import check_pair
@@ -46,19 +48,24 @@ def measure(
 ) -> list[Validated]:
     """Decode the prompts of the trace with the setting of each prediction. All settings write a prompt before the next.
 
-    ``task``: the recorded task. Raises ``InvalidSetting`` if the trace is not of this pair.
+    ``task``: the recorded task. Raises ``InvalidSetting`` if the trace is not of this pair, or of other prompts.
     """
     info = trace.info
     check_pair(info, pair)
     examples = task.examples(max(prompt.prompt for prompt in trace.prompts) + 1)
     configs = [prediction.config for prediction in predictions]
     target_config = DecodingConfig(
-        acceptance=Autoregressive(), sampling=info.sampling, max_new_tokens=info.max_new_tokens
+        acceptance=Autoregressive(), sampling=info.sampling, template=info.template, max_new_tokens=info.max_new_tokens
     )  # fmt: skip
     decoders = [PairDecoder(pair, config) for config in (target_config, *configs)]
     counts = np.zeros((len(decoders), len(trace.prompts), 5))
     for row, prompt in enumerate(trace.prompts):
         ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].model_input), prompt_seed(info.seed, prompt.prompt)
+        if prompt.prompt_hash not in (None, prompt_hash(ids)):
+            raise InvalidSetting(
+                f"The prompt {prompt.prompt} is rendered to other tokens than when the trace was recorded, because the "
+                "template, the tokenizer or transformers has changed: record this pair again."
+            )
         if not row:
             decoders[0].generate(ids, seed)  # warm-up: the first text's extra time is not its method's
         for turn in range(len(decoders)):

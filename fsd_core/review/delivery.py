@@ -14,6 +14,7 @@ import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import UnknownName
 from fsd_core.models.specs import HubModel
 from fsd_core.review.engines import Weights, sglang, vllm
@@ -52,6 +53,11 @@ def _yaml(setting: SettingConfig, weights: Weights) -> str:
 
 def _python(setting: SettingConfig, weights: Weights) -> str:
     options = _options(setting)
+    given = [
+        f", {METHOD_OPTIONS[name].field}={options.pop(name)!r}"
+        for name in tuple(options)
+        if METHOD_OPTIONS[name].part == "template"
+    ]
     sampling = {name: options.pop(name) for name in _SAMPLING if name in options}
     if options["acceptance"] == "autoregressive":
         options = {}
@@ -61,6 +67,7 @@ def _python(setting: SettingConfig, weights: Weights) -> str:
     lines = [f"    {name}={value!r}," for name, value in arguments.items()]
     if options:
         head = " head=pair.head," if options.get("drafter") == "eagle" else ""
+        head += " tokenizer=pair.tokenizer," if "lenient_in" in options else ""
         lines.append(f"    custom_generate=fsd_core.generate, draft_model=pair.draft.module,{head}")
         lines += [f"    {name}={value!r}," for name, value in options.items()]
     pair = repr(pinned_name(setting.pair, weights))
@@ -68,7 +75,7 @@ def _python(setting: SettingConfig, weights: Weights) -> str:
         pair += f", weights={ {role: fingerprint_of(origin) for role, origin in weights.items()} }"
     return (
         f"# setting {setting.id}\nimport fsd_core\n\npair = fsd_core.load_pair({pair})\n"
-        'inputs = pair.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)\n'
+        f"inputs = pair.inputs(prompt{''.join(given)})\n"
         "output = pair.target.module.generate(\n    **inputs,\n" + "\n".join(lines) + "\n)\n"
     )
 

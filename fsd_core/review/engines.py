@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
+from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.flat import options_read
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
@@ -35,7 +36,7 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
     ]
     if setting.decoding.drafter is not None:
         flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
-    return f"# vLLM 0.33, setting {setting.id}\n{_command(flags)}"
+    return f"# vLLM 0.33, setting {setting.id}\n{_template_note(setting)}{_command(flags)}"
 
 
 def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
@@ -69,6 +70,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
     notes = [
         f"# SGLang 0.5.23, setting {setting.id}\n",
         f"# With each request: {json.dumps(_sampling(setting, 'max_tokens'))}\n",
+        _template_note(setting),
     ]
     if (drafter := setting.decoding.drafter) is not None:
         topology = _topology(setting)
@@ -122,8 +124,8 @@ def _unsupported(setting: SettingConfig, weights: Weights, engine: str, *lossy: 
             f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own. The form for "
             "Python runs it, with transformers.\n"
         )
-    if setting.decoding.strict_first:
-        return f"{engine} cannot judge the first tokens of an answer strictly and the others by {rule.title}.\n"
+    if setting.decoding.strict_first or setting.decoding.lenient_in != EVERYWHERE:
+        return f"{engine} cannot judge some tokens of a text strictly and the others by {rule.title}.\n"
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         return f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.\n"
@@ -189,6 +191,12 @@ def _sampling(setting: SettingConfig, length: str) -> dict[str, Any]:
         filters = {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
         parameters |= {name: value for name, value in filters.items() if value != getattr(SamplingConfig(), name)}
     return parameters | {length: setting.decoding.max_new_tokens}
+
+
+def _template_note(setting: SettingConfig) -> str:
+    """Return what requests must say of the chat template, in the words of both engines, if anything."""
+    values = setting.decoding.template.values
+    return f"# With each request: {json.dumps({'chat_template_kwargs': values})}\n" if values else ""
 
 
 def _json(value: dict[str, Any]) -> str:

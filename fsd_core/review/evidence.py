@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.analysis.cells import against, cell, ratio_mixed
+from fsd_core.analysis.prompt_identity import rendered_differently
 from fsd_core.formatting import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
@@ -127,6 +128,10 @@ def _findings(requirements: Requirements, run: RunView, baseline: RunView, promp
         ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
         text, outcome = _ratio(ratio, "as long", requirements.longest_answers, -1)
         checks.append(RequirementCheck("longest_answers", outcome, text))
+    same_template = run.decoding.template == baseline.decoding.template
+    if same_template and (positions := rendered_differently([run, baseline], prompts)):
+        told = f", but {len(positions):,} of the prompts were not rendered to the same tokens"
+        checks = [RequirementCheck(check.requirement, "undecided", check.text + told) for check in checks]
     return checks
 
 
@@ -151,8 +156,7 @@ def _exact(run: RunView, baseline: RunView) -> bool:
     decoding, reference = run.decoding, baseline.decoding
     return (
         decoding.acceptance.lossless and reference.acceptance.lossless
-        and (run.pair, run.config.dtype, decoding.sampling, decoding.max_new_tokens)
-        == (baseline.pair, baseline.config.dtype, reference.sampling, reference.max_new_tokens)
+        and (run.pair, run.config.dtype, decoding.shared) == (baseline.pair, baseline.config.dtype, reference.shared)
         and same_weights(run.weights, baseline.weights)
     )  # fmt: skip
 

@@ -20,7 +20,8 @@ _HUB_ORIGIN = re.compile(r"https://huggingface\.co/(?P<repo>[\w.-]+/[\w.-]+)/tre
 
 
 def weights(runs: Iterable[RunView]) -> dict[str, str]:
-    """Return the weights that the runs were measured with, by role (target, draft, head, adapter). Each is a
+    """Return the weights that the runs were measured with, by role (target, draft, head, adapter), and the files
+    beside them as ``configuration``. Each is a
     fingerprint and an origin, which includes the commit at the hub. Empty if no run has it recorded.
 
     Raises ``InvalidSetting`` if two runs differ.
@@ -30,7 +31,7 @@ def weights(runs: Iterable[RunView]) -> dict[str, str]:
         for role, origin in run.weights.items():
             if seen.setdefault(role, origin) != origin:
                 raise InvalidSetting(
-                    f"The runs were measured with different weights of the {role} ({seen[role]} and {origin}): choose "
+                    f"The runs were measured with different models: the {role} was {seen[role]} and {origin}. Choose "
                     "runs of the same."
                 )
     return seen

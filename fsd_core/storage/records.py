@@ -25,6 +25,9 @@ class _Generation:
     """index of the prompt in the task"""
     example_id: str
     prompt: str
+    prompt_hash: str | None = None
+    """of the token ids that were fed, as rendered; ``None`` for prompts of before revision 0012, and for those that
+    could not be rendered"""
     reference: str | None
     text: str
     answer: str | None
@@ -92,6 +95,7 @@ class PromptCounts(NamedTuple):
     seconds: float
     time_to_first_token: float
     thought_tokens: int = 0
+    prompt_hash: str | None = None
     text: str = ""
     """read only if a metric of another package may need it"""
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.thoughts import MARKS, split_thoughts
 from fsd_core.settings import get_settings
-from fsd_core.tasks.thoughts import MARKS, split_thoughts
 
 Messages = tuple[tuple[str, str], ...]
 """A conversation: role (system, user or assistant) and content of each message."""
@@ -113,7 +113,7 @@ class Task(ABC):
         """Score a text without thoughts, which ended for ``stop_reason``: eos, length or context."""
 
     def score(self, text: str, example: Example, stop_reason: str, *, thinking: bool = False) -> Score:
-        """Score the answer in ``text``. What a model thinks before it is not read (:mod:`fsd_core.tasks.thoughts`).
+        """Score the answer in ``text``. What a model thinks before it is not read (:mod:`fsd_core.models.thoughts`).
 
         A text that ends inside of a thought is truncated: there is no answer. ``thinking`` says that the prompt ended
         inside of one.
@@ -147,18 +147,30 @@ class Task(ABC):
 
     @property
     def size(self) -> int:
-        return len(self.all_examples())
+        """Number of prompts that a run can take."""
+        return len(self.all_examples()) - len(self.repeats)
+
+    @property
+    def repeats(self) -> frozenset[int]:
+        """Positions of prompts that ask the same as an earlier one. No run takes them: a prompt counts once."""
+        first: dict[str | Messages, int] = {}
+        asked = enumerate(self.all_examples())
+        return frozenset(i for i, example in asked if first.setdefault(example.model_input, i) != i)
 
     def examples(self, limit: int) -> tuple[Example, ...]:
         """Return the first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
         self.check_limit(limit)
-        return self.all_examples()[:limit]
+        return tuple(self.examples_of(RunConfig(limit=limit)).values())
 
     def examples_of(self, config: RunConfig) -> dict[int, Example]:
         """Return the prompts of a run by position. Raises ``InvalidSetting`` if the task has fewer."""
         self.check_limit(config.first + config.limit)
         examples = self.all_examples()
-        return {position: examples[position] for position in config.positions(len(examples))}
+        return {position: examples[position] for position in self.positions(config)}
+
+    def positions(self, config: RunConfig) -> list[int]:
+        """Return the positions of a run's prompts, in the order in which it takes them."""
+        return config.positions(len(self.all_examples()), self.repeats)
 
     def check_limit(self, limit: int) -> None:
         """Raise ``InvalidSetting`` if the task has fewer prompts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -90,19 +91,24 @@ def recomputed_logits(model: LanguageModel, tokens: list[int]) -> Tensor:
 
 
 def distribution_of_texts(
-    target: LanguageModel, prompt: list[int], length: int, near: tuple[LanguageModel, float] | None = None
+    target: LanguageModel,
+    prompt: list[int],
+    length: int,
+    near: tuple[LanguageModel, float] | None = None,
+    where: Callable[[tuple[int, ...]], bool] = lambda prefix: True,
 ) -> Tensor:
     """Return the probability of every text of ``length`` tokens after a prompt at temperature 1: [V^length].
 
     Texts are enumerated. ``near``: a draft and a threshold; the draft writes where its Jensen-Shannon divergence is at
-    most the threshold.
+    most the threshold, behind the prefixes of texts that ``where`` says.
     """
     vocabulary = target.vocabulary
 
     def step(prefix: tuple[int, ...]) -> Tensor:
         models = (target,) if near is None else (target, near[0])
         distributions = [recomputed_logits(model, prompt + list(prefix)).softmax(-1) for model in models]
-        return distributions[-1] if near is not None and js(*distributions) <= near[1] else distributions[0]
+        is_near = near is not None and where(prefix) and bool(js(*distributions) <= near[1])
+        return distributions[-1] if is_near else distributions[0]
 
     by_prefix = {prefix: step(prefix) for n in range(length) for prefix in product(range(vocabulary), repeat=n)}
     texts = product(range(vocabulary), repeat=length)

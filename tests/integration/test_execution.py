@@ -150,6 +150,27 @@ def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: Lo
     assert (run.metrics or {})["n"] == 2  # what is done keeps its figures
 
 
+def test_a_run_never_goes_on_with_prompts_that_are_rendered_otherwise(repository: Repository) -> None:
+    """Not even where no weights were recorded, as of modules in memory."""
+    pair = toy_pair()
+    pair.tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    kept, stopped = new_run(repository), new_run(repository)
+    for run_id in (kept, stopped):
+        with pytest.raises(RuntimeError, match="killed"):
+            execute_runs(repository, [run_id], lambda *_: pair, RunObserver(Stops(2, RuntimeError("killed"))))
+    hashes = [counts.prompt_hash for counts in repository.prompts([kept])[kept].values()]
+    assert len(set(hashes)) == 2
+    assert None not in hashes
+    pair.tokenizer.chat_template = "{{ messages[0]['content'] }}{{ '' }}"  # another file, and the same prompts
+    execute_runs(repository, [kept], lambda *_: pair)
+    assert repository.run(kept).status == "finished"
+    pair.tokenizer.chat_template = "{{ messages[0]['content'] }} Think."
+    execute_runs(repository, [stopped], lambda *_: pair)
+    run = repository.run(stopped)
+    assert (run.status, run.prompts_done) == ("failed", 2)
+    assert "chat template or the tokenizer of 'bundled' has changed since the first 2 prompts" in (run.error or "")
+
+
 def test_a_finished_run_is_left_alone(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository, limit=1)
     execute_runs(repository, [run_id], lambda *_: pair)

@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models.fingerprints import fingerprint
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import fingerprint, load_pair
+from fsd_core.models.loading import load_pair
 from fsd_core.models.memory import weight_bytes
 from fsd_core.models.weight_files import weights_among
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
@@ -30,8 +31,36 @@ def test_a_local_pair_loads(folder):
     pair = load_pair(f"path:{folder}", device="cpu")
     assert pair.target.vocabulary == pair.draft.vocabulary == len(pair.tokenizer)
     assert (pair.device, pair.dtype) == ("cpu", "float32")
-    assert set(pair.weights) == {"target", "draft"}
-    assert pair.weights["target"] != pair.weights["draft"]
+    assert set(pair.weights) == {"target", "draft", "configuration"}
+    assert len(set(pair.weights.values())) == 3
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_the_files_beside_the_weights_have_a_fingerprint_of_their_own(folder, role):
+    """A template or an end token decides what is measured as much as the weights do; who wrote a file does not."""
+
+    def changed(name: str, **fields: object) -> set[str]:
+        before, file = load_pair(f"path:{folder}").weights, folder / role / name
+        values = json.loads(file.read_text()) if file.is_file() else {}
+        file.write_text(json.dumps(values | fields, indent=4))
+        after = load_pair(f"path:{folder}").weights
+        return {key for key in before if before[key] != after[key]}
+
+    assert changed("config.json", transformers_version="5.0.0") == set()
+    assert changed("generation_config.json", eos_token_id=[256, 3]) == {"configuration"}
+    assert changed("tokenizer_config.json", chat_template="{{ messages[0]['content'] }}") == {"configuration"}
+    assert changed("trainer_state.json", step=1) == set()
+
+
+def test_an_end_token_that_only_the_tokenizer_names_is_told(folder, caplog):
+    load_pair(f"path:{folder}")
+    assert not caplog.messages
+    for name in ("config.json", "generation_config.json"):
+        file = folder / "target" / name
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": 7}))
+    load_pair(f"path:{folder}")
+    (told,) = caplog.messages
+    assert "ends texts with '<|end|>', and the target's configuration does not" in told
 
 
 def test_other_weights_have_another_fingerprint(folder):

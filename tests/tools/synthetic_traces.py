@@ -61,7 +61,8 @@ def trace_of(rows: ScoredDraft, uniforms: Tensor, sampling: SamplingConfig, top:
         for name in (*WHOLE, *SCALARS)
     }
     prompt = PromptTrace(
-        prompt=0, tokens=begun, limit=begun + 100, seconds=1.0, rounds=np.array(rounds), columns=columns,
+        prompt=0, prompt_hash=None, tokens=begun, limit=begun + 100, seconds=1.0,
+        rounds=np.array(rounds), columns=columns,
         kept=[tokens for part in parts for tokens in part.kept],
         rows={name: [row for part in parts for row in part.rows[name]] for name in known.rows_kept},
         rest={name: [row for part in parts for row in part.rest[name]] for name in known.rows_kept},
@@ -97,7 +98,8 @@ def two_token_trace(
         columns |= {"token": np.array(token), "place": np.array(token), "strict": np.array(strict, np.int64)}
         columns["uniform"] = np.array(uniform)
         prompts.append(PromptTrace(
-            prompt=position, tokens=tokens, limit=tokens, seconds=1.0, rounds=np.array(rounds), columns=columns,
+            prompt=position, prompt_hash=None, tokens=tokens, limit=tokens, seconds=1.0,
+            rounds=np.array(rounds), columns=columns,
             kept=[[0, 1]] * n, rows={"target": [[p, 1 - p]] * n, "draft": [[TWO_Q, TWO_Q]] * n},
             rest={"target": [[0.0]] * n, "draft": [[0.0]] * n}, allowed=None,
         ))  # fmt: skip

@@ -44,7 +44,8 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
         "--threshold-single", "--posterior-threshold", "--posterior-alpha", "--relaxed-delta", "--relaxed-topk",
         "--logit-ratio", "--lookahead-entropy", "--lookahead-window", "--drafter",
         "--max-ngram", "--topology", "--draft-length", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
-        "--top-k", "--top-p", "--min-p", "--strict-first", "--max-new-tokens", "--seed",
+        "--top-k", "--top-p", "--min-p", "--strict-first", "--lenient-in", "--max-new-tokens",
+        "--template-arguments", "--template-date", "--seed",
         "--dtype", "--device", "--task", "--limit", "--batch",
         "--fresh", "--json",
     ]  # fmt: skip

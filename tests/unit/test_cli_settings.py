@@ -21,9 +21,11 @@ from fsd_core.config import (
     MultiDraftTopology,
     PromptLookupDrafter,
     SamplingConfig,
+    TemplateConfig,
 )
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import method, reads
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import InvalidSetting
@@ -43,9 +45,9 @@ def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
 
 
 def test_every_parameter_of_a_method_has_its_option() -> None:
-    models = (*RULES.values(), *DRAFTERS.values(), *TOPOLOGIES.values(), SamplingConfig)
+    models = (*RULES.values(), *DRAFTERS.values(), *TOPOLOGIES.values(), SamplingConfig, TemplateConfig)
     fields = {name for model in models for name in model.model_fields} - {"kind"}
-    assert fields == {option.field for option in METHOD_OPTIONS.values()} - {"kind", "max_new_tokens", "strict_first"}
+    assert fields == {option.field for option in METHOD_OPTIONS.values()} - {"kind", "max_new_tokens", *JUDGING_OPTIONS}
     for command in (generate, run):
         assert METHOD_OPTIONS.keys() <= signature(command).parameters.keys()
     several = {swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}

@@ -19,7 +19,7 @@ from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.divergences import divergence
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import paired_difference
-from fsd_core.storage.records import MeasurementSession
+from fsd_core.storage.records import MeasurementSession, PromptCounts
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
@@ -158,7 +158,7 @@ def names(*runs):
 
 
 def test_equal_ground_needs_no_warning():
-    assert comparability([TARGET, LOOSE], names(TARGET, LOOSE)) == []
+    assert comparability([TARGET, LOOSE], names(TARGET, LOOSE), {}) == []
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_equal_ground_needs_no_warning():
 def test_what_does_not_stand_on_equal_ground_is_said(other, sentence):
     about = {"device": "cpu", "dtype": "float32", "cpu": "one", "threads": 2, "git_revision": "a" * 40}
     here = run_view(TARGET.decoding, metrics(47), provenance=about | {"versions": {"torch": "2"}})
-    (warning,) = comparability([here, other], names(here, other))
+    (warning,) = comparability([here, other], names(here, other), {})
     assert sentence in warning
 
 
@@ -192,9 +192,51 @@ def test_dtypes_that_were_asked_for_are_compared_on_purpose():
         run_view(decoding("fsd"), metrics(), seed=seed, provenance={"dtype": dtype}) for seed, dtype in enumerate("ab")
     ]
     chosen = [replace(run, config=run.config.model_copy(update={"dtype": "float32"})) for run in runs]
-    assert len(comparability(runs, names(*runs))) == 1
-    assert comparability(chosen, names(*chosen)) == []
+    assert len(comparability(runs, names(*runs), {})) == 1
+    assert comparability(chosen, names(*chosen), {}) == []
     assert (ratio_mixed(*runs), ratio_mixed(*chosen)) == (("dtype",), ())
+
+
+def asked(*hashes, stops=()):
+    """Counts of prompts that were rendered to tokens of these hashes."""
+    stops = stops or ["eos"] * len(hashes)
+    return {
+        position: replace_counts(prompt_hash=prompt, stop_reason=stop)
+        for position, (prompt, stop) in enumerate(zip(hashes, stops, strict=True))
+    }
+
+
+def replace_counts(**values):
+    return PromptCounts("correct", "eos", 10, 5, 10, 5, 0, 1.0, 1.0, 0.1)._replace(**values)
+
+
+def test_prompts_that_were_rendered_otherwise_are_told():
+    runs, old = [TARGET, LOOSE], asked(None, None, None)
+    same, other = asked("a", "b", "c"), asked("a", "x", "y")
+    for ours, theirs, is_told in ((same, same, False), (same, old, False), (same, other, True)):
+        told = comparability(runs, names(*runs), {TARGET.id: ours, LOOSE.id: theirs})
+        assert len(told) == is_told
+        assert all(sentence.startswith("2 prompts are not the same tokens in all runs") for sentence in told)
+
+
+def test_answers_that_only_one_context_ended_are_told():
+    runs = [TARGET, LOOSE]
+    short, long = asked("a", "b", stops=["context", "eos"]), asked("a", "b")
+    assert comparability(runs, names(*runs), {TARGET.id: short, LOOSE.id: short}) == []
+    (told,) = comparability(runs, names(*runs), {TARGET.id: long, LOOSE.id: short})
+    assert "different numbers of answers to the same prompts (0 of run 0, 1 of run 1)" in told
+
+
+def test_weights_are_compared_by_role():
+    """Runs of before the files beside the weights were recorded lack that role."""
+    known = {"target": "t", "draft": "d"}
+    runs = [
+        run_view(TARGET.decoding, metrics(), provenance={"weights": weights})
+        for weights in (known, known | {"configuration": "c"}, known | {"configuration": "e"}, known | {"target": "u"})
+    ]
+    assert comparability(runs[:2], names(*runs), {}) == []
+    assert "weights (configuration c, configuration e)" in comparability(runs[1:3], names(*runs), {})[0]
+    assert "weights (target t, target u)" in comparability([runs[0], runs[3]], names(*runs), {})[0]
 
 
 def test_speeds_and_times_alone_carry_the_mark():

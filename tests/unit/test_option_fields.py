@@ -13,6 +13,7 @@ from dashboard.playground.setting_card import CARD_OPTIONS, control_properties
 from dashboard.ui.algorithms import PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
 from dashboard.ui.option_fields import decoding_of, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 
@@ -30,7 +31,8 @@ def test_every_rule_is_offered_by_every_page() -> None:
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
     assert set(playground_page.DEFAULTS) <= set(RULES)
     offered = {*experiment_form.DEPENDENT, *experiment_form.SELECTORS, "acceptance", "draft_length"}
-    assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*CARD_OPTIONS}
+    elsewhere = ("sampling", "template", "decoding")
+    assert {n for n, o in METHOD_OPTIONS.items() if o.part not in elsewhere} <= offered | {*CARD_OPTIONS}
 
 
 def test_untouched_fields_ask_for_the_usual_method() -> None:
@@ -82,9 +84,9 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         shown = control_properties({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
-    shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", "strict_first"}
+    shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", *JUDGING_OPTIONS}
     assert hidden() == {*CARD_OPTIONS} - shown - {"acceptance"}
-    shown = {"kl_budget", "drafter", "draft_length", "strict_first"}
+    shown = {"kl_budget", "drafter", "draft_length", *JUDGING_OPTIONS}
     assert hidden(acceptance="mentored") == {*CARD_OPTIONS} - shown - {"acceptance"}
     assert "strict_first" in hidden(acceptance="block")
     assert hidden(acceptance="autoregressive") == {*CARD_OPTIONS} - {"acceptance"}

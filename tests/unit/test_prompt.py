@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from transformers import PreTrainedTokenizerBase
 
+from fsd_core.config import TemplateConfig
 from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
-from fsd_core.models import prompt
+from fsd_core.models import chat_template, prompt
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.models.prompt import encode_prompt
+from fsd_core.models.prompt import encode_prompt, prompt_hash
 from fsd_core.models.vocabularies import load_tokenizer
 from tests.tools.sizes import PATIENCE
 
@@ -23,7 +24,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """A template may take its time, but for the one that never ends."""
-    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
+    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", PATIENCE)
 
 
 @pytest.mark.parametrize("text", ["Eva has 3 apples. " * 600_000, "a" * 10_000_000, "a " * 5_000_000], ids=len)
@@ -76,11 +77,11 @@ def test_a_template_that_cannot_be_rendered_is_told(
 def test_a_template_that_never_ends_is_ended(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", 0.5)
     tokenizer.chat_template = ENDLESS
     with pytest.raises(ModelUnavailable, match=r"it ran for 0\.5 s"):
         encode_prompt(tokenizer, "Hello")
-    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
+    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", PATIENCE)
     tokenizer.chat_template = "<{{ messages[0]['content'] }}>"  # and nothing of it stays
     assert tokenizer.decode(encode_prompt(tokenizer, "Hello")).strip() == "<Hello>"
 
@@ -109,3 +110,47 @@ def test_a_template_that_loses_the_prompt_is_refused(tokenizer: PreTrainedTokeni
     tokenizer.chat_template = "Question: {{ messages[0]['question'] }}"
     with pytest.raises(ModelUnavailable, match="leaves out what the user says"):
         encode_prompt(tokenizer, "Hello")
+
+
+def test_the_day_of_a_template_is_given_and_not_today(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "  {% macro today() %}{{ strftime_now('%d %B %Y') }}{% endmacro %}\n"
+        "Today is {{ today() }}. {{ messages[0]['content'] }}"
+    )
+    dated = TemplateConfig(date="2024-07-26")
+    assert tokenizer.decode(encode_prompt(tokenizer, "Hello")).strip() == "Today is 01 January 2025. Hello"
+    assert "26 July 2024" in tokenizer.decode(encode_prompt(tokenizer, "Hello", template=dated))
+    assert prompt_hash(encode_prompt(tokenizer, "Hello")) != prompt_hash(
+        encode_prompt(tokenizer, "Hello", template=dated)
+    )
+
+
+def test_arguments_reach_the_template(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "{{ messages[0]['content'] }}{% generation %}{% endgeneration %}"
+        "{% if enable_thinking is defined and enable_thinking is false %} [quick]{% endif %}"
+    )
+    quick = TemplateConfig(arguments='{"enable_thinking": false}')
+    assert tokenizer.decode(encode_prompt(tokenizer, "Hello", template=quick)).strip() == "Hello [quick]"
+    assert "[quick]" not in tokenizer.decode(encode_prompt(tokenizer, "Hello"))
+
+
+def test_arguments_that_nothing_reads_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+    slow = TemplateConfig(arguments='{"enable_thinkin": false}')
+    tokenizer.chat_template = "{{ messages[0]['content'] }}{{ enable_thinking }}"
+    with pytest.raises(InvalidSetting, match="does not read 'enable_thinkin': it reads enable_thinking"):
+        encode_prompt(tokenizer, "Hello", template=slow)
+    tokenizer.chat_template = None
+    with pytest.raises(InvalidSetting, match="has no chat template"):
+        encode_prompt(tokenizer, "Hello", template=slow)
+
+
+@pytest.mark.parametrize("values", [{"arguments": "no"}, {"arguments": '{"messages": 1}'}, {"arguments": '{"a": []}'}])
+def test_arguments_that_cannot_be_given_are_refused(values: dict[str, str]) -> None:
+    with pytest.raises(InvalidSetting, match="template argument"):
+        TemplateConfig.checked(**values)
+
+
+def test_a_date_is_a_day() -> None:
+    with pytest.raises(InvalidSetting, match="template date 'today' is no day"):
+        TemplateConfig.checked(date="today")

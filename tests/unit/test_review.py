@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
 from fsd_core.review import history
@@ -19,7 +19,7 @@ from fsd_core.review.evidence import evidence
 from fsd_core.review.review_service import ReviewService, id_of
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow
+from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import AliasMoved, Commented, Requirements, ReviewEvent, UseDescribed, read_event
 from tests.tools.copies import copy_of
@@ -136,6 +136,27 @@ def test_what_is_far_from_a_bound_is_met_or_not(service: ReviewService, runs: di
         proposed(service, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5))
     )
     assert [finding.outcome for finding in review.evidence[0].findings] == ["not met", "met", "met"]
+
+
+def test_runs_that_were_asked_otherwise_decide_nothing(
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    """Their prompts read alike, but were rendered to other tokens, by a template that changed in between."""
+
+    def rendered(run: RunView, which: str) -> None:
+        with repository._database.session() as session:
+            for row in session.scalars(select(GenerationRow).where(GenerationRow.run_id == run.id)):
+                row.prompt_hash = f"{row.position:08x}{which}"
+
+    proposal = proposed(service, runs)
+    before = {check.outcome for check in service.review(proposal).evidence[0].findings}
+    for run in (runs["0.05"], runs["target"]):
+        rendered(run, "a")
+    assert {check.outcome for check in service.review(proposal).evidence[0].findings} == before == {"met"}
+    rendered(runs["target"], "b")
+    findings = service.review(proposal).evidence[0].findings
+    assert {check.outcome for check in findings} == {"undecided"}
+    assert all(check.text.endswith("but 24 of the prompts were not rendered to the same tokens") for check in findings)
 
 
 def test_nobody_judges_their_own_and_roles_are_kept(service: ReviewService, runs: dict[str, RunView]) -> None:
@@ -483,7 +504,7 @@ def test_runs_of_other_weights_are_no_evidence(
 ) -> None:
     measured_with(repository, runs["target"], target="aa https://huggingface.co/a/b/tree/1", draft="cc")
     measured_with(repository, runs["0.05"], target="bb https://huggingface.co/a/b/tree/2", draft="cc")
-    with pytest.raises(InvalidSetting, match=r"weights of the target \(aa .*tree/1 and bb .*tree/2\)"):
+    with pytest.raises(InvalidSetting, match=r"the target was aa .*tree/1 and bb .*tree/2"):
         proposed(service, runs)
 
 
@@ -532,7 +553,7 @@ def test_weights_that_changed_or_are_not_known_are_not_approved(
 ) -> None:
     proposal = proposed(service, runs)
     measured_with(repository, runs["0.05"], target="other")
-    with pytest.raises(InvalidSetting, match="different weights of the target"):
+    with pytest.raises(InvalidSetting, match="different models: the target"):
         judge(service, BOB, proposal)
     measured_with(repository, runs["0.05"])
     with pytest.raises(InvalidSetting, match=r"the run FSD .* was measured were not recorded, so nobody could tell"):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.tasks import Example, Score, get_task
+from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT, ARITHMETIC_PROBLEMS, write_held_out
 from fsd_core.tasks.generators import long_problems
 
@@ -102,3 +103,28 @@ def test_a_limit_takes_the_first_prompts() -> None:
 def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UnknownName, match="expected one of arithmetic"):
         get_task("algebra")
+
+
+class Repeating(Task):
+    """Six prompts, of which two ask what another one did, with another reference too."""
+
+    name, title = "repeating", "Repeating"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return tuple(Example(f"{i}", prompt, f"{i}") for i, prompt in enumerate("abacbd"))
+
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
+        return Score("unscored", None)
+
+
+def test_a_prompt_that_repeats_another_counts_once_and_the_others_keep_their_positions() -> None:
+    task = Repeating()
+    assert (task.size, task.repeats) == (4, {2, 4})
+    assert [example.prompt for example in task.examples(4)] == ["a", "b", "c", "d"]
+    assert list(task.examples_of(RunConfig(limit=2, first=1))) == [1, 3]
+    shuffled = [task.positions(RunConfig(limit=4, shuffled=True, seed=seed)) for seed in range(5)]
+    assert all(sorted(order) == [0, 1, 3, 5] for order in shuffled)
+    assert len({tuple(order) for order in shuffled}) > 1
+    with pytest.raises(InvalidSetting, match="has 4 prompts"):
+        task.examples(5)
+    assert TASK.repeats == frozenset()

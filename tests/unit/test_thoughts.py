@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from fsd_core.models.thoughts import MARKS, opens_thought, split_thoughts
 from fsd_core.tasks import Example
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
-from fsd_core.tasks.thoughts import MARKS, opens_thought, split_thoughts
 
 
 def custom_task(scorer: str, reference: str | None) -> CustomTask:

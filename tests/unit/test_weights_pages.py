@@ -64,9 +64,7 @@ def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: l
     assert f"Measured with {told}" in proposal_html(service.review(proposal), "SD")
     assert told not in use_html(service.use("chat"), {})
     measured_with(repository, target, target="t2", draft="d2")
-    assert "The runs were measured with different weights of the target" in proposal_html(
-        service.review(proposal), "SD"
-    )
+    assert "The runs were measured with different models: the target" in proposal_html(service.review(proposal), "SD")
     measured_with(repository, target, **OURS)
     review = service.review(proposal)
     service.submit_review(BOB, review, "approve", "", review.use.sequence)

@@ -17,15 +17,11 @@ from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 __all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
 
 
-def _chain(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
-    return ChainVerification(acceptance, sampling, strict_first)
+def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    return TreeVerification(SingleDraftNode(acceptance, sampling), sampling)
 
 
-def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
-    return TreeVerification(SingleDraftNode(acceptance, sampling, strict_first), sampling)
-
-
-def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
+def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
     if not isinstance(acceptance, Verifier):
         raise InvalidSetting(
             f"'{acceptance.kind}' is no verifier of several drafts: choose one of {', '.join(VERIFIERS)}."
@@ -33,20 +29,17 @@ def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig, stri
     return TreeVerification(MultiDraftNode(acceptance, sampling), sampling)
 
 
-_VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig, int], Verification]] = {
-    CHAIN: _chain,
+_VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
+    CHAIN: ChainVerification,
     TREE: _tree,
     SEVERAL: _several_drafts,
 }
 
 
-def make_verification(
-    judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int = 0
-) -> Verification:
+def make_verification(judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
     """Return the verification of a topology's drafts, by a rule or a multi-draft verifier. ``judged_as``: from the
-    topology's settings. ``strict_first``: this many tokens of an answer are judged by the strict test, whatever the
-    rule.
+    topology's settings.
 
     Raises ``InvalidSetting`` for several drafts per position with a rule that cannot verify them.
     """
-    return _VERIFICATIONS[judged_as](acceptance, sampling, strict_first)
+    return _VERIFICATIONS[judged_as](acceptance, sampling)

@@ -23,11 +23,11 @@ class ChainVerification:
     """Verifies one draft per position by an acceptance rule (Leviathan et al. 2023, algorithm 1, for any rule).
 
     A text takes 2·J + 1 uniforms for J judged positions: J for the acceptance tests, J for the ``random`` divergence,
-    and one for the recovered or bonus token. The strict test judges the first ``strict_first`` tokens of an answer.
+    and one for the recovered or bonus token. The strict test judges as many positions as the proposal says.
     """
 
-    def __init__(self, rule: Rule, sampling: SamplingConfig, strict_first: int = 0) -> None:
-        self._rule, self._sampling, self._strict_first = rule, sampling, strict_first
+    def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
+        self._rule, self._sampling = rule, sampling
         self.judges_bonus, self.greedy_draft = rule.bonus_is_judged, rule.greedy_draft
 
     def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
@@ -47,7 +47,7 @@ class ChainVerification:
         noise = padded([u[count : 2 * count] for u, count in zip(taken, proposal.judged, strict=True)])
         verdict = self._rule.judge(scored, tests, noise)
         accepted, lengths, judged_lengths = verdict.accepted, fed, scored.lengths
-        strictly = self._judged_strictly(proposal, judged, accepted.device)
+        strictly = _judged_strictly(proposal, judged, accepted.device)
         if strictly is not None:
             accepted = torch.where(strictly, verdict.strict, accepted)
         if judged_lengths is not None:  # some texts drafted fewer tokens
@@ -81,9 +81,9 @@ class ChainVerification:
         )
         return RoundResult(tree.tokens[:, :fed], count, emitted, probability_of(raw, emitted), details)
 
-    def _judged_strictly(self, proposal: DraftProposal, judged: int, device: torch.device) -> Tensor | None:
-        """Return which positions belong to the strictly judged beginning, bool [B,J]; ``None`` if none does."""
-        remaining = [self._strict_first - written for written in proposal.written]
-        if max(remaining) <= 0:
-            return None
-        return torch.arange(judged, device=device) < to_device(torch.tensor(remaining), device)[:, None]
+
+def _judged_strictly(proposal: DraftProposal, judged: int, device: torch.device) -> Tensor | None:
+    """Return which positions are judged by the strict test, whatever the rule, bool [B,J]; ``None`` if none is."""
+    if not any(proposal.strict):
+        return None
+    return torch.arange(judged, device=device) < to_device(torch.tensor(proposal.strict), device)[:, None]

@@ -19,13 +19,13 @@ from fsd_core.topologies import DraftTree, TreeStructure
 class TreeNode(NamedTuple):
     """A node of a tree, and the target's distributions after it.
 
-    level: of its children, from 0. answer_index: index in the answer of the token written there, from 0. children: bool
+    level: of its children, from 0. is_strict: whether the strict test judges there, whatever the rule. children: bool
     [N]. first: int64 [1], the best of them, or any node if there is none. logits: of the target, [1,V]; target, raw:
     [1,V] warped and raw.
     """
 
     level: int
-    answer_index: int
+    is_strict: bool
     children: Tensor
     first: Tensor
     logits: Tensor
@@ -93,9 +93,8 @@ class SingleDraftNode:
     with q the draft's own distribution, which all siblings share. At a leaf every rule writes the target's token.
     """
 
-    def __init__(self, rule: Rule, sampling: SamplingConfig, strict_first: int = 0) -> None:
-        """``strict_first``: this many tokens of an answer are judged by the strict test."""
-        self._rule, self._sampling, self._strict_first = rule, sampling, strict_first
+    def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
+        self._rule, self._sampling = rule, sampling
         self.greedy_draft = rule.greedy_draft
 
     def num_uniforms(self, structure: TreeStructure) -> int:
@@ -116,7 +115,7 @@ class SingleDraftNode:
             self._sampling.greedy,
             undrawn=tree.warped[:, structure.drawn_from[node.first]],
         )
-        rule = Speculative() if node.answer_index < self._strict_first else self._rule
+        rule = Speculative() if node.is_strict else self._rule
         verdict = rule.judge(scored, uniforms[None, :1], uniforms[None, 1:2])
         accepted = (verdict.accepted & node.children.any())[0]
         weights = rule.correction(scored, verdict)[0]

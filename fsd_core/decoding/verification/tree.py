@@ -39,7 +39,7 @@ class TreeVerification:
         tree, structure = proposal.tree, _structure(proposal.tree)
         (stream,) = uniforms
         taken = stream.take(tree.depth + 1, self._node.num_uniforms(structure))
-        return verify_tree(tree, structure, logits, self._node, self._sampling, taken, proposal.written[0])
+        return verify_tree(tree, structure, logits, self._node, self._sampling, taken, proposal.strict[0])
 
 
 def _structure(tree: DraftTree) -> TreeStructure:
@@ -54,10 +54,10 @@ def verify_tree(
     verifier: NodeVerifier,
     sampling: SamplingConfig,
     uniforms: Tensor,
-    written: int = 0,
+    strict: int = 0,
 ) -> RoundResult:
     """Verify a tree on one text. logits: of the target after the text and after each node, [1,N+1,V]. uniforms: float64
-    [depth + 1,``verifier.num_uniforms``]. ``written``: number of answer tokens before the round.
+    [depth + 1,``verifier.num_uniforms``]. ``strict``: how many levels the strict test judges.
 
     At each node that is reached the verifier writes a token. If it is none of the node's children, the accepted path
     ends there. To report what was drafted, the walk continues along the best children to a leaf.
@@ -72,7 +72,7 @@ def verify_tree(
         has_children = children.any()[None]
         first = children.long().argmax(0, keepdim=True)
         target, raw = _target_at(logits, current, sampling)
-        tree_node = TreeNode(level, written + level, children, first, logits[0, current + 1], target, raw)
+        tree_node = TreeNode(level, level < strict, children, first, logits[0, current + 1], target, raw)
         result = verifier(tree, structure, tree_node, uniforms[level])
         matching = children & (tree.tokens[0] == result.written)
         is_drafted = matching.any()[None]

@@ -142,6 +142,7 @@ class GenerationRow(Base):
     position: Mapped[int]  # index of the prompt in the task
     example_id: Mapped[str]
     prompt: Mapped[str] = mapped_column(Text)
+    prompt_hash: Mapped[str | None] = mapped_column(String(16))  # of the token ids that were fed
     reference: Mapped[str | None] = mapped_column(Text)
     text: Mapped[str] = mapped_column(Text)
     answer: Mapped[str | None] = mapped_column(Text)  # extracted from the text

@@ -43,6 +43,11 @@ class CustomTask(Task):
         return self.view.prompts
 
     @property
+    def repeats(self) -> frozenset[int]:
+        """None: a file with any is refused."""
+        return frozenset()
+
+    @property
     def content(self) -> str:
         """The file in its canonical form. Its SHA-256 begins with the version."""
         return self._content()

@@ -20,6 +20,12 @@ MARKS: tuple[tuple[str, str], ...] = (
 )
 """what a thought begins and ends with, by model family"""
 
+CHANNELS: tuple[tuple[str, str], ...] = (
+    ("<|channel|>analysis", "<|channel|>final"),
+    ("<|channel|>commentary", "<|channel|>final"),
+)
+"""the same in harmony (gpt-oss), whose channels follow each other"""
+
 # The channels of harmony (gpt-oss), with its special tokens or without them.
 _CHANNEL = re.compile(
     r"(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?P<name>\w++)[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"

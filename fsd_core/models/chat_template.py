@@ -1,0 +1,129 @@
+"""Rendering of a conversation by a model's chat template, which came with the model: it may be broken or never end."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from jinja2 import Environment, TemplateError, meta
+from transformers import PreTrainedTokenizerBase
+
+from fsd_core.config import TemplateConfig
+from fsd_core.errors import InvalidSetting, ModelUnavailable
+
+TEMPLATE_SECONDS = 5.0
+_LONGEST_REFUSAL = 200
+_DIRECTIVES = tuple(f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBcdHIjmMpSUwWxXyYZ")
+"""of ``strftime``"""
+_MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], template: TemplateConfig) -> str:
+    """Return messages, (role, content) each, as the tokenizer's chat template writes them.
+
+    Raises ``InvalidSetting`` for arguments that the template does not read and for messages that it refuses,
+    ``ModelUnavailable`` for a template that cannot be rendered or leaves out what a user says.
+    """
+    _check_arguments(tokenizer, template)
+    for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
+        text = _rendered(tokenizer, messages, template, as_parts)
+        if _holds_questions(text, messages):
+            return text
+    raise ModelUnavailable(
+        "The chat template of the model leaves out what the user says, so different prompts would become the same: "
+        "restore it from where it came, or choose another pair."
+    )
+
+
+def _holds_questions(text: str, messages: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a rendered conversation has the user's messages in it. Templates may change their spaces."""
+    compact = "".join(text.split())
+    return all("".join(content.split()) in compact for role, content in messages if role == "user")
+
+
+def _check_arguments(tokenizer: PreTrainedTokenizerBase, template: TemplateConfig) -> None:
+    """Raise ``InvalidSetting`` for an argument that the chat template does not read: it would change nothing."""
+    if not template.arguments:
+        return
+    known = _variables(str(tokenizer.get_chat_template()))
+    if unread := [name for name in template.values if name not in known]:
+        raise InvalidSetting(
+            f"The chat template of the model does not read {unread[0][:40]!r}: it reads "
+            f"{', '.join(sorted(known)) or 'no arguments'}."
+        )
+
+
+@cache
+def _variables(chat_template: str) -> frozenset[str]:
+    """Return the names of the arguments that a chat template reads, besides those that it always gets."""
+    try:
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(
+            _MARKS_OF_ANSWERS.sub("", chat_template)
+        )
+    except TemplateError:  # rendering it says what is wrong
+        return frozenset()
+    given = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception"}
+    return frozenset(name for name in meta.find_undeclared_variables(parsed) if name not in given)
+
+
+def _dated(chat_template: str, template: TemplateConfig) -> str:
+    """Return a chat template in which ``strftime_now`` tells the given day.
+
+    A macro of this name takes the place of the function, because transformers passes no functions to templates.
+    """
+    if "strftime_now" not in chat_template:
+        return chat_template
+    told = "".join(f" | replace({mark!r}, {template.day.strftime(mark)!r})" for mark in (*_DIRECTIVES, "%%"))
+    # What stands before a template on its first line, or no line break after the macro, would change its spaces.
+    return f"{{% macro strftime_now(format) %}}{{{{ format{told} }}}}{{% endmacro %}}\n{chat_template}"
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], template: TemplateConfig, as_parts: bool
+) -> str:
+    conversation = [
+        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content}
+        for role, content in messages
+    ]
+    try:
+        with _time_limit(TEMPLATE_SECONDS):
+            return str(
+                tokenizer.apply_chat_template(
+                    conversation, chat_template=_dated(str(tokenizer.get_chat_template()), template), tokenize=False,
+                    add_generation_prompt=True, **template.values,
+                )
+            )  # fmt: skip
+    except Exception as error:  # Jinja and the code that a template calls raise any exception
+        if type(error) is TemplateError:  # by the template's own raise_exception
+            raise InvalidSetting(
+                f"The chat template of the model refuses this conversation: {str(error)[:_LONGEST_REFUSAL]!r}. Change "
+                "the conversation, or choose another pair."
+            ) from error
+        reason = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+        raise ModelUnavailable(
+            f"The chat template of the model cannot be used ({reason}): restore it from where it came, or choose "
+            "another pair."
+        ) from error
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise ``TimeoutError`` in the Python code that the block calls, once its time is up."""
+    deadline, previous_trace = time.monotonic() + seconds, sys.gettrace()
+
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        return watch
+
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(previous_trace)

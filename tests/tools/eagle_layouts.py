@@ -62,29 +62,33 @@ class Layout:
     fc_bias: bool = False
     own: bool = True
     """whether it has an embedding of its own"""
+    tied: bool = False
+    """whether that is its LM head, over all tokens"""
+    width: int = WIDTH
+    """of the head's own states, H"""
 
     def weights(self, seed: int = 0) -> dict[str, Tensor]:
         """Return random weights that bfloat16 holds exactly, under plain names."""
         generator = torch.Generator().manual_seed(seed)
-        count, first = len(self.inputs), self.generation == 1
-        reads, keys = WIDTH if first else 2 * WIDTH, KEY_HEADS * SIZE
+        count, first, width = len(self.inputs), self.generation == 1, self.width
+        reads, keys, queries = width if first else 2 * width, KEY_HEADS * SIZE, HEADS * SIZE
         shapes: dict[str, tuple[int, ...]] = {
-            "fc.weight": (WIDTH, 2 * WIDTH if first else count * WIDTH),
-            "layer.self_attn.q_proj.weight": (WIDTH, reads), "layer.self_attn.k_proj.weight": (keys, reads),
-            "layer.self_attn.v_proj.weight": (keys, reads), "layer.self_attn.o_proj.weight": (WIDTH, WIDTH),
-            "layer.mlp.gate_proj.weight": (48, WIDTH), "layer.mlp.up_proj.weight": (48, WIDTH),
-            "layer.mlp.down_proj.weight": (WIDTH, 48), "layer.post_attention_layernorm.weight": (WIDTH,),
+            "fc.weight": (width, 2 * width if first else count * WIDTH),
+            "layer.self_attn.q_proj.weight": (queries, reads), "layer.self_attn.k_proj.weight": (keys, reads),
+            "layer.self_attn.v_proj.weight": (keys, reads), "layer.self_attn.o_proj.weight": (width, queries),
+            "layer.mlp.gate_proj.weight": (48, width), "layer.mlp.up_proj.weight": (48, width),
+            "layer.mlp.down_proj.weight": (width, 48), "layer.post_attention_layernorm.weight": (width,),
         }  # fmt: skip
         if not first:
-            shapes |= {"layer.input_layernorm.weight": (WIDTH,), "layer.hidden_norm.weight": (WIDTH,)}
-            shapes |= {"norm.weight": (WIDTH,), "lm_head.weight": (DRAFTED, WIDTH)}
-        shapes |= {"fc.bias": (WIDTH,)} if self.fc_bias else {}
-        shapes |= {"embed_tokens.weight": (VOCABULARY, WIDTH)} if self.own else {}
+            shapes |= {"layer.input_layernorm.weight": (width,), "layer.hidden_norm.weight": (width,)}
+            shapes |= {"norm.weight": (width,)} | ({} if self.tied else {"lm_head.weight": (DRAFTED, width)})
+        shapes |= {"fc.bias": (width,)} if self.fc_bias else {}
+        shapes |= {"embed_tokens.weight": (VOCABULARY, width)} if self.own else {}
         shapes |= {"input_norm.weight": (count * WIDTH,)} if self.norm_before_fc else {}
         shapes |= {f"fc_norm.{i}.weight": (WIDTH,) for i in range(count)} if self.fc_norm else {}
         drawn = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in shapes.items()}
         weights = {name: (1 + x if x.ndim == 1 else x).bfloat16().float() for name, x in drawn.items()}
-        if not first:
+        if not first and not self.tied:
             chosen = torch.randperm(VOCABULARY, generator=generator)[:DRAFTED].sort().values
             known = torch.zeros(VOCABULARY, dtype=torch.bool)
             known[chosen] = True
@@ -123,8 +127,11 @@ class Layout:
             else:
                 normed = _norm(last, w["norm.weight"])
                 following = normed if self.norm_output else last
-                logits = torch.full((VOCABULARY,), -torch.inf)
-                logits[torch.arange(DRAFTED) + w["d2t"]] = w["lm_head.weight"] @ normed
+                if self.tied:
+                    logits = embedding @ normed
+                else:
+                    logits = torch.full((VOCABULARY,), -torch.inf)
+                    logits[torch.arange(DRAFTED) + w["d2t"]] = w["lm_head.weight"] @ normed
             found.append(logits.softmax(-1))
             f = torch.cat([f, following[None]])
         return found
@@ -132,7 +139,7 @@ class Layout:
     def _layer(self, w: dict[str, Tensor], f: Tensor, e: Tensor) -> Tensor:
         """f, e: [S,H] → [S,H]"""
         if self.generation == 1:
-            x = read = torch.cat([e, f], -1) @ w["fc.weight"].T + w.get("fc.bias", torch.zeros(WIDTH))
+            x = read = torch.cat([e, f], -1) @ w["fc.weight"].T + w.get("fc.bias", torch.zeros(self.width))
         else:
             normed = _norm(f, w["layer.hidden_norm.weight"])
             x = normed if self.norm_before_residual else f
@@ -196,6 +203,12 @@ LAYOUTS = {
         EAGLE_3 | {"architectures": ["Eagle3LlamaForCausalLM"], "eagle_aux_hidden_state_layer_ids": [2, 3, 7],
                    "norm_before_residual": True, "target_hidden_size": WIDTH}, (2, 3, 7), prefix="layers.0.",
         norm_before_residual=True,
+    ),
+    "narrower than its target": Layout(
+        EAGLE_3 | {"hidden_size": 16, "target_hidden_size": WIDTH}, (2, 4, 5), width=16,
+    ),
+    "tied to its embedding": Layout(
+        EAGLE_3 | {"draft_vocab_size": None, "tie_word_embeddings": True}, (2, 4, 5), tied=True,
     ),
     "four states": Layout(EAGLE_3 | {"eagle_aux_hidden_state_layer_ids": [0, 3, 5, 7]}, (0, 3, 5, 7)),
     "speculators": Layout(

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
-from fsd_core.models.eagle_files import load_head
+from fsd_core.models.eagle_files import load_head, new_head, save_head
 from fsd_core.testing.toy import toy_model
 from tests.tools.eagle_layouts import EAGLE_3, LAYERS, LAYOUTS, VOCABULARY, speculators, write
 
@@ -188,3 +188,15 @@ def test_keys_about_storing_training_and_generating_pass(tmp_path: Path, target:
         for name, value in LAYOUTS["eagle-3"].weights().items()
     }
     assert load_head(write(tmp_path, EAGLE_3 | harmless, tensors), target).generation == 3
+
+
+def test_a_head_made_here_loads_whatever_else_its_target_says(tmp_path: Path) -> None:
+    """The target's settings are in its config.json and had no effect when it was trained."""
+    target = toy_model(VOCABULARY, seed=2, layers=LAYERS)
+    target.config.residual_scale = 0.5
+    head = new_head(target, 3)
+    save_head(head, tmp_path / "made", {"head_of": "toy", "rest_share": 0.0})
+    assert load_head(tmp_path / "made", target).aux_layers(LAYERS) == (2, 4, 5)
+    save_head(head, tmp_path / "unmarked", {})
+    with pytest.raises(ModelUnavailable, match="the key 'residual_scale'"):
+        load_head(tmp_path / "unmarked", target)

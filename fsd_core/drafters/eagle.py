@@ -12,7 +12,7 @@ from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingC
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
+from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.model_pairs import NO_HEAD
 from fsd_core.models.model_set import ModelSet
@@ -49,7 +49,7 @@ class EagleProposer:
 
     def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
         self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
-        self.aux_hidden_states = AuxHiddenStates(aux_hidden_state_layers(head.generation, layers))
+        self.aux_hidden_states = AuxHiddenStates(head.aux_layers(layers))
         self._cache = KVCache(1, capacity)
         self._unfed_states: list[Tensor] = []  # target states not yet fed to the head
         self._states = torch.empty(0)  # the head's own states of this round: the text's last slot, then the draft

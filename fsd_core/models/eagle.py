@@ -8,11 +8,13 @@ not run yet, the head's own state takes the place of the target's.
 Generation 1: x = W·[e; f], with f the target's state after its final norm and e the token's embedding. The layer has no
 norm before its attention, and the target's LM head gives the logits. Generation 3: f is W·[three states]. Attention
 reads [norm(e); norm(f)] and is added to f. A norm and an LM head over a part of the vocabulary give the logits.
+:class:`HeadVariant` names what differs among heads of generation 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -27,6 +29,31 @@ from fsd_core.ops.linear import prepack_linear
 Generation = Literal[1, 3]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(queries [B,heads,S,d], keys and values [B,key heads,S,d], of the fed slots) → mixed values [B,heads,S,d]"""
+
+
+@dataclass(frozen=True)
+class HeadVariant:
+    """What differs among heads of generation 3. The defaults are EAGLE-3's own; ``fc_norm`` and ``norm_output`` are
+    EAGLE 3.1's."""
+
+    aux_hidden_state_layers: tuple[int, ...] | None = None
+    """the hidden states it reads, as ``AuxHiddenStates`` counts them; ``None``: :func:`aux_hidden_state_layers`"""
+    norm_before_residual: bool = False
+    """attention is added to norm(f) in place of f"""
+    norm_before_fc: bool = False
+    """the target's states are normed together before W"""
+    fc_norm: bool = False
+    """each of the target's states is normed before W, with a weight of its own"""
+    norm_output: bool = False
+    """the head goes on from its state behind the last norm"""
+
+    @property
+    def num_states(self) -> int:
+        """How many of the target's hidden states it reads."""
+        return len(self.aux_hidden_state_layers or range(3))
+
+
+PLAIN = HeadVariant()
 
 
 def aux_hidden_state_layers(generation: Generation, layers: int) -> tuple[int, ...]:
@@ -92,8 +119,9 @@ class _HeadLayer(nn.Module):
 class EagleHead(nn.Module):
     """Drafts for the target whose ``embedding`` (float [V,H]) it receives.
 
-    config: a Llama's, for the layer. head: maps states to logits over all V tokens. bias, fc_bias: whether the
-    attention's projections, and the first map, have a bias.
+    config: a Llama's, for the layer. head: maps states to logits over all V tokens. state_width: the size of one of the
+    target's states, H'. bias, fc_bias: whether the attention's projections, and the first map, have a bias. owns: which
+    of embedding and head are not the target's, as the names of their tensors in files.
     """
 
     def __init__(
@@ -106,15 +134,23 @@ class EagleHead(nn.Module):
         state_width: int,
         bias: bool = False,
         fc_bias: bool = False,
+        variant: HeadVariant = PLAIN,
+        owns: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
         self.generation: Generation = generation
-        self.config, width = config, config.hidden_size
+        self.variant, self.owns = variant, owns
+        self.config, width, epsilon = config, config.hidden_size, config.rms_norm_eps
         self.embedding, self.context = embedding, config.max_position_embeddings
-        self.fc = nn.Linear(2 * width if generation == 1 else 3 * state_width, width, bias=fc_bias)
+        num_states = variant.num_states
+        self.fc = nn.Linear(2 * width if generation == 1 else num_states * state_width, width, bias=fc_bias)
         self.layers = nn.ModuleList([_HeadLayer(config, generation, bias)])
         if generation == 3:
-            self.norm = LlamaRMSNorm(width, config.rms_norm_eps)
+            self.norm = LlamaRMSNorm(width, epsilon)
+        if variant.norm_before_fc:
+            self.input_norm = LlamaRMSNorm(num_states * state_width, epsilon)
+        if variant.fc_norm:
+            self.fc_norm = nn.ModuleList(LlamaRMSNorm(state_width, epsilon) for _ in range(num_states))
         self.lm_head = head
         self.rotary = LlamaRotaryEmbedding(config)
 
@@ -123,9 +159,20 @@ class EagleHead(nn.Module):
         """Whether every token can be drafted. Otherwise a divergence that divides by q is infinite."""
         return self.lm_head.covers_all
 
+    def aux_layers(self, layers: int) -> tuple[int, ...]:
+        """Return which hidden states of a target with ``layers`` layers it reads, as ``AuxHiddenStates`` counts."""
+        return self.variant.aux_hidden_state_layers or aux_hidden_state_layers(self.generation, layers)
+
     def begin(self, states: Tensor) -> Tensor:
         """Return the target's states, [B,S,·], as :meth:`forward` takes them: [B,S,H]."""
-        return self.fc(states) if self.generation == 3 else states
+        if self.generation == 1:
+            return states
+        if self.variant.norm_before_fc:
+            states = self.input_norm(states)
+        if self.variant.fc_norm:
+            parts = states.chunk(len(self.fc_norm), -1)
+            states = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
+        return self.fc(states)
 
     def forward(self, states: Tensor, tokens: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
         """Return the next states, [B,S,H].
@@ -139,14 +186,17 @@ class EagleHead(nn.Module):
         if self.generation == 1:
             x = attention_input = self.fc(torch.cat([embedded, states], -1))
         else:
-            x = states
-            attention_input = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(states)], -1)
+            normed = layer.hidden_norm(states)
+            x = normed if self.variant.norm_before_residual else states
+            attention_input = torch.cat([layer.input_layernorm(embedded), normed], -1)
         x = x + layer.self_attn(attention_input, cos, sin, attend)
-        return x + layer.mlp(layer.post_attention_layernorm(x))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return self.norm(x) if self.variant.norm_output else x
 
     def reduced_logits(self, states: Tensor) -> Tensor:
         """Return logits over the reduced vocabulary. [...,H] → [...,K]"""
-        return self.lm_head.reduced_logits(self.norm(states) if self.generation == 3 else states)
+        is_normed = self.generation == 1 or self.variant.norm_output
+        return self.lm_head.reduced_logits(states if is_normed else self.norm(states))
 
     def logits(self, states: Tensor) -> Tensor:
         """Return logits over all tokens. [...,H] → float32 [...,V]"""

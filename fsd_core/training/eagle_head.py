@@ -164,7 +164,12 @@ def main(
     before, questions = None if start is None else earlier(start), _questions(target, data, seed)
     folder = obtain(source)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    layers = aux_hidden_state_layers(plan.generation, module.config.num_hidden_layers)
+    depth: int = module.config.num_hidden_layers
+    layers = (
+        aux_hidden_state_layers(plan.generation, depth)
+        if start is None
+        else _earlier_head(start, plan, module).aux_layers(depth)
+    )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     reader = LanguageModel(module)
     write_texts(

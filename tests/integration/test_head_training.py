@@ -100,6 +100,20 @@ def test_it_goes_on_where_it_was_cut_off(tmp_path: Path, trained) -> None:
     assert one == other
 
 
+def test_an_earlier_head_learns_from_the_layers_that_it_reads(tmp_path: Path, trained) -> None:
+    start, layers = tmp_path / "start" / "head", [1, 5, 9]
+    shutil.copytree(trained(3, 3)[0] / "head", start)
+    config = json.loads((start / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps(config | {"aux_hidden_state_layers": layers}))
+    main("bundled", tmp_path / "out", tmp_path, _plan(3, 3), report=lambda row: None, start=start)
+    lesson = lessons(tmp_path / "out" / "texts")[0]
+    module = load_pair("bundled").target.module
+    output = module(lesson.text.tokens[None].long(), output_hidden_states=True)
+    expected = torch.cat([output.hidden_states[i][0, :-1] for i in layers], -1)
+    torch.testing.assert_close(lesson.states().float(), expected, atol=0.05, rtol=0.05)
+    assert load_head(tmp_path / "out" / "head", module).aux_layers(12) == tuple(layers)
+
+
 def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
     plan = _plan(3, 3)
     folder, first = trained(3, 3)

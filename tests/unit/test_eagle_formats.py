@@ -1,0 +1,110 @@
+"""EAGLE heads in every published layout draft what plain torch finds from the file and from transformers' states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DynamicTreeTopology,
+    EagleDrafter,
+    SamplingConfig,
+    Speculative,
+)
+from fsd_core.drafters.eagle import EagleProposer
+from fsd_core.models.eagle import EagleHead
+from fsd_core.models.eagle_files import load_head, read_head, save_head
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.testing.decoding_checks import open_session, written
+from fsd_core.testing.toy import toy_model
+from tests.tools.eagle_layouts import LAYERS, LAYOUTS, VOCABULARY, Layout
+
+TEXT, DRAFT = [3, 17, 9, 30, 1, 22, 5], [8, 31]
+
+
+@pytest.fixture(scope="module")
+def target() -> LlamaForCausalLM:
+    return toy_model(VOCABULARY, seed=1, layers=LAYERS)
+
+
+def drafted(head: EagleHead, target: LlamaForCausalLM) -> list[Tensor]:
+    """What our drafter proposes behind the text and behind each token of the draft: [V] each."""
+    model = LanguageModel(target)
+    drafter = EagleProposer(head, LAYERS, SamplingConfig(temperature=1.0), 64, VOCABULARY)
+    text = torch.tensor([TEXT])
+    drafter.begin_row(0, text[:, :0])
+    assert drafter.begin(text, [TEXT]) is None
+    model.forward(text[:, :-1], model.new_cache(64), aux_hidden_states=drafter.aux_hidden_states)
+    drafter.commit([len(TEXT) - 1])
+    rows = [drafter.begin(text, [TEXT]), *(drafter.extend(torch.tensor([token])) for token in DRAFT)]
+    return [row.raw[0] for row in rows if row is not None]
+
+
+def by_hand(layout: Layout, target: LlamaForCausalLM) -> list[Tensor]:
+    """The same from transformers' hidden states, of which state i is the input of layer i."""
+    states = target.model(torch.tensor([TEXT[:-1]]), output_hidden_states=True).hidden_states
+    assert states is not None
+    read = torch.cat([states[i][0] for i in layout.inputs], -1)
+    embedding, lm_head = target.model.embed_tokens.weight, target.lm_head.weight
+    return layout.distributions(layout.weights(), read, embedding, lm_head, TEXT[1:] + DRAFT)
+
+
+def differ(one: list[Tensor], other: list[Tensor]) -> float:
+    """The least total variation between two drafts' distributions."""
+    return min(float((p - q).abs().sum() / 2) for p, q in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@torch.inference_mode()
+def test_it_drafts_what_plain_torch_finds(tmp_path: Path, target: LlamaForCausalLM, layout: Layout) -> None:
+    found = drafted(load_head(layout.write(tmp_path), target), target)
+    assert len(found) == 1 + len(DRAFT)
+    for ours, theirs in zip(found, by_hand(layout, target), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("layout", [x for x in LAYOUTS.values() if x.generation == 3])
+@torch.inference_mode()
+def test_other_states_or_another_residual_would_show(tmp_path: Path, target: LlamaForCausalLM, layout: Layout) -> None:
+    """The comparison above can fail: layers one off, or a norm elsewhere, give clearly other drafts."""
+    found = drafted(load_head(layout.write(tmp_path), target), target)
+    for change in (-1, 1):
+        shifted = replace(layout, inputs=tuple(min(max(i + change, 0), LAYERS - 1) for i in layout.inputs))
+        assert differ(found, by_hand(shifted, target)) > 0.01
+    assert differ(found, by_hand(replace(layout, norm_before_residual=not layout.norm_before_residual), target)) > 0.01
+    other = by_hand(replace(layout, norm_output=not layout.norm_output), target)
+    assert differ(found[1:], other[1:]) > 0.01
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@torch.inference_mode()
+def test_greedy_text_is_the_targets_and_a_saved_copy_drafts_the_same(
+    tmp_path: Path, target: LlamaForCausalLM, layout: Layout
+) -> None:
+    """Round by round, the head as published and as we save it draft and keep the same tokens."""
+    layout.write(tmp_path / "published")
+    save_head(read_head(tmp_path / "published", target), tmp_path / "saved", {})
+    heads = [load_head(tmp_path / name, target) for name in ("published", "saved")]
+    assert heads[0].variant == heads[1].variant
+    model = LanguageModel(target)
+    alone = written(model, model, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=24), TEXT, ends=False)
+    for shape in (ChainTopology(length=3), DynamicTreeTopology(top_k=3, length=3, total_tokens=10)):
+        config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter(), topology=shape, max_new_tokens=24)
+        rounds = []
+        for head in heads:
+            session = open_session(model, None, config, TEXT, 0, frozenset(), head)
+            rounds.append([])
+            while session.stop_reason is None:
+                record = session.run_round()
+                rounds[-1].append((record.drafted, record.accepted))
+            assert session.history[len(TEXT) :] == alone
+        assert rounds[0] == rounds[1]
+        assert sum(len(tokens) for tokens, _ in rounds[0]) > 24

@@ -9,6 +9,7 @@ import gradio as gr
 from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
+    categories_html,
     header_html,
     prompt_html,
     prompts_html,
@@ -24,10 +25,12 @@ from dashboard.ui import actions
 from dashboard.ui.components import section, show
 from dashboard.ui.pager import Pager
 from dashboard.ui.view import Asked, Updates, View, digest
+from fsd_core.analysis.categories import by_category
 from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.plots import divergence, positions, requests
+from fsd_core.tasks.custom.lookup import categories
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -49,6 +52,7 @@ class OpenedRun:
         self.answer = show()
         self.panel = AnnotationPanel(repository, "run")
         self.tiles = show()
+        self.categories = show()
         with gr.Row(visible=False) as self.figures:
             with gr.Column(min_width=340):
                 self.positions = gr.Plot(show_label=False, container=False)
@@ -87,7 +91,8 @@ class OpenedRun:
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
         return [
-            self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.requests,
+            self.head, self.answer, self.tiles, self.categories, self.figures, self.positions, self.divergences,
+            self.requests,
             self.provenance, self.history, *self.panel.outputs, self.prompts, self.prompt, self.clock,
             *self.pager.parts,
         ]  # fmt: skip
@@ -169,11 +174,15 @@ class OpenedRun:
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)
             + (slower_html(slower) if slower else ""),
+            self.categories: categories_html(by_category(prompts.get(run.id, {}), self._categories(run))),
             self.figures: gr.Row(visible=has_drafts),
             self.provenance: provenance_html(run, session_positions, version_facts(self.repository, run.task)),
             # An ended run is polled until its MLflow mirror exists, whose link then appears.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),
         }
+
+    def _categories(self, run: RunView) -> dict[int, str]:
+        return categories(run.task, self.repository) if run.metrics else {}
 
     def _target_alone(self, run: RunView) -> RunView | None:
         """Return the target alone on the same prompts, if the run's experiment measured it."""

@@ -18,12 +18,13 @@ from dashboard.ui.components import (
     legend,
     notice,
     pill,
+    section,
     table,
     tiles,
     tokens_html,
 )
 from dashboard.ui.quantities import DASH, duration, interval, moment, percent, quantity
-from dashboard.ui.templates import Html, render, script
+from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.formatting import count
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 _PROMPT_COLUMNS = (
     Column("#", "num"), Column("Prompt", "wide"), Column("Outcome"), Column("Answer"), Column("Expected"),
     Column("Tokens", "num"), Column("Acceptance rate", "num"), Column("Time", "num"),
+)  # fmt: skip
+
+_CATEGORY_COLUMNS = (
+    Column("Category"), Column("Prompts", "num"), Column("Accuracy", "num"), Column("Acceptance rate", "num"),
+    Column("Mean acceptance length", "num"), Column("Throughput", "num"), Column("Answer length", "num"),
 )  # fmt: skip
 
 CHOOSE_PROMPT = script("runs/choose_prompt.js")
@@ -126,6 +132,29 @@ def _thoughts(metrics: dict[str, Any]) -> list[Tile]:
         return []
     length = quantity(*estimate(metrics, "mean_thought_tokens"), "tokens")
     return [Tile("Thought length", length, "of the answer length")]
+
+
+def categories_html(categories: Mapping[str, dict[str, Any]]) -> Html:
+    """Return the figures of each category of prompts, if there are several. ``categories``: metrics by name."""
+    if not categories:
+        return Html()
+    rows = [
+        (
+            name,
+            f"{m['n']:,}",
+            _with_ends(percent(*estimate(m, "accuracy")), _ends(m, "accuracy", 100)),
+            _with_ends(percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
+            _with_ends(quantity(*estimate(m, "mean_acceptance_length")), _ends(m, "mean_acceptance_length")),
+            quantity(*estimate(m, "tokens_per_second"), "tok/s"),
+            quantity(*estimate(m, "mean_tokens"), "tokens"),
+        )
+        for name, m in categories.items()
+    ]
+    return joined([section("By category"), table(_CATEGORY_COLUMNS, rows, "Figures by category of prompt")])
+
+
+def _with_ends(text: str, ends: str) -> str:
+    return f"{text} ({ends})" if ends else text
 
 
 def slower_html(slowdown: Slowdown) -> Html:

@@ -16,6 +16,7 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.models.prompt import prompt_hash
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks import Example, Task
 from fsd_core.tracking import provenance
@@ -44,6 +45,10 @@ class TextGenerator(Protocol):
 
     def warm_up(self, run: RunView, example: Example) -> None:
         """Run and discard some rounds: the first ones of a process are slow and would be charged to one prompt."""
+        ...
+
+    def prompt_hash(self, run: RunView, example: Example) -> str:
+        """Return the hash of the token ids that a prompt is rendered to, without a forward."""
         ...
 
     def plan(self, plan: Plan) -> None:
@@ -77,6 +82,9 @@ class LocalGenerator:
 
     def warm_up(self, run: RunView, example: Example) -> None:
         warm_up(self._decoders[run.id], example)
+
+    def prompt_hash(self, run: RunView, example: Example) -> str:
+        return prompt_hash(self._decoders[run.id].prompt_ids(example.model_input))
 
     def plan(self, plan: Plan) -> None:
         """Do nothing: this generator needs no plan."""

@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
-from fsd_core.config import DecodingConfig
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
@@ -22,12 +21,9 @@ from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenera
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
 from fsd_core.evaluation.versus import versus_target
-from fsd_core.models.loading import LoadedPair
-from fsd_core.models.prompt import encode_prompt, prompt_hash
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, RunView, same_weights
 from fsd_core.tasks import Example, Task
-from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.lookup import find_task
 
 logger = logging.getLogger(__name__)
@@ -186,13 +182,8 @@ def _check_unchanged(
     position = next((i for i, counts in done.items() if counts.prompt_hash is not None), None)
     if position is None:
         return
-    render = partial(_hash_of, task.all_examples()[position].model_input, run.decoding)
-    if generator.ask(run.pair, run.config.device, run.config.dtype, render) != done[position].prompt_hash:
+    if generator.prompt_hash(run, task.all_examples()[position]) != done[position].prompt_hash:
         raise FsdError(f"The chat template or the tokenizer of '{run.pair}' has changed {since}")
-
-
-def _hash_of(prompt: str | Messages, decoding: DecodingConfig, pair: LoadedPair) -> str:
-    return prompt_hash(encode_prompt(pair.tokenizer, prompt, template=decoding.template))
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:

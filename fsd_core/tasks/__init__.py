@@ -8,9 +8,10 @@ from fsd_core.tasks.arithmetic import Arithmetic
 from fsd_core.tasks.base import Example, Outcome, Score, Split, Task, as_lines, as_table, judged
 from fsd_core.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.tasks.code import HumanEval, Mbpp
-from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench
+from fsd_core.tasks.gpqa import Gpqa
+from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench, SpeedBench, WholeSpecBench
 from fsd_core.tasks.short_problems import ShortProblems
-from fsd_core.tasks.word_problems import Gsm8k, WordProblems
+from fsd_core.tasks.word_problems import Gsm8k, WordProblems, aime_examinations
 
 __all__ = [
     "TASKS",
@@ -34,13 +35,17 @@ _BUILT_IN: tuple[Task, ...] = (
     WordProblems("singleeq", "SingleEq"),
     WordProblems("multiarith", "MultiArith"),
     WordProblems("svamp", "SVAMP"),
+    *aime_examinations(),
     CommonsenseQA(),
     Mmlu(),
     TruthfulQa(),
+    Gpqa(),
     HumanEval(),
     Mbpp(),
     MtBench(),
+    WholeSpecBench(),
     *(SpecBench(category) for category in SPEC_BENCH),
+    SpeedBench(),
 )
 
 

@@ -33,6 +33,8 @@ class Example:
     reference: str | None
     messages: Messages = ()
     """a conversation in place of a single prompt"""
+    category: str = ""
+    """the kind of prompt, by which figures are told too; empty in a task of one kind"""
 
     @property
     def model_input(self) -> str | Messages:
@@ -182,7 +184,7 @@ class Task(ABC):
 
 
 def rows(file: str) -> list[Any]:
-    """Return the records of a benchmark file: JSON, JSON lines (also gzipped) or CSV without a header.
+    """Return the records of a benchmark file: JSON, JSON lines (also gzipped), Parquet, or CSV without a header.
 
     Raises ``InvalidSetting`` if it is missing or cannot be read.
     """
@@ -192,6 +194,8 @@ def rows(file: str) -> list[Any]:
 @cache
 def _rows(path: Path, file: str) -> tuple[Any, ...]:
     try:
+        if path.suffix == ".parquet":
+            return _table_rows(path)
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as stream:
             if path.suffix == ".csv":
                 return tuple(csv.reader(stream))
@@ -204,7 +208,14 @@ def _rows(path: Path, file: str) -> tuple[Any, ...]:
             "FSD_DATA_DIR to the folder that has it. `python -m fsd_core tasks` lists all that are wanted, `fetch` "
             "gets some of them, and docs/benchmarks.md says where the others are."
         ) from None
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are among them
         raise InvalidSetting(
             f"The benchmark file {path} cannot be read ({type(error).__name__}): fetch it again from its authors."
         ) from error
+
+
+def _table_rows(path: Path) -> tuple[Any, ...]:
+    from pyarrow import parquet  # slow to import, and few tasks need it
+
+    with path.open("rb") as stream:
+        return tuple(parquet.read_table(stream).to_pylist())

@@ -59,6 +59,44 @@ def _gsm8k() -> tuple[Example, ...]:
     )
 
 
+class Aime(NumericTask):
+    """The 30 problems of an American Invitational Mathematics Examination, zero-shot. Answers are 0 to 999."""
+
+    published = 30
+
+    def __init__(self, year: int, *splits: Split) -> None:
+        self.name, self.title = f"aime-{year}", f"AIME {year}"
+        self.hub, self.files = splits, tuple(split.file for split in splits)
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _aime(self.name, self.files)
+
+
+def aime_examinations() -> tuple[Aime, ...]:
+    """Return the examinations that the hub has, each with the files of its dataset."""
+    first = Split("aime/aime2024.jsonl", "Maxwell-Jia/AIME_2024", "MIT", None, "train", as_lines)
+    halves = (
+        Split(f"aime/aime2025-{half}.jsonl", "opencompass/AIME2025", "MIT", f"AIME2025-{half}", "test", as_lines)
+        for half in ("I", "II")
+    )
+    return Aime(2024, first), Aime(2025, *halves)
+
+
+@cache
+def _aime(name: str, files: tuple[str, ...]) -> tuple[Example, ...]:
+    """Return the problems. The datasets of the years name their fields differently."""
+    records = [{key.lower(): value for key, value in row.items()} for file in files for row in rows(file)]
+    return tuple(
+        Example(
+            f"{name}-{i:02d}",
+            f"{row.get('problem', row.get('question', '')).strip()}\n\nSolve the problem step by step. End with the "
+            "answer, a whole number from 0 to 999, in \\boxed{}.",
+            canonical(str(row["answer"])),
+        )
+        for i, row in enumerate(records)
+    )
+
+
 class WordProblems(NumericTask):
     """AddSub, SingleEq, MultiArith or SVAMP, asked zero-shot (Kojima et al. 2022) and scored like GSM8K."""
 

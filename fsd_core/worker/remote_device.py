@@ -19,6 +19,8 @@ from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, obtain_pair
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
+from fsd_core.models.prompt import encode_prompt, prompt_hash
+from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.settings import Settings
 from fsd_core.space import zero_gpu as on_zero_gpu
 from fsd_core.storage.messages import Chunk, PlaygroundJob
@@ -157,6 +159,11 @@ class RemoteGenerator:
 
     def warm_up(self, run: RunView, example: Example) -> None:
         """Do nothing: each call warms up the runs that it writes."""
+
+    def prompt_hash(self, run: RunView, example: Example) -> str:
+        """See ``generator.TextGenerator``. Takes the tokenizer alone, which needs no device."""
+        tokenizer = load_tokenizer(obtain_pair(get_pair(run.pair))["target"])
+        return prompt_hash(encode_prompt(tokenizer, example.model_input, template=run.decoding.template))
 
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]

@@ -375,7 +375,9 @@ def test_prompts_that_the_task_no_longer_has_are_not_judged_by_others(
 ) -> None:
     run_id = new_run(repository)
     execute_runs(repository, [run_id], lambda *_: pair)
-    monkeypatch.setattr(type(TASK), "all_examples", lambda self: tuple(Example(str(i), "Other", "1") for i in range(9)))
+    monkeypatch.setattr(
+        type(TASK), "all_examples", lambda self: tuple(Example(str(i), f"Other {i}", "1") for i in range(9))
+    )
     with pytest.raises(InvalidSetting, match="has changed since the run"):
         rescore(repository, run_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -200,7 +201,8 @@ def gsm8k(folder: Path) -> None:
     """As many of its prompts as an experiment asks for."""
     folder.mkdir(parents=True)
     for split in ("train", "test"):
-        (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
+        lines = (json.dumps({"question": f"How many are {i}?", "answer": "#### 1"}) for i in range(60))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
 
 
 def test_what_is_chosen_while_an_answer_is_late_stays_chosen(page: Page, site: Site):

@@ -186,7 +186,7 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
         ),
         ({"settings": [{"acceptance": "draft-only"}]}, "drafts nothing, so a calibration cannot choose it"),
         ({"settings": [{"speed": 3}]}, "There is no option 'speed'"),
-        ({"settings": [CHOSEN, {**CHOSEN, "temperature": 1.0}]}, "so all are sampled alike"),
+        ({"settings": [CHOSEN, {**CHOSEN, "temperature": 1.0}]}, "so all are asked and sampled alike"),
         ({"settings": [MANY]}, "settings to choose from: expected at most 200"),
         ({"settings": [{"drafter": "eagle", "acceptance": "fsd"}], "pair": "qwen2.5-7b", "task": "arithmetic"}, "head"),
     ],

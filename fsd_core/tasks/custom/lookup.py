@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import FsdError, InvalidSetting, UnknownName
 from fsd_core.tasks import TASKS, Task, get_task
 from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -79,6 +79,15 @@ def conversations(task: str, repository: Repository) -> dict[int, Messages]:
         return {}
     examples = find_task(task, repository).all_examples()
     return {position: example.messages for position, example in enumerate(examples) if example.messages}
+
+
+def categories(task: str, repository: Repository) -> dict[int, str]:
+    """Return the categories of a task's prompts by position; none if the task has none or its files are not here."""
+    try:
+        examples = find_task(task, repository).all_examples()
+    except FsdError:
+        return {}
+    return {position: example.category for position, example in enumerate(examples) if example.category}
 
 
 def _custom_task(view: TaskView, repository: Repository) -> CustomTask:

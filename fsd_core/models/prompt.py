@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -26,7 +27,8 @@ def encode_prompt(
     tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[tuple[str, str]], context: int | None = None
 ) -> list[int]:
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
-    conversation, (role, content) of each message, needs the template.
+    conversation, (role, content) of each message, needs the template. A template that does not know the role developer
+    gets its message as one of system.
 
     Raises ``InvalidSetting`` for an empty prompt, for a conversation without a template, and for one that the template
     refuses; ``ModelUnavailable`` for a template that cannot be rendered or leaves out the prompt; and
@@ -67,20 +69,41 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -
 
 def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
     """Render messages in the tokenizer's chat template. It came with the model, so it may be broken or never end."""
+    if any(role == "developer" for role, _ in messages):
+        with suppress(InvalidSetting, ModelUnavailable):
+            return _render_whole(tokenizer, messages, ("developer", "user", "tool"))
+        messages = [("system" if role == "developer" else role, content) for role, content in messages]
+    return _render_whole(tokenizer, messages, ("user", "tool"))
+
+
+def _render_whole(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], whole: Sequence[str]) -> str:
+    """Render messages, of which the text of the roles ``whole`` has to be there."""
+    missing = ""
     for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
         text = _rendered(tokenizer, messages, as_parts)
-        if _holds_questions(text, messages):
+        if not (missing := _missing_role(text, messages, whole)):
             return text
     raise ModelUnavailable(
-        "The chat template of the model leaves out what the user says, so different prompts would become the same: "
-        "restore it from where it came, or choose another pair."
+        f"The chat template of the model leaves out what the {missing} says, so different prompts would become the "
+        "same: restore it from where it came, or choose another pair."
     )
 
 
-def _holds_questions(text: str, messages: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a rendered conversation has the user's messages in it. Templates may change their spaces."""
-    compact = "".join(text.split())
-    return all("".join(content.split()) in compact for role, content in messages if role == "user")
+def _missing_role(text: str, messages: Sequence[tuple[str, str]], whole: Sequence[str]) -> str:
+    """Return the first role in ``whole`` that a rendered conversation lacks a message of, or an empty text.
+
+    Templates may change a message's spaces, or quote it as JSON.
+    """
+    compact = _compact(text)
+
+    def holds(content: str) -> bool:
+        return _compact(content) in compact or _compact(json.dumps(content, ensure_ascii=False)[1:-1]) in compact
+
+    return next((role for role, content in messages if role in whole and not holds(content)), "")
+
+
+def _compact(text: str) -> str:
+    return "".join(text.split())
 
 
 def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], as_parts: bool) -> str:

@@ -20,7 +20,8 @@ _LONGEST = 400
 """characters of a prompt in a preview"""
 _LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
-    "reference where the scorer needs one; id if you like."
+    "reference where the scorer needs one; id if you like. A list in JSON, Parquet, chats of ShareGPT, batches for an "
+    "OpenAI server and files of gzip are read too."
 )
 _EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'
@@ -45,13 +46,13 @@ def checked_html(checked: CheckedFile, name: str) -> Html:
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
-        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more)
+        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes)
     scorer = get_scorer(checked.scorer)
     summary = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
     lines = [_line(line.model_input, line.reference) for line in checked.lines[:_PREVIEWED]]
     remaining = len(checked.lines) - _PREVIEWED
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render("experiments/custom_tasks.html", "preview", summary, lines, more)
+    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes)
 
 
 def _line(prompt: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:

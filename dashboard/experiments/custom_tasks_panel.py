@@ -20,6 +20,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_custom_tasks, suggested_name
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
+from fsd_core.tasks.custom.shapes import FieldNames
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -52,13 +53,20 @@ class CustomTasksPanel:
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
                 self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
+            with gr.Accordion("Fields of the file", open=False), gr.Row():
+                self.prompt_field = gr.Textbox(
+                    label="Prompt field", info="Empty: prompt or messages.", max_length=200, min_width=160
+                )
+                self.reference_field = gr.Textbox(
+                    label="Reference field", info="Empty: reference.", max_length=200, min_width=160
+                )
             self.file_field = show(file_field_html(), js_on_load=UPLOAD, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [self.identifier, self.scorer, self.title]
+        fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
 
@@ -66,8 +74,9 @@ class CustomTasksPanel:
         """Check the uploaded file, or add it."""
         require(asked.person, "author", "Adding a task")
         file = PurePath(act["file"][:300])
-        checked = check(_uploaded(act), act["scorer"] or None)
-        name = act["identifier"].strip() or suggested_name(file.stem)
+        names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
+        checked = check(_uploaded(act), act["scorer"] or None, names)
+        name = act["identifier"].strip() or suggested_name(file.name)
         if act["action"] != "add" or checked.problems:
             return {self.answer: checked_html(checked, name)}
         custom = CustomTask.of(checked_name(name), checked, act["title"].strip())
@@ -86,7 +95,7 @@ def _uploaded(act: Act) -> bytes:
     """Return the bytes of the uploaded file. Raises ``InvalidSetting``."""
     size, data = act["size"], act["data"]
     if not act["file"]:
-        raise InvalidSetting("No file is chosen: choose one of JSON Lines first.")
+        raise InvalidSetting("No file is chosen: choose one of JSON Lines, JSON or Parquet first.")
     if not size.isdecimal():
         raise InvalidSetting("The file could not be read: choose it again.")
     if max(int(size), len(data) * 3 // 4 - 2) > LARGEST_UPLOAD:

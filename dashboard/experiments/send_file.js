@@ -1,4 +1,5 @@
-(identifier, scorer, title) => {
+(identifier, scorer, title, prompt_field, reference_field) => {
   const {button, ...file} = window.fsd.file;
-  window.fsd.act($NAME$, {...file, identifier, scorer, title}, button);
+  const names = {prompt_field: prompt_field ?? '', reference_field: reference_field ?? ''};  // null until they are drawn
+  window.fsd.act($NAME$, {...file, identifier, scorer, title, ...names}, button);
 }

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.tasks.custom.reading import CheckedFile
 
-task = typer.Typer(help="Tasks of your own, from files of JSON Lines.", **options.TYPER_OPTIONS)
+task = typer.Typer(help="Tasks of your own, from files.", **options.TYPER_OPTIONS)
 
-File = Annotated[Path, typer.Argument(help="A file of JSON Lines.")]
+File = Annotated[Path, typer.Argument(help="A file of JSON Lines, JSON or Parquet; also gzipped.")]
 Scorer = Annotated[
     str | None,
     typer.Option(
@@ -28,21 +28,35 @@ Scorer = Annotated[
         help="number, choice, exact, contains, regex or none. [default: what the file's first line says]",
     ),
 ]
+PromptField = Annotated[
+    str,
+    typer.Option(metavar="FIELD", help="Field that holds the prompt or the conversation. [default: prompt, messages]"),
+]
+ReferenceField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: reference]")
+]
+IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
 _WHO = "command line"
 
 
-def _checked(file: Path, scorer: str | None) -> CheckedFile:
-    """Return the content of a file. Raises ``InvalidSetting`` after every problem was printed to standard error."""
+def _checked(file: Path, scorer: str | None, *fields: str) -> CheckedFile:
+    """Return the content of a file, whose ``fields`` hold prompt, reference and id.
+
+    Raises ``InvalidSetting`` after every problem was printed to standard error.
+    """
     from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.scorers import SCORERS
+    from fsd_core.tasks.custom.shapes import FieldNames
 
     if scorer is not None and scorer not in SCORERS:
         raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
-    checked = check(read_file(file), scorer)
+    checked = check(read_file(file), scorer, FieldNames(*fields))
     for problem in checked.problems:
         output.say(problem.sentence)
     if checked.unlisted:
         output.say(f"And {checked.unlisted:,} more.")
+    for sentence in checked.notes:
+        output.say(f"note: {sentence}")
     if checked.problems:
         raise InvalidSetting(f"{file} has {checked.summary}: nothing can be measured on it yet.")
     return checked
@@ -60,9 +74,15 @@ def _repository() -> Repository:
 
 
 @task.command("check")
-def check_task(file: File, scorer: Scorer = None) -> None:
+def check_task(
+    file: File,
+    scorer: Scorer = None,
+    prompt_field: PromptField = "",
+    reference_field: ReferenceField = "",
+    id_field: IdField = "",
+) -> None:
     """Report everything that is wrong with a file, line by line. Nothing is stored."""
-    checked = _checked(file, scorer)
+    checked = _checked(file, scorer, prompt_field, reference_field, id_field)
     print(f"{file} has {count(len(checked.lines), 'prompt')}, scored by {checked.scorer}.")
 
 
@@ -72,13 +92,17 @@ def add_task(
     name: Annotated[str | None, typer.Option(help="Name. [default: made of the file's]")] = None,
     scorer: Scorer = None,
     title: Annotated[str, typer.Option(help="Title for people.")] = "",
+    prompt_field: PromptField = "",
+    reference_field: ReferenceField = "",
+    id_field: IdField = "",
 ) -> None:
     """Store a file as a task, or as the next version of one. Commands and pages then offer it."""
     from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
 
-    name = checked_name(suggested_name(file.stem) if name is None else name)
-    view = keep(_repository(), CustomTask.of(name, _checked(file, scorer), title), _WHO)
+    name = checked_name(suggested_name(file.name) if name is None else name)
+    checked = _checked(file, scorer, prompt_field, reference_field, id_field)
+    view = keep(_repository(), CustomTask.of(name, checked, title), _WHO)
     print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")
 
 

@@ -7,10 +7,20 @@ from pathlib import Path
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import checked_name, suggested_name
 from fsd_core.tasks.custom.reading import check, read_file
+from fsd_core.tasks.custom.shapes import FieldNames
 
 
-def load_task(path: str | Path, scorer: str | None = None, name: str | None = None, title: str = "") -> CustomTask:
-    """Return the task of a JSON Lines file, for ``compare`` and ``sweep``. Nothing is stored.
+def load_task(
+    path: str | Path,
+    scorer: str | None = None,
+    name: str | None = None,
+    title: str = "",
+    *,
+    prompt_field: str = "",
+    reference_field: str = "",
+    id_field: str = "",
+) -> CustomTask:
+    """Return the task of a file of JSON Lines, JSON or Parquet, for ``compare`` and ``sweep``. Nothing is stored.
 
     Args:
         path: The file; docs/benchmarks.md has its format.
@@ -18,6 +28,9 @@ def load_task(path: str | Path, scorer: str | None = None, name: str | None = No
             the file's first line.
         name: ``None`` derives it from the file's name.
         title: Displayed title. Empty takes the one in the file's first line.
+        prompt_field: Field that holds the prompt or the conversation. Empty takes the usual one.
+        reference_field: Field that holds what is right. Empty takes ``reference``.
+        id_field: Field that holds the name of a line. Empty takes ``id``.
 
     Raises:
         InvalidSetting: The file has a problem, with its line (``fsd-lab task check`` lists all), or the name cannot be
@@ -30,6 +43,6 @@ def load_task(path: str | Path, scorer: str | None = None, name: str | None = No
     'sums@98192fd31a8ecfc5'
     """
     path = Path(path)
-    checked = check(read_file(path), scorer)
+    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field))
     checked.require(str(path))
-    return CustomTask.of(checked_name(suggested_name(path.stem) if name is None else name), checked, title)
+    return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)

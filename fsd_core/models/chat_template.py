@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType
 from typing import Any
@@ -31,20 +32,46 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str
     ``ModelUnavailable`` for a template that cannot be rendered or leaves out what a user says.
     """
     _check_arguments(tokenizer, template)
+    if any(role == "developer" for role, _ in messages):
+        with suppress(InvalidSetting, ModelUnavailable):
+            return _render_whole(tokenizer, messages, template, ("developer", "user", "tool"))
+        messages = [("system" if role == "developer" else role, content) for role, content in messages]
+    return _render_whole(tokenizer, messages, template, ("user", "tool"))
+
+
+def _render_whole(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[tuple[str, str]],
+    template: TemplateConfig,
+    whole: Sequence[str],
+) -> str:
+    """Render messages, of which the text of the roles ``whole`` has to be there."""
+    missing = ""
     for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
         text = _rendered(tokenizer, messages, template, as_parts)
-        if _holds_questions(text, messages):
+        if not (missing := _missing_role(text, messages, whole)):
             return text
     raise ModelUnavailable(
-        "The chat template of the model leaves out what the user says, so different prompts would become the same: "
-        "restore it from where it came, or choose another pair."
+        f"The chat template of the model leaves out what the {missing} says, so different prompts would become the "
+        "same: restore it from where it came, or choose another pair."
     )
 
 
-def _holds_questions(text: str, messages: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a rendered conversation has the user's messages in it. Templates may change their spaces."""
-    compact = "".join(text.split())
-    return all("".join(content.split()) in compact for role, content in messages if role == "user")
+def _missing_role(text: str, messages: Sequence[tuple[str, str]], whole: Sequence[str]) -> str:
+    """Return the first role in ``whole`` that a rendered conversation lacks a message of, or an empty text.
+
+    Templates may change a message's spaces, or quote it as JSON.
+    """
+    compact = _compact(text)
+
+    def holds(content: str) -> bool:
+        return _compact(content) in compact or _compact(json.dumps(content, ensure_ascii=False)[1:-1]) in compact
+
+    return next((role for role, content in messages if role in whole and not holds(content)), "")
+
+
+def _compact(text: str) -> str:
+    return "".join(text.split())
 
 
 def _check_arguments(tokenizer: PreTrainedTokenizerBase, template: TemplateConfig) -> None:

@@ -27,7 +27,8 @@ def encode_prompt(
     template: TemplateConfig = _DEFAULT,
 ) -> list[int]:
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
-    conversation, (role, content) of each message, needs the template. ``template`` says how it is rendered.
+    conversation, (role, content) of each message, needs the template. ``template`` says how it is rendered. A template
+    that does not know the role developer gets its message as one of system.
 
     Raises ``InvalidSetting`` for an empty prompt, for a conversation or arguments without a template, for arguments
     that the template does not read, and for a conversation that it refuses; ``ModelUnavailable`` for a template that

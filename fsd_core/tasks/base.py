@@ -19,7 +19,7 @@ from fsd_core.models.thoughts import MARKS, split_thoughts
 from fsd_core.settings import get_settings
 
 Messages = tuple[tuple[str, str], ...]
-"""A conversation: role (system, user or assistant) and content of each message."""
+"""A conversation: role (system, developer, user, assistant or tool) and content of each message."""
 Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 

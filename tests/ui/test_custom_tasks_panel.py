@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -31,11 +32,11 @@ def opened(page: Page, site: Site) -> None:
 
 def unfold(page: Page) -> None:
     page.get_by_role("button", name="Your own tasks").click()
-    expect(page.get_by_label("JSON Lines file")).to_be_visible()
+    expect(page.get_by_label("File of prompts")).to_be_visible()
 
 
 def choose(page: Page, name: str, data: bytes) -> None:
-    page.get_by_label("JSON Lines file").set_input_files({"name": name, "mimeType": "text/plain", "buffer": data})
+    page.get_by_label("File of prompts").set_input_files({"name": name, "mimeType": "text/plain", "buffer": data})
 
 
 def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -> None:
@@ -88,6 +89,27 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
 
 
+def test_fields_are_named_and_those_that_are_not_read_are_told(page: Page, site: Site) -> None:
+    opened(page, site)
+    answer = page.locator("#own-answer")
+    rows = [{"question": "2 + 3 = ?", "answer": 5, HOSTILE[:40]: 1}, {"question": "7 × 8 = ?", "answer": 56}]
+    choose(page, "Sums.json.gz", gzip.compress(json.dumps(rows).encode()))
+    expect(answer.locator("li")).to_contain_text(
+        ["Name the field that is asked with --prompt-field, one of 'question'"]
+    )
+    page.get_by_label("Scorer", exact=True).click()
+    page.get_by_role("option", name="Number").click()
+    page.get_by_role("button", name="Fields of the file").click()
+    page.get_by_label("Prompt field").fill("question")
+    page.get_by_label("Reference field").fill("answer")
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "7 × 8 = ?"])
+    expect(answer).to_contain_text(f"Fields that are not used: {HOSTILE[:40]!r}.")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#own-tasks")).to_contain_text("sums@")
+    assert page.locator(PLANTED).count() == 0
+
+
 def test_what_a_file_holds_is_never_run(page: Page, site: Site) -> None:
     opened(page, site)
     choose(page, "evil<img src=x onerror=alert(1)>.jsonl", lines({"prompt": HOSTILE, "id": HOSTILE[:90]}))
@@ -112,7 +134,7 @@ def test_what_is_no_file_of_text_is_told_of(page: Page, site: Site) -> None:
     opened(page, site)
     answer = page.locator("#own-answer").get_by_role("alert")
     page.get_by_role("button", name="Check", exact=True).click()
-    expect(answer).to_have_text("No file is chosen: choose one of JSON Lines first.")
+    expect(answer).to_have_text("No file is chosen: choose one of JSON Lines, JSON or Parquet first.")
     choose(page, "large.jsonl", b"x" * (LARGEST_UPLOAD + 1))
     expect(answer).to_contain_text("The file has 1,000,001 bytes: expected at most 1,000,000 here.")
     choose(page, "picture.jsonl", b"\xff\xd8\xff")

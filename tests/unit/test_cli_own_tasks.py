@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +43,23 @@ def test_a_file_is_checked_added_listed_and_shown(call: Call, file: Path) -> Non
     assert call("task", "show", name)[1] == shown
 
 
+def test_fields_are_named_and_those_that_are_not_read_are_told(call: Call, tmp_path: Path) -> None:
+    rows = '[{"question": "1 + 1?", "answer": 2, "number": 7, "level": 1}]'
+    file = tmp_path / "sums.json.gz"
+    file.write_bytes(gzip.compress(rows.encode()))
+    status, _, err = call("task", "check", str(file))
+    assert (status, "with --prompt-field, one of 'question', 'answer'" in err) == (2, True)
+    named = "--prompt-field", "question", "--reference-field", "answer", "--id-field", "number", "--scorer", "number"
+    note = "note: Fields that are not used: 'level'.\n"
+    assert call("task", "check", str(file), *named) == (0, f"{file} has 1 prompt, scored by number.\n", note)
+    status, out, err = call("task", "add", str(file), *named)
+    assert (status, out.startswith("sums@"), err) == (0, True, note)
+    assert call("task", "show", "sums")[1].splitlines()[1] == '{"id": "7", "prompt": "1 + 1?", "reference": "2"}'
+
+
 def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_bytes(b'{"prompt": "a", "reference": "("}\nnonsense\n\xff\n{"prompt": "b", "why": 1}\n')
+    bad.write_bytes(b'{"prompt": "a", "reference": "("}\nnonsense\n\xff\n{"promt": "b"}\n')
     for command in (("check",), ("add", "--name", "bad")):
         status, out, err = call("task", command[0], str(bad), *command[1:], "--scorer", "regex")
         assert (status, out) == (2, "")
@@ -59,8 +74,8 @@ def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("check", "nowhere.jsonl"), "error: There is no file nowhere.jsonl: expected one of JSON Lines."),
-        (("check", "."), "error: . is a folder: expected a file of JSON Lines."),
+        (("check", "nowhere.jsonl"), "error: There is no file nowhere.jsonl: expected a file of JSON Lines, JSON or"),
+        (("check", "."), "error: . is a folder: expected a file of JSON Lines, JSON or Parquet."),
         (("add", "FILE", "--name", "../evil"), "error: The task name '../evil' cannot be used"),
         (("add", "FILE", "--name", "arithmetic"), "error: The name 'arithmetic' is that of a task of the program"),
         (("add", "FILE", "--scorer", "bleu"), "error: --scorer 'bleu' is not known: expected one of number, choice"),

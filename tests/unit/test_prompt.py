@@ -154,3 +154,51 @@ def test_arguments_that_cannot_be_given_are_refused(values: dict[str, str]) -> N
 def test_a_date_is_a_day() -> None:
     with pytest.raises(InvalidSetting, match="template date 'today' is no day"):
         TemplateConfig.checked(date="today")
+
+
+CHAT_ML = "{% for m in messages %}{% if m.role in KNOWN %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}"
+DEVELOPED = [("developer", "Be brief."), ("user", "Hello")]
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        (CHAT_ML.replace("KNOWN", "['developer', 'user']"), "developer"),
+        (CHAT_ML.replace("KNOWN", "['system', 'user']"), "system"),  # leaves the message out
+        (
+            "{% for m in messages %}{% if m.role == 'developer' %}{{ raise_exception('Unknown role') }}{% endif %}"
+            "<{{ m.role }}>{{ m.content }}{% endfor %}",
+            "system",
+        ),
+        (
+            "{% for m in messages %}<{{ {'system': 'system', 'user': 'user'}[m.role].upper() }}>{{ m.content }}"
+            "{% endfor %}",
+            "system",
+        ),
+    ],
+)
+def test_a_developer_is_the_system_where_the_template_does_not_know_it(
+    tokenizer: PreTrainedTokenizerBase, template: str, role: str
+) -> None:
+    tokenizer.chat_template = template
+    assert encode_prompt(tokenizer, DEVELOPED) == encode_prompt(tokenizer, [(role, "Be brief."), ("user", "Hello")])
+
+
+def test_a_template_that_refuses_a_developer_even_as_the_system_is_quoted(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "{% if messages[0]['role'] != 'user' %}{{ raise_exception('Not supported: ' + messages[0]['role']) }}"
+        "{% endif %}{{ messages[0]['content'] }}"
+    )
+    with pytest.raises(InvalidSetting, match="refuses this conversation: 'Not supported: system'"):
+        encode_prompt(tokenizer, DEVELOPED)
+
+
+def test_what_a_tool_says_is_not_left_out(tokenizer: PreTrainedTokenizerBase) -> None:
+    turns = [("user", "Rain?"), ("assistant", "weather()"), ("tool", '{"rain": "a\n b"}')]
+    tokenizer.chat_template = CHAT_ML.replace("KNOWN", "['user', 'assistant']")
+    with pytest.raises(ModelUnavailable, match="leaves out what the tool says"):
+        encode_prompt(tokenizer, turns)
+    for quoted in ("m.content", "m.content | tojson"):
+        tokenizer.chat_template = "{% for m in messages %}{{ QUOTED }}{% endfor %}".replace("QUOTED", quoted)
+        other = [*turns[:-1], ("tool", "dry")]
+        assert encode_prompt(tokenizer, turns) != encode_prompt(tokenizer, other)

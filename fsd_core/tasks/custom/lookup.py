@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
@@ -34,9 +34,11 @@ def checked_name(name: str) -> str:
     return name
 
 
-def suggested_name(stem: str) -> str:
-    """Return a name made from a file's. It may be empty."""
-    return re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+def suggested_name(file: str) -> str:
+    """Return a name made from a file's, without what it ends with. It may be empty."""
+    return (
+        re.sub("[^a-z0-9]+", "-", PurePath(file.removesuffix(".gz")).stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
+    )
 
 
 def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fsd_core.tasks.base import Messages
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.shapes import FieldNames
 
@@ -153,3 +154,36 @@ def test_developers_and_tools_speak_in_conversations() -> None:
     assert problems(row) == ["Line 1: Message 2 has no content: expected a text."]
     called["content"] = "weather()"
     assert checked(row).notes == ("Fields that are not used: 'messages.name'.",)
+
+
+def test_a_file_names_the_marks_of_thoughts_and_the_categories_of_its_lines() -> None:
+    rows = [
+        {"scorer": "exact", "thought_marks": [["<plan>", "</plan>"]]},
+        {"prompt": "One", "reference": "a", "category": "short"},
+        {"prompt": "Two", "reference": "b"},
+    ]
+    file = check(lines(*rows))
+    assert (file.problems, file.notes) == ((), ())
+    task = CustomTask.of("x", file)
+    again = CustomTask(task.view, lambda: task.content)
+    for read in (task, again):
+        first, second = read.all_examples()
+        assert (first.category, second.category) == ("short", "")
+        assert read.score("<plan>b? No.</plan>\na", first, "eos").outcome == "correct"
+        assert read.score("<plan>a", first, "length").outcome == "truncated"
+        assert read.score("<think>b</think>a", first, "eos").outcome == "wrong"  # no mark of this task's model
+    plain = CustomTask.of("x", check(lines({"scorer": "exact"}, rows[2])))
+    assert plain.view.version != CustomTask.of("x", check(lines(rows[0], rows[2]))).view.version
+    assert plain.score("<think>a</think>b", plain.all_examples()[0], "eos").outcome == "correct"
+
+
+@pytest.mark.parametrize("marks", ["<plan>", [["<plan>"]], [["", "</plan>"]], [[1, 2]], [["a", "b"]] * 11, {"a": "b"}])
+def test_marks_that_cannot_be_used_are_told(marks: object) -> None:
+    (first, *_) = problems({"scorer": "none", "thought_marks": marks}, {"prompt": "One"})
+    assert "Line 1: The thought_marks cannot be used" in first
+
+
+@pytest.mark.parametrize("category", [7, "a\nb", "x" * 101, ["a"]])
+def test_categories_that_cannot_be_used_are_told(category: object) -> None:
+    (first,) = problems({"prompt": "One", "category": category})
+    assert "Line 1: Its category cannot be used" in first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -10,6 +10,7 @@ from typing import Any
 
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
+from fsd_core.models.thoughts import MARKS
 from fsd_core.storage.records import TaskView
 from fsd_core.tasks.base import Example, Messages, Score, Task
 from fsd_core.tasks.custom.lines import TaskLine
@@ -63,18 +64,27 @@ class CustomTask(Task):
     def all_examples(self) -> tuple[Example, ...]:
         return self._examples
 
+    @property
+    def thought_marks(self) -> Sequence[tuple[str, str]]:
+        """The marks that its file names, or else the usual ones."""
+        return self._file.thought_marks or MARKS
+
     @cached_property
     def _examples(self) -> tuple[Example, ...]:
+        return tuple(self._example(number, line) for number, line in enumerate(self._file.lines))
+
+    @cached_property
+    def _file(self) -> CheckedFile:
         checked = check(self.content.encode())
         if checked.problems or (checked.scorer, len(checked.lines)) != (self.view.scorer, self.view.prompts):
             raise DataDamaged(f"The prompts of the task '{self.name}' cannot be read: restore the database.")
-        return tuple(self._example(number, line) for number, line in enumerate(checked.lines))
+        return checked
 
     def _example(self, number: int, line: TaskLine) -> Example:
         reference = None
         if line.reference is not None and self.scorer.needs_reference:
             reference = self.scorer.read(line.reference)
-        example = Example(line.id or f"{self.view.name}-{number:04d}", "", reference)
+        example = Example(line.id or f"{self.view.name}-{number:04d}", "", reference, category=line.category)
         if isinstance(line.model_input, str):
             return replace(example, prompt=line.model_input)
         return replace(example, prompt=transcript(line.model_input), messages=line.model_input)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsd_core.tasks.custom.problems import Findings
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import QUESTION_FIELDS, FieldNames, without_nulls
+
+_MOST_MARKS, _LONGEST_MARK = 10, 60
 
 
 def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
@@ -15,15 +17,41 @@ def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
     return given if "scorer" in given and not {*QUESTION_FIELDS, names.prompt} & set(given) else None
 
 
-def read_header(number: int, row: dict[str, Any], findings: Findings) -> tuple[str, str | None]:
-    """Return title and scorer of the first line. What is wrong with it is told."""
-    if unknown := sorted(set(row) - {"scorer", "title"}):
-        findings.wrong(number, f"The field {unknown[0][:40]!r} is not known beside scorer: expected title at most.")
+class Header(NamedTuple):
+    """What the first line says of a task."""
+
+    title: str = ""
+    scorer: str | None = None
+    thought_marks: tuple[tuple[str, str], ...] = ()
+    """what a thought begins and ends with, in place of the usual marks"""
+
+
+def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
+    """Return what the first line says. What is wrong with it is told."""
+    if unknown := sorted(set(row) - {"scorer", "title", "thought_marks"}):
+        findings.wrong(
+            number, f"The field {unknown[0][:40]!r} is not known beside scorer: expected title or thought_marks."
+        )
+    marks = _thought_marks(number, row.get("thought_marks", []), findings)
     title, scorer = row.get("title", ""), row["scorer"]
     if not isinstance(title, str) or len(title) > 120 or not title.isprintable():
         findings.wrong(number, "The title cannot be used: expected at most 120 printable characters.")
         title = ""
     if not isinstance(scorer, str):
         findings.wrong(number, f"The scorer is no text: expected one of {', '.join(SCORERS)}.")
-        return title, None
-    return title.strip(), scorer
+        return Header(title, None, marks)
+    return Header(title.strip(), scorer, marks)
+
+
+def _thought_marks(number: int, value: Any, findings: Findings) -> tuple[tuple[str, str], ...]:
+    pairs = value if isinstance(value, list) and len(value) <= _MOST_MARKS else [None]
+    marks = [(pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
+    texts = [mark for pair in marks for mark in pair]
+    if len(marks) == len(pairs) and all(isinstance(t, str) and 1 <= len(t.strip()) <= _LONGEST_MARK for t in texts):
+        return tuple(marks)
+    findings.wrong(
+        number,
+        f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to {_LONGEST_MARK} "
+        'characters, such as [["<plan>", "</plan>"]].',
+    )
+    return ()

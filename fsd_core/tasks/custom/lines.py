@@ -26,6 +26,7 @@ class TaskLine:
     reference: str | None
     """as written"""
     id: str | None
+    category: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as it stands in a task file."""
@@ -34,7 +35,8 @@ class TaskLine:
             row["prompt"] = self.model_input
         else:
             row["messages"] = [{"role": role, "content": content} for role, content in self.model_input]
-        return row if self.reference is None else row | {"reference": self.reference}
+        row |= {} if self.reference is None else {"reference": self.reference}
+        return row | ({"category": self.category} if self.category else {})
 
 
 def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
@@ -46,7 +48,7 @@ def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
     reference = row.reference
     if reference is None and row.answer is not None and scorer.needs_reference:
         reference = text_of("Its answer", row.answer)
-    return TaskLine(asked, _reference(reference, scorer), _id(row.id))
+    return TaskLine(asked, _reference(reference, scorer), _id(row.id), _category(row.category))
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:
@@ -67,6 +69,14 @@ def _reference(value: Any, scorer: Scorer) -> str | None:
     except ValueError as error:
         raise LineError(f"Its reference {text[:40]!r} {error}.") from None
     return text
+
+
+def _category(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > _LONGEST_ID or not value.isprintable():
+        raise LineError(f"Its category cannot be used: expected a text of at most {_LONGEST_ID} printable characters.")
+    return value.strip()
 
 
 def _id(value: Any) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
-from fsd_core.tasks.custom.file_header import header_of, read_header
+from fsd_core.tasks.custom.file_header import Header, header_of, read_header
 from fsd_core.tasks.custom.json_rows import json_rows
 from fsd_core.tasks.custom.lines import TaskLine, read_line
 from fsd_core.tasks.custom.problems import Findings, LineError, LineProblem
@@ -42,11 +42,14 @@ class CheckedFile:
     """number of further problems"""
     notes: tuple[str, ...] = ()
     """sentences on what the file holds and the task does not"""
+    thought_marks: tuple[tuple[str, str], ...] = ()
+    """what a thought begins and ends with; the usual marks if empty"""
 
     @property
     def content(self) -> str:
         """The task in its canonical form, which is stored, and hashed for its version."""
-        rows = [{"scorer": self.scorer}, *(line.as_json() for line in self.lines)]
+        header = {"scorer": self.scorer} | ({"thought_marks": self.thought_marks} if self.thought_marks else {})
+        rows = [header, *(line.as_json() for line in self.lines)]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     @property
@@ -81,12 +84,12 @@ def check(data: bytes, scorer: str | None = None, names: FieldNames = USUAL_FIEL
     no line has a reference. ``names`` are the fields that hold prompt, reference and id."""
     findings = Findings()
     rows = list(json_rows(unpacked(data, findings), findings))
-    title, named = "", None
-    if rows and (header := header_of(rows[0][1], names)) is not None:
+    header = Header()
+    if rows and (first := header_of(rows[0][1], names)) is not None:
         number, _ = rows.pop(0)
-        title, named = read_header(number, header, findings)
+        header = read_header(number, first, findings)
     shaped = _shaped(rows, names, findings)
-    scorer_name = _scorer(scorer or named, shaped, findings)
+    scorer_name = _scorer(scorer or header.scorer, shaped, findings)
     lines = _read_prompts(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
     if not findings.count and not lines:
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
@@ -94,7 +97,8 @@ def check(data: bytes, scorer: str | None = None, names: FieldNames = USUAL_FIEL
         findings.wrong(None, f"The file has {len(lines):,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
     listed = findings.listed()
     notes = tuple(_notes([row for _, row in shaped], scorer_name))
-    return CheckedFile(scorer_name, title, tuple(lines), listed, findings.count - len(listed), notes)
+    unlisted = findings.count - len(listed)
+    return CheckedFile(scorer_name, header.title, tuple(lines), listed, unlisted, notes, header.thought_marks)
 
 
 def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings) -> Numbered:

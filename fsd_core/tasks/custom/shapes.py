@@ -49,6 +49,7 @@ class ShapedRow:
     answer: Any = None
     """content of the answer that the messages ended with"""
     id: Any = None
+    category: Any = None
     unused: Collection[str] = ()
     """names of fields that hold something and are not read"""
 
@@ -69,8 +70,10 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS) -> ShapedRow:
         asked, unused = batch.get(name), unused | {f"body.{each}" for each in batch.keys() - {name}}
     id_name = names.id or ("custom_id" if batch is not None and "id" not in given else "id")
     reference_name = names.reference or "reference"
-    unused -= {id_name, reference_name}
     shared: dict[str, Any] = {"reference": given.get(reference_name), "id": given.get(id_name)}
+    if name != "category":
+        shared["category"] = given.get("category")
+    unused -= {id_name, reference_name, "category"}
     if name not in ("messages", "conversations") and not _holds_objects(asked):
         return ShapedRow(prompt=asked, unused=unused, **shared)
     messages, answer = without_answer(as_messages(asked))

@@ -17,7 +17,7 @@ from dashboard.server.bare_page import bare_page
 from dashboard.ui.templates import render
 from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
-from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_socket
+from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_problem, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -131,7 +131,8 @@ def mlflow_routes(settings: Settings) -> APIRouter:
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _unavailable(request, MLFLOW_STARTING, reload=True)
+            problem = await run_sync(mlflow_problem, settings.home)
+            return _unavailable(request, problem or MLFLOW_STARTING, reload=True)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router

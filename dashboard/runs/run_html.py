@@ -58,7 +58,7 @@ def header_html(run: RunView, mlflow: str | None) -> Html:
 
 
 def _actions(run: RunView) -> list[Html]:
-    if not run.ended:
+    if run.under_way:
         return [archive_button("run", run)]
     resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
     return [*resume, archive_button("run", run), delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
@@ -68,7 +68,11 @@ def tiles_html(run: RunView) -> Html:
     """Return the run's metrics, each with its interval."""
     m = run.metrics
     if not m:
-        texts = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
+        texts = {
+            "queued": "It is waiting for the worker.",
+            "running": "Prompts appear below as they finish.",
+            "stopped": "It was interrupted: resume it above, and it goes on at its next prompt.",
+        }
         ended = "The run ended before its results were computed: resume it above, or look at others."
         return empty_state("No results yet", texts.get(run.status, ended), ("/runs", "See all runs"))
     return tiles(

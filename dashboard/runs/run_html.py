@@ -74,7 +74,7 @@ def tiles_html(run: RunView) -> Html:
             "stopped": "It was interrupted: resume it above, and it goes on at its next prompt.",
         }
         ended = "The run ended before its results were computed: resume it above, or look at others."
-        return empty_state("No results yet", texts.get(run.status, ended), ("/runs", "See all runs"))
+        return empty_state("No results yet", texts.get(run.status, ended), ("runs", "See all runs"))
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
@@ -193,10 +193,10 @@ def provenance_html(
 def prompts_html(run_id: str, generations: Sequence[GenerationView], selected: int | None, filtered: bool) -> Html:
     """Return a page of prompts with the chosen one marked."""
     if not generations and filtered:
-        show_all = f"/runs?run={run_id}", "Show all prompts"
+        show_all = f"runs?run={run_id}", "Show all prompts"
         return empty_state("No prompt matches", "Choose another outcome, or clear the search.", show_all)
     if not generations:
-        show_work = "/experiments", "See how far the work is"
+        show_work = "experiments", "See how far the work is"
         return empty_state("No prompt is done yet", "They appear here one by one.", show_work)
     return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == selected) for g in generations], "Prompts of the run")
 

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope, Send
 
 from dashboard.server.bare_page import bare_page
+from dashboard.server.root_path import root_of
 from dashboard.ui.templates import render
 from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
@@ -115,8 +116,8 @@ def mlflow_routes(settings: Settings) -> APIRouter:
     router, server = APIRouter(), _Server(settings)
 
     @router.get(MLFLOW_PATH)
-    def first_page() -> RedirectResponse:
-        return RedirectResponse(f"{MLFLOW_PATH}/", 308)  # its links are relative
+    def first_page(request: Request) -> RedirectResponse:
+        return RedirectResponse(f"{root_of(request)}{MLFLOW_PATH}/", 308)  # its links are relative
 
     @router.api_route(f"{MLFLOW_PATH}/{{path:path}}", methods=["GET", "POST"])
     async def forward(request: Request, path: str) -> Response:
@@ -141,6 +142,6 @@ def mlflow_routes(settings: Settings) -> APIRouter:
 def _unavailable(request: Request, sentence: str, *, reload: bool = False) -> Response:
     """Return a sentence in place of a page: as a page for a person, as plain text for a script or a program."""
     if looks_for_page(request.scope):
-        body = render("server/pages.html", "mlflow", sentence, reload)
+        body = render("server/pages.html", "mlflow", root_of(request), sentence, reload)
         return HTMLResponse(bare_page("MLflow", body), 503)
     return PlainTextResponse(sentence, 503)

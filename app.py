@@ -15,6 +15,7 @@ from fsd_core import space
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.settings import Settings, get_settings
+from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.snapshots import Snapshots
@@ -80,7 +81,7 @@ def executor(settings: Settings) -> AbstractContextManager[object]:
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGINT or SIGTERM."""
+    """Serves until SIGINT, SIGTERM or SIGHUP."""
     settings.check_access()
     settings.make_folders()
     with listen(settings.host, settings.port) as listener, database_copies(settings):
@@ -108,6 +109,7 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     # uvicorn stops on this signal and then raises it anew: leave by the door, so that the children are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    handle_hangup(lambda *_: signal.raise_signal(signal.SIGTERM))
     try:
         serve(load_settings())
     except FsdError as error:

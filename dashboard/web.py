@@ -34,6 +34,7 @@ from dashboard.server.blocks import Pages
 from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
+from dashboard.server.root_path import RootPath, WholePath
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import NoSessions
 from dashboard.settings import settings_page
@@ -75,6 +76,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     """Return the application over one database. It starts nothing: the supervisor starts the worker."""
     app = FastAPI(title="FSD Lab", docs_url=None, redoc_url=None, openapi_url=None)
     # The middleware added last sees a request first.
+    app.add_middleware(WholePath)
     login = "/login" if settings.access in ("password", "huggingface") else None
     app.add_middleware(RequireSignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
@@ -82,6 +84,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], access=settings.access)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
+    app.add_middleware(RootPath, root=settings.root_path)
     app.include_router(export_routes(repository))
     app.include_router(log_routes(repository))
     app.include_router(workspace_routes(settings))
@@ -105,6 +108,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             app,
             pages,
             path="/",
+            root_path=settings.root_path,
             footer_links=[],
             run_history=False,
             enable_monitoring=False,
@@ -129,8 +133,8 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     with blocks:  # before the pages, whose events would take the endpoints' names
         offer(experiment_endpoints(repository, settings))
         offer(annotation_endpoints(repository))
-        offer(comparison_endpoints(repository))
-        offer(review_endpoints(repository))
+        offer(comparison_endpoints(repository, settings.root_path))
+        offer(review_endpoints(repository, settings.root_path))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
     for page in PAGES:
@@ -147,7 +151,11 @@ def visitor_sign_in_link(settings: Settings, page: str) -> str:
     none."""
     if not settings.demo:
         return ""
-    links = {"huggingface": sign_in_link("Sign in", page), "password": link(f"/login?next={page}", "Sign in")}
+    root = settings.root_path
+    links = {
+        "huggingface": sign_in_link("Sign in", page, root=root),
+        "password": link(f"{root}/login?next={page}", "Sign in"),
+    }
     return links.get(settings.access, "")
 
 

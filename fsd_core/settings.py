@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     keep_traces_days: float | None = Field(
         default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: no limit."
     )
+    root_path: str = Field(
+        default="", description="Path below which a proxy serves the app, such as /lab; it removes the path itself."
+    )
     allowed_hosts: str = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
@@ -108,6 +111,14 @@ class Settings(BaseSettings):
         except UnicodeEncodeError:
             raise InvalidSetting("The folder's name is not valid UTF-8: expected one that is.") from None
         return value and value.expanduser().absolute()
+
+    @field_validator("root_path")
+    @classmethod
+    def _path(cls, value: str) -> str:
+        path = value.rstrip("/")
+        if re.fullmatch(r"(/[\w~-][\w.~-]*)*", path, re.ASCII):
+            return path
+        raise InvalidSetting(f"The path {value!r} cannot be used: expected one such as /lab, or /tools/fsd-lab.")
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -204,10 +215,10 @@ class Settings(BaseSettings):
 
     @property
     def mlflow_url(self) -> str | None:
-        """Address of MLflow's pages for a browser: a server's URL or the app's own path; ``None`` if there are none."""
+        """Address of MLflow's pages for a browser: a server's URL or a path of the app; ``None`` if there are none."""
         if self.mlflow_is_server:
             return self.resolved_mlflow_uri.rstrip("/")
-        return MLFLOW_PATH if self.mlflow_ui else None
+        return f"{self.root_path}{MLFLOW_PATH}" if self.mlflow_ui else None
 
 
 def sqlite_url(path: Path, driver: str = "sqlite") -> str:

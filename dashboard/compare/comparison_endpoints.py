@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def comparison_endpoints(repository: Repository) -> list[Endpoint]:
+def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     def list_runs(
         search: str = "", experiment: str = "", limit: int = 20, archived: bool = False
     ) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def comparison_endpoints(repository: Repository) -> list[Endpoint]:
             "baseline": comparison.baseline.id if comparison.baseline else None,
             "rows": [record(row, comparison.margin) for row in comparison.rows],
             "warnings": comparison.warnings,
-            "page": f"/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
+            "page": f"{root_path}/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
         }
 
     return [list_runs, compare_runs]

@@ -79,7 +79,7 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
 def links_html(comparison: ComparedRuns) -> Html:
     """Return a link for each format."""
     query = query_of(comparison.runs, comparison.baseline, comparison.margin)
-    files = ((f"/export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
+    files = ((f"export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
     return downloads(files) if query else Html()
 
 

@@ -40,7 +40,7 @@ def experiments_html(
         return empty_state(
             "No experiment yet",
             "Choose algorithms and thresholds, then start. The settings shown take a few minutes on a laptop.",
-            ("/", "Or try one prompt first"),
+            ("./", "Or try one prompt first"),
         )
     return joined(_card(experiment, scores, calibrated(experiment)) for experiment in experiments)
 

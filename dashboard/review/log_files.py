@@ -28,7 +28,7 @@ _COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words",
 def links_html(use_id: str) -> Html:
     """Return a link for each format."""
     formats = (("csv", "CSV"), ("jsonl", "JSON Lines"))
-    return downloads((f"/export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
+    return downloads((f"export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
 
 
 def csv_text(log: Sequence[LoggedEvent]) -> str:

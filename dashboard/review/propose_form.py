@@ -94,7 +94,7 @@ class ProposeForm:
             id = self.service.propose(asked.person, use, runs, baselines, rationale, key=values.key)
         except UnderReview as error:
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
-        return {self.answer: notice(joined(["Proposed. ", link(f"/review?proposal={id}", "Open it")]))}
+        return {self.answer: notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))}
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def review_endpoints(repository: Repository) -> list[Endpoint]:
+def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
 
     def list_uses() -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
         Args:
             proposal: its id, from propose or read_use
         """
-        return _review(service.review(proposal))
+        return _review(service.review(proposal), root_path)
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
         """Return the setting that is approved for a use.
@@ -73,7 +73,7 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
             key: 32 hexadecimal digits, random for each proposal. Sent again with the same key, it is made once
         """
         id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
-        return _review(service.review(id))
+        return _review(service.review(id), root_path)
 
     def comment(proposal: str, words: str, request: gr.Request, key: str = "") -> dict[str, Any]:
         """Comment on a proposal. Needs the role author.
@@ -84,7 +84,7 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
             key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
         """
         service.comment(person_of(request), service.review(proposal), words, key=key or None)
-        return _review(service.review(proposal))
+        return _review(service.review(proposal), root_path)
 
     return [list_uses, read_use, read_verdict, approved_setting, propose, comment]
 
@@ -116,7 +116,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _review(review: ProposalReview) -> dict[str, Any]:
+def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
     return {
         **_proposal(review.proposal),
         "evidence": [
@@ -148,5 +148,5 @@ def _review(review: ProposalReview) -> dict[str, Any]:
             for logged in review.proposal.comments
             if isinstance(logged.event, Commented)
         ],
-        "page": f"/review?proposal={review.proposal.id}",
+        "page": f"{root_path}/review?proposal={review.proposal.id}",
     }

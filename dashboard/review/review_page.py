@@ -80,7 +80,7 @@ def _named(asked: Asked) -> str:
 
 
 def _nothing(error: FsdError) -> Html:
-    return dead_end(str(error), "/review", "See all uses")
+    return dead_end(str(error), "review", "See all uses")
 
 
 class Overview:

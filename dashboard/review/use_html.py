@@ -43,11 +43,11 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
             "No use yet",
             "A use says what a setting is wanted for, and what it must keep. Make the first one below; then open a "
             "setting and propose it.",
-            ("/settings", "See the settings"),
+            ("settings", "See the settings"),
         )
     rows = [
         (
-            link(f"/review?use={use.id}", use.name),
+            link(f"review?use={use.id}", use.name),
             requirements_text(use.requirements),
             _named(use.named("approved"), labels),
             str(sum(proposal.state == "open" for proposal in use.proposals.values())),
@@ -82,7 +82,7 @@ def use_html(use: Use, labels: Mapping[str, str]) -> Html:
 def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
     """Return a use's proposals, newest first."""
     if not use.proposals:
-        return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("/settings", "See the settings"))
+        return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("settings", "See the settings"))
     proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
     return table(_PROPOSALS, [_proposal(proposal, labels) for proposal in proposals], "Proposals")
 
@@ -90,7 +90,7 @@ def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
 def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:
     label = labels.get(proposal.setting, proposal.setting)
     return (
-        link(f"/review?proposal={proposal.id}", label),
+        link(f"review?proposal={proposal.id}", label),
         proposal.author,
         ago(proposal.at),
         count(len(proposal.runs), "run"),

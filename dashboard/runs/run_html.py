@@ -64,7 +64,7 @@ def header_html(run: RunView, mlflow: str | None) -> Html:
 
 
 def _actions(run: RunView) -> list[Html]:
-    if not run.ended:
+    if run.under_way:
         return [archive_button("run", run)]
     resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
     return [*resume, archive_button("run", run), delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
@@ -74,9 +74,13 @@ def tiles_html(run: RunView) -> Html:
     """Return the run's metrics, each with its interval."""
     m = run.metrics
     if not m:
-        texts = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
+        texts = {
+            "queued": "It is waiting for the worker.",
+            "running": "Prompts appear below as they finish.",
+            "stopped": "It was interrupted: resume it above, and it goes on at its next prompt.",
+        }
         ended = "The run ended before its results were computed: resume it above, or look at others."
-        return empty_state("No results yet", texts.get(run.status, ended), ("/runs", "See all runs"))
+        return empty_state("No results yet", texts.get(run.status, ended), ("runs", "See all runs"))
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
@@ -218,10 +222,10 @@ def provenance_html(
 def prompts_html(run_id: str, generations: Sequence[GenerationView], selected: int | None, filtered: bool) -> Html:
     """Return a page of prompts with the chosen one marked."""
     if not generations and filtered:
-        show_all = f"/runs?run={run_id}", "Show all prompts"
+        show_all = f"runs?run={run_id}", "Show all prompts"
         return empty_state("No prompt matches", "Choose another outcome, or clear the search.", show_all)
     if not generations:
-        show_work = "/experiments", "See how far the work is"
+        show_work = "experiments", "See how far the work is"
         return empty_state("No prompt is done yet", "They appear here one by one.", show_work)
     return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == selected) for g in generations], "Prompts of the run")
 

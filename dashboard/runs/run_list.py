@@ -46,12 +46,12 @@ SELECTION = script("runs/selection.js")
 def runs_html(runs: Sequence[RunView], filtered: bool) -> Html:
     """Return a page of runs, or what to do without any."""
     if not runs and filtered:
-        return empty_state("No run matches", "Choose other filters, or clear the search.", ("/runs", "Show all runs"))
+        return empty_state("No run matches", "Choose other filters, or clear the search.", ("runs", "Show all runs"))
     if not runs:
         return empty_state(
             "No runs yet",
             "A run is one setting on the prompts of one task.",
-            ("/experiments", "Start an experiment"),
+            ("experiments", "Start an experiment"),
         )
     return render("runs/list.html", "runs", table(_COLUMNS, [_row(run) for run in runs], "Runs"))
 
@@ -61,7 +61,7 @@ def only_turns_html() -> Html:
     return empty_state(
         "Only turns of calibrations",
         "A calibration's card on Experiments says what it found.",
-        ("/runs?turns=true", "Show its turns"),
+        ("runs?turns=true", "Show its turns"),
     )
 
 
@@ -70,7 +70,7 @@ def _row(run: RunView) -> tuple[str, ...]:
     return (
         render("runs/list.html", "box", run),
         render("runs/list.html", "setting", run, tags_html(run)),
-        DASH if run.experiment_id is None else link(f"/runs?experiment={run.experiment_id}", run.experiment_name or ""),
+        DASH if run.experiment_id is None else link(f"runs?experiment={run.experiment_id}", run.experiment_name or ""),
         run.task,
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",

@@ -91,13 +91,13 @@ class RunsPage:
         except UnknownName as error:
             text = _deleted(self.repository, run_id or experiment_id) or str(error)
             clocks = {clock: gr.Timer(active=False) for clock in (self.run.clock, self.experiment.clock)}
-            return clocks | self._view.only(asked, self._parts, None, dead_end(text, "/runs", "See all runs"))
+            return clocks | self._view.only(asked, self._parts, None, dead_end(text, "runs", "See all runs"))
         return updates | self._view.only(asked, self._parts, part)
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""
         if asked.opening:
-            return {self.message: dead_end(str(error), "/runs", "See all runs")}
+            return {self.message: dead_end(str(error), "runs", "See all runs")}
         place = self.run.prompts if asked.address.get("run") else self.list.runs
         return {place: notice(str(error), "bad")}
 

@@ -8,7 +8,7 @@ const sync = () => {
   const link = element.querySelector('a[data-compare]');
   if (!link) return;
   link.textContent = chosen.size ? `Compare selected (${chosen.size})` : 'Select runs to compare them';
-  if (chosen.size) link.href = '/compare?runs=' + [...chosen].join(',');
+  if (chosen.size) link.href = 'compare?runs=' + [...chosen].join(',');
   else link.removeAttribute('href');
 };
 element.addEventListener('change', (event) => {

@@ -25,7 +25,7 @@ def link_html(person: Person) -> str:
     """Return the link to the file, or nothing for people who would be refused."""
     if not person.may("admin"):
         return ""
-    return downloads([("/export/workspace.zip", "Export everything")], "run-export")
+    return downloads([("export/workspace.zip", "Export everything")], "run-export")
 
 
 def workspace_routes(settings: Settings) -> APIRouter:

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from dashboard.server.bare_page import sign_in_page
 from dashboard.server.login import local_address, set_session_cookie
+from dashboard.server.root_path import root_of
 from dashboard.ui.signed_in import sign_in_link
 from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
@@ -51,7 +52,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
     )
 
     async def show_page(request: Request) -> Response:
-        return HTMLResponse(_page(local_address(request.query_params.get("next", "/"))))
+        return HTMLResponse(_page(request, local_address(request.query_params.get("next", "/"))))
 
     async def go_to_provider(request: Request) -> Response:
         request.session["next"] = local_address(request.query_params.get("next", "/"))
@@ -59,7 +60,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         try:
             return await client.authorize_redirect(request, back)
         except httpx2.HTTPError as error:
-            return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
+            return _problem(request, f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
 
     async def finish_sign_in(request: Request) -> Response:
         try:
@@ -67,18 +68,19 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
             role = role_of(profile, settings.hf_roles, space)
             secret = await anyio.to_thread.run_sync(credentials.sign_in_elsewhere, repository, profile.name, role)
         except FsdError as error:
-            return _problem(str(error))
+            return _problem(request, str(error))
         except MismatchingStateError:
             return _problem(
-                f"This answer belongs to no sign-in that this browser began in the last {MINUTES} minutes: {_AGAIN}"
+                request,
+                f"This answer belongs to no sign-in that this browser began in the last {MINUTES} minutes: {_AGAIN}",
             )
         except httpx2.HTTPError as error:
-            return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
+            return _problem(request, f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
         except AuthlibBaseError as error:
-            return _problem(f"Hugging Face did not let you in ({_short(error)}): {_AGAIN}")
+            return _problem(request, f"Hugging Face did not let you in ({_short(error)}): {_AGAIN}")
         except (JoseError, ValueError, LookupError, TypeError, RuntimeError) as error:
-            return _problem(f"What Hugging Face answered cannot be believed ({_short(error)}): {_AGAIN}")
-        response = RedirectResponse(local_address(request.session.pop("next", "/")), 303)
+            return _problem(request, f"What Hugging Face answered cannot be believed ({_short(error)}): {_AGAIN}")
+        response = RedirectResponse(root_of(request) + local_address(request.session.pop("next", "/")), 303)
         set_session_cookie(response, request, secret)
         return response
 
@@ -87,7 +89,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         secret_key=secrets.token_urlsafe(32),  # per process: a sign-in takes only minutes
         session_cookie="fsd_signing_in",
         max_age=MINUTES * 60,
-        path="/login",
+        path=f"{settings.root_path}/login",
         https_only=space is not None,
     )
     return [
@@ -113,12 +115,12 @@ async def _profile(request: Request, client: Any, oauth: OAuthApp) -> Profile:
     return Profile.read(userinfo)
 
 
-def _page(next: str, problem: str = "") -> str:
-    return sign_in_page(sign_in_link("Sign in with Hugging Face", next, "go"), problem)
+def _page(request: Request, next: str, problem: str = "") -> str:
+    return sign_in_page(sign_in_link("Sign in with Hugging Face", next, "go", root_of(request)), problem)
 
 
-def _problem(sentence: str, status: int = 403) -> Response:
-    return HTMLResponse(_page("/", sentence), status)
+def _problem(request: Request, sentence: str, status: int = 403) -> Response:
+    return HTMLResponse(_page(request, "/", sentence), status)
 
 
 def _short(error: Exception) -> str:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.server.bare_page import sign_in_page
+from dashboard.server.root_path import root_of
 from dashboard.ui.templates import render
 from fsd_core.auth import credentials
 from fsd_core.auth.identify import COOKIE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class CookieOptions(TypedDict):
     """Options of a cookie."""
 
+    path: str
     samesite: Literal["lax", "none"]
     secure: bool
 
@@ -31,8 +33,8 @@ def login_routes(repository: Repository) -> APIRouter:
     router = APIRouter()
 
     @router.get("/login")
-    def show_page(next: str = "/") -> HTMLResponse:
-        return HTMLResponse(_page(local_address(next)))
+    def show_page(request: Request, next: str = "/") -> HTMLResponse:
+        return HTMLResponse(_page(root_of(request), local_address(next)))
 
     @router.post("/login")
     def sign_in(
@@ -41,8 +43,8 @@ def login_routes(repository: Repository) -> APIRouter:
         try:
             secret = credentials.sign_in(repository, name.strip(), password)
         except FsdError as error:
-            return HTMLResponse(_page(local_address(next), name, str(error)), 403)
-        response = RedirectResponse(local_address(next), 303)
+            return HTMLResponse(_page(root_of(request), local_address(next), name, str(error)), 403)
+        response = RedirectResponse(root_of(request) + local_address(next), 303)
         set_session_cookie(response, request, secret)
         return response
 
@@ -57,7 +59,7 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
     def sign_out(request: Request) -> Response:
         if secret := request.cookies.get(COOKIE):
             repository.sign_out(credentials.digest(secret))
-        response = RedirectResponse(then, 303)
+        response = RedirectResponse(root_of(request) + then, 303)
         response.delete_cookie(COOKIE, httponly=True, **_cookie_options(request))
         return response
 
@@ -71,13 +73,15 @@ def set_session_cookie(response: Response, request: Request, secret: str) -> Non
 
 
 def _cookie_options(request: Request) -> CookieOptions:
-    """Return where a browser sends the cookie: to our own pages, and on a Space also in the frame of huggingface.co.
+    """Return where a browser sends the cookie: to our own pages alone, and on a Space also in the frame of
+    huggingface.co.
 
     It is not ``Partitioned``: the cookie of the tab in which somebody signs in would then not be the frame's.
     """
+    path = root_of(request) or "/"
     if here() is not None:
-        return {"samesite": "none", "secure": True}
-    return {"samesite": "lax", "secure": request.url.scheme == "https"}
+        return {"path": path, "samesite": "none", "secure": True}
+    return {"path": path, "samesite": "lax", "secure": request.url.scheme == "https"}
 
 
 def local_address(address: str) -> str:
@@ -87,5 +91,5 @@ def local_address(address: str) -> str:
     return address if plain and not parts.netloc and not parts.scheme else "/"
 
 
-def _page(next: str, name: str = "", problem: str = "") -> str:
-    return sign_in_page(render("server/pages.html", "password", next, name), problem)
+def _page(root: str, next: str, name: str = "", problem: str = "") -> str:
+    return sign_in_page(render("server/pages.html", "password", root, next, name), problem)

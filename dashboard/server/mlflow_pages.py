@@ -14,10 +14,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope, Send
 
 from dashboard.server.bare_page import bare_page
+from dashboard.server.root_path import root_of
 from dashboard.ui.templates import render
 from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
-from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_socket
+from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_problem, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -115,8 +116,8 @@ def mlflow_routes(settings: Settings) -> APIRouter:
     router, server = APIRouter(), _Server(settings)
 
     @router.get(MLFLOW_PATH)
-    def first_page() -> RedirectResponse:
-        return RedirectResponse(f"{MLFLOW_PATH}/", 308)  # its links are relative
+    def first_page(request: Request) -> RedirectResponse:
+        return RedirectResponse(f"{root_of(request)}{MLFLOW_PATH}/", 308)  # its links are relative
 
     @router.api_route(f"{MLFLOW_PATH}/{{path:path}}", methods=["GET", "POST"])
     async def forward(request: Request, path: str) -> Response:
@@ -131,7 +132,8 @@ def mlflow_routes(settings: Settings) -> APIRouter:
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _unavailable(request, MLFLOW_STARTING, reload=True)
+            problem = await run_sync(mlflow_problem, settings.home)
+            return _unavailable(request, problem or MLFLOW_STARTING, reload=True)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router
@@ -140,6 +142,6 @@ def mlflow_routes(settings: Settings) -> APIRouter:
 def _unavailable(request: Request, sentence: str, *, reload: bool = False) -> Response:
     """Return a sentence in place of a page: as a page for a person, as plain text for a script or a program."""
     if looks_for_page(request.scope):
-        body = render("server/pages.html", "mlflow", sentence, reload)
+        body = render("server/pages.html", "mlflow", root_of(request), sentence, reload)
         return HTMLResponse(bare_page("MLflow", body), 503)
     return PlainTextResponse(sentence, 503)

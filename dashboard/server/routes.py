@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from starlette.datastructures import QueryParams
-from starlette.responses import HTMLResponse
+from starlette.datastructures import URL, QueryParams
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.server.api import API_PATHS
@@ -52,7 +52,8 @@ class OpenRoutes(AllowList):
 
     def __init__(self, app: ASGIApp, pages: Iterable[str], *, access: str = "none") -> None:
         page_pattern = "|".join(re.escape(path) for path in pages)
-        allowed = {**_OPEN, "GET": (rf"/({page_pattern})/?", *_OPEN["GET"])}
+        self.page = re.compile(rf"/({page_pattern})")
+        allowed = {**_OPEN, "GET": (self.page.pattern, *_OPEN["GET"])}
         for method, paths in _SIGNING_IN.get(access, {}).items():
             allowed[method] = (*allowed[method], *paths)
         super().__init__(app, allowed)
@@ -62,7 +63,11 @@ class OpenRoutes(AllowList):
             return await refuse(receive, send, 403, READ_ONLY)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
-        body = render("server/pages.html", "nothing_here", NOTHING_HERE)
+        root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
+        if self.page.fullmatch(path):  # the links of a page are relative, and would lead elsewhere behind a slash
+            address = URL(root + path).replace(query=scope["query_string"].decode("latin-1"))
+            return await RedirectResponse(address, 308)(scope, receive, send)
+        body = render("server/pages.html", "nothing_here", root, NOTHING_HERE)
         return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:

@@ -57,7 +57,7 @@ def settings_html(
     while they chose.
     """
     if not settings and filtered:
-        return empty_state("No setting matches", "Search for another pair, rule or task.", ("/settings", "Show all"))
+        return empty_state("No setting matches", "Search for another pair, rule or task.", ("settings", "Show all"))
     if not settings and left_out:
         return empty_state(
             "No setting was measured beyond a choice",
@@ -67,7 +67,7 @@ def settings_html(
         return empty_state(
             "No setting was measured yet",
             "A setting is a pair and a way to decode: drafter, shape, rule and threshold, sampling.",
-            ("/experiments", "Start an experiment"),
+            ("experiments", "Start an experiment"),
         )
     rows = [
         (
@@ -88,7 +88,7 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
     aliases = [(alias, use) for use in uses for alias in ("approved", "candidate") if use.named(alias) == setting.id]
     measured = [run for run in runs if run.metrics]
     links = _runs_links(measured)
-    links += [link(f"/review?propose={setting.id}", "Propose it for a use")] if measured else []
+    links += [link(f"review?propose={setting.id}", "Propose it for a use")] if measured else []
     return render("settings/setting.html", "header", setting, links, aliases)
 
 
@@ -102,11 +102,11 @@ def _runs_links(measured: Sequence[RunView]) -> list[Html]:
     links = []
     if runs:
         text = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
-        links.append(link(f"/compare?runs={','.join(runs[:_COMPARED])}", text))
+        links.append(link(f"compare?runs={','.join(runs[:_COMPARED])}", text))
     if rounds:
         many = len({run.experiment_id for run in rounds}) > 1
         text = "Its newest calibration" if many else "Its calibration"
-        links.append(link(f"/runs?experiment={rounds[0].experiment_id or ''}", text))
+        links.append(link(f"runs?experiment={rounds[0].experiment_id or ''}", text))
     return links
 
 
@@ -189,6 +189,6 @@ def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> 
     nobody = empty_state(
         "Nobody proposed this setting yet",
         "Propose it for a use, and reviewers see its evidence.",
-        (f"/review?propose={setting_id}", "Propose it") if setting_id else None,
+        (f"review?propose={setting_id}", "Propose it") if setting_id else None,
     )
     return joined([section("What was decided"), events_html(events) if events else nobody])

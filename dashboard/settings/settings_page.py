@@ -76,13 +76,13 @@ class SettingsPage:
         try:
             page = setting_page(self.repository, setting_id)
         except UnknownName as error:
-            return {self.message: dead_end(str(error), "/settings", "See all settings")}
+            return {self.message: dead_end(str(error), "settings", "See all settings")}
         return {self.opened: page} if asked.differs("setting", page) else {}
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""
         if asked.opening:
-            return {self.message: dead_end(str(error), "/settings", "See all settings")}
+            return {self.message: dead_end(str(error), "settings", "See all settings")}
         return {self.settings: notice(str(error), "bad")}
 
     def _list(self, asked: Asked) -> Updates:

@@ -35,7 +35,7 @@ def events_html(events: Sequence[tuple[Use, LoggedEvent]]) -> Html:
         (
             moment(logged.at),
             render("tables/logs.html", "who", logged),
-            link(f"/review?use={use.id}", use.name),
+            link(f"review?use={use.id}", use.name),
             _event_text(logged.event),
             written_text(logged.event),
         )

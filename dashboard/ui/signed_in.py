@@ -22,11 +22,11 @@ def person_of(request: gr.Request) -> Person:
     return (person_in(http_request.scope) if http_request is not None else None) or NOBODY
 
 
-def sign_in_link(text: str, next: str = "/", style: str = "") -> Html:
-    """Return a link to Hugging Face's own form, which leads back to the page ``next``.
+def sign_in_link(text: str, next: str = "/", style: str = "", root: str = "") -> Html:
+    """Return a link to Hugging Face's own form, which leads back to the page ``next`` below ``root``.
 
     On a Space it opens a tab of its own, because a frame may keep no cookies.
     """
     space = here()
-    address = f"{space.url if space else ''}/login/huggingface?next={quote(next)}"
+    address = f"{space.url if space else root}/login/huggingface?next={quote(next)}"
     return render("ui/links.html", "sign_in", address, text, style, tab=space is not None)

@@ -29,6 +29,7 @@ from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError
 from fsd_core.settings import Settings, get_settings
+from fsd_core.signals import handle_hangup
 from fsd_core.worker import local_runs
 
 app = typer.Typer(
@@ -43,11 +44,11 @@ app.add_typer(own_tasks, name="task")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with 0 when done, 2 after a refusal or failure (one sentence on standard error), 130 when
-    interrupted, or 143 after SIGTERM."""
+    interrupted, 143 after SIGTERM, or 129 after SIGHUP."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # of a terminal that lacks a character, such as one in ASCII
-    with _sigterm_as_interrupt():
+    with _signals_as_interrupt():
         try:
             app(arguments)
         except FsdError as error:
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Handle SIGTERM in the block like a keyboard interrupt, so that the command says how to continue."""
+def _signals_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM and SIGHUP in the block like a keyboard interrupt, so that the command says how to continue."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
@@ -65,17 +66,21 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
     def end(number: int, _: object) -> None:
         received.append(number)
-        raise KeyboardInterrupt
+        if received[0] == number:  # one of each, as systemd may send them, is one request
+            raise KeyboardInterrupt
 
-    previous = signal.signal(signal.SIGTERM, end)
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGTERM, end)
+    handle_hangup(end)
     try:
         yield
     except SystemExit:
         if received:
-            sys.exit(128 + signal.SIGTERM)
+            sys.exit(128 + received[0])
         raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 _TEXT_OPTIONS = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")

@@ -72,12 +72,12 @@ def check_resumable(work: StoredWork) -> None:
 
 def find_unfinished(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
     """Return the newest unfinished work of the command line with the content of ``config`` and no live process. Work
-    that was already running comes before work still queued."""
+    that was already begun comes before work still queued."""
     target_hash = content_hash(config)
     pair = config.setting.pair if isinstance(config, RunConfig) else config.pair
     unfinished = [
         run
-        for status in ("running", "queued")
+        for status in ("running", "stopped", "queued")
         for run in repository.runs(status=status, pair=pair, task=config.task, limit=None)  # newest first
     ]
     if isinstance(config, RunConfig):

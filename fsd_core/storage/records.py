@@ -12,8 +12,10 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfi
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.storage.review_events import ReviewEvent
 
-UNENDED = ("queued", "running")
-"""statuses of what has not ended, be it a run, an experiment or a job"""
+UNDER_WAY = ("queued", "running")
+"""statuses of what a process has or will have, be it a run, an experiment or a job"""
+UNENDED = (*UNDER_WAY, "stopped")
+"""statuses of what has not ended; what is stopped waits for somebody to resume it"""
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
@@ -131,7 +133,8 @@ class RunView:
     seed: int
     config: RunConfig
     status: str
-    """queued, running, finished, failed or cancelled"""
+    """queued, running, finished, failed or cancelled; or stopped, if the process that ran it without a job was
+    interrupted"""
     error: str | None
     prompts_done: int
     prompts_total: int
@@ -184,6 +187,10 @@ class RunView:
         return self.status in ("finished", "failed", "cancelled")
 
     @property
+    def under_way(self) -> bool:
+        return self.status in UNDER_WAY
+
+    @property
     def has_more_to_do(self) -> bool:
         """Whether resuming it would do anything: it is not finished, or some of its prompts failed."""
         return self.status != "finished" or bool((self.metrics or {}).get("failed"))
@@ -198,7 +205,7 @@ class ExperimentView:
     config: SweepConfig
     status: str
     """queued, running, finished, failed or cancelled: of its job, and of its runs once the job is done; or stopped,
-    if the process that ran it without a job is known to be gone"""
+    if the process that ran it without a job was interrupted or is known to be gone"""
     error: str | None
     cancel_requested: bool
     job_id: str | None
@@ -220,7 +227,7 @@ class ExperimentView:
 
     @property
     def under_way(self) -> bool:
-        return self.status in UNENDED
+        return self.status in UNDER_WAY
 
     @property
     def prompts_done(self) -> int:

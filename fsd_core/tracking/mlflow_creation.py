@@ -49,13 +49,15 @@ def create_store(uri: str, artifacts: Path) -> None:
 
 
 def _unfinished(url: URL) -> bool:
-    """Whether the file only has some of MLflow's tables and no run. ``False`` for an unreadable file."""
+    """Whether the file only has some of MLflow's tables, and neither a run nor an experiment, which a complete store
+    of an older MLflow has. ``False`` for an unreadable file."""
     engine = create_engine(url, connect_args={"timeout": CREATION_PATIENCE})
     try:
         with engine.connect() as connection:
             tables = set(inspect(connection).get_table_names())
-            if "runs" in tables and connection.execute(text("SELECT 1 FROM runs LIMIT 1")).first():
-                return False
+            for table in tables & {"runs", "experiments"}:
+                if connection.execute(text(f"SELECT 1 FROM {table} LIMIT 1")).first():
+                    return False
             version = None
             if "alembic_version" in tables:
                 version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()

@@ -31,6 +31,7 @@ __all__ = ["MlflowMirror", "prepare_store"]
 _STATUS = {
     "queued": "SCHEDULED",
     "running": "RUNNING",
+    "stopped": "KILLED",
     "finished": "FINISHED",
     "failed": "FAILED",
     "cancelled": "KILLED",
@@ -60,14 +61,26 @@ class MlflowMirror:
         self._client, self._experiment = connect(self._uri)
         with _temporary_folder() as folder:
             generations = write_artifacts(folder, repository, run)
-            with reached(self._uri):
+            with reached(self._uri), self._never_left_running(repository, run):
                 parent = self._parent(repository, run.experiment_id)
                 copy = self._copy(run, named.uses, generations, folder, parent)
                 if run.ended:
                     repository.mark_synced(run, copy, named.moves)
                 if run.experiment_id and parent:
-                    self._end_parent(repository.experiment(run.experiment_id), parent)
+                    self._set_parent_status(repository.experiment(run.experiment_id), parent)
         return copy
+
+    @contextmanager
+    def _never_left_running(self, repository: Repository, run: RunView) -> Iterator[None]:
+        """Give the copies their status when the block is interrupted. MLflow begins every run as running."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if copy := self._find_run("fsd.run_id", run.id):
+                self._set_status(copy, run.status, run.finished_at)
+            if run.experiment_id and (parent := self._find_run("fsd.experiment_id", run.experiment_id)):
+                self._set_parent_status(repository.experiment(run.experiment_id), parent)
+            raise
 
     def sync_pending(self, repository: Repository) -> int:
         """Copy all ended runs that MLflow lacks and return their number. Raises ``TrackingUnavailable``."""
@@ -163,10 +176,13 @@ class MlflowMirror:
             repository.set_experiment_mlflow(experiment_id, parent)
         return parent
 
-    def _end_parent(self, experiment: ExperimentView, parent: str) -> None:
-        # Not the experiment's own status: its job ends after the last run is copied.
+    def _set_parent_status(self, experiment: ExperimentView, parent: str) -> None:
+        # Not the experiment's own status: its job ends after the last run is copied. One that goes on is scheduled, not
+        # running: MLflow hears of its runs when they have ended, and not at all of a process that was killed.
         statuses = {run.status for run in experiment.runs}
-        if statuses.isdisjoint(UNENDED):
+        if not statuses.isdisjoint(UNENDED):
+            self._set_status(parent, "queued", None)
+        else:
             status = next((status for status in ("failed", "cancelled") if status in statuses), "finished")
             self._set_status(parent, status, max(run.finished_at for run in experiment.runs if run.finished_at))
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.mlflow_creation import create_store
+from fsd_core.tracking.mlflow_schema import check_schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,7 +45,7 @@ def connect(uri: str) -> tuple[MlflowClient, str]:
     with reached(uri):
         if root := artifact_root(uri):
             create_store(uri, root)
-        _check_database(uri)
+        check_database(uri)
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=uri)
@@ -103,8 +104,8 @@ def _is_database(uri: str) -> bool:
     return uri.split(":", 1)[0].split("+")[0] in ("sqlite", "postgresql", "mysql", "mssql")
 
 
-def _check_database(uri: str) -> None:
-    """Open the store once, because MLflow itself would retry for minutes."""
+def check_database(uri: str) -> None:
+    """Open the store once, because MLflow itself would retry for minutes, and check its schema."""
     if not _is_database(uri):
         return
     url = make_url(uri)
@@ -119,6 +120,7 @@ def _check_database(uri: str) -> None:
             if sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 connection.exec_driver_sql("PRAGMA user_version = 0")  # fails on a read-only store, changes nothing
+            check_schema(connection, _name(uri))
     finally:
         engine.dispose()
 
@@ -134,7 +136,12 @@ def artifact_root(uri: str) -> Path | None:
 
 
 def _name(uri: str) -> str:
+    """Return the URI without passwords, which a database's URI may also have among its options."""
+    if uri.startswith("sqlite"):
+        return uri
     try:
-        return make_url(uri).render_as_string(hide_password=True)
+        url = make_url(uri)
+        hidden = {key: "***" for key in url.query if "password" in key.lower()}
+        return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
     except (ArgumentError, ValueError):  # a folder
         return uri

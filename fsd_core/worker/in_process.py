@@ -36,7 +36,8 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._worker.stop()
-        self._thread.join(PATIENCE)  # the next worker takes over jobs that are not handed back by then
+        self._thread.join(PATIENCE)
+        self._worker.hand_back()  # what is still in the middle of a prompt
 
     def _work(self) -> None:
         last_message = ""

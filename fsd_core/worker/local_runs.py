@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsd_core.errors import DatabaseUnavailable
 from fsd_core.settings import Settings
 from fsd_core.worker import lock, run_actions
 from fsd_core.worker.lock_metadata import LockMetadata
@@ -42,7 +43,7 @@ def has_database(settings: Settings) -> bool:
 
 def with_actual_status(experiment: ExperimentView, home: Path) -> ExperimentView:
     """Return the experiment with its actual status. It is ``stopped`` if a process of this home ran it without the
-    worker and died, while the database says ``running`` until somebody continues it."""
+    worker and was killed, while the database says ``running`` until somebody continues it."""
     path = home / "runs" / f"{experiment.id}.lock"
     abandoned = experiment.under_way and experiment.job_id is None and path.exists() and lock.holder(path) is None
     return replace(experiment, status="stopped") if abandoned else experiment
@@ -51,9 +52,15 @@ def with_actual_status(experiment: ExperimentView, home: Path) -> ExperimentView
 @contextmanager
 def exclusive_writing(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
     """Lock a run, or an experiment with all its runs, for this process. Yields a function that records the prompts
-    being written, for the process that follows a kill. Raises as ``run_actions.exclusive_lock`` does."""
+    being written, for the process that follows a kill. What the block leaves open is stopped. Raises as
+    ``run_actions.exclusive_lock`` does."""
     with run_actions.exclusive_lock(home, what, id) as run_lock:
         metadata = LockMetadata(run_lock, pid=os.getpid())
         repository.worker_lost(*metadata.inherited)
         metadata.settle()
-        yield metadata.writing
+        try:
+            yield metadata.writing
+        except BaseException:  # such as an interrupt
+            with suppress(DatabaseUnavailable):
+                repository.stop_runs(id)
+            raise

@@ -7,11 +7,14 @@ Ours listens on a socket that only its owner can open, and only allows viewing o
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +25,20 @@ from starlette.types import ASGIApp
 
 from fsd_core.auth.middleware.allow_list import AllowList
 from fsd_core.auth.middleware.logs import bound_log_lines
-from fsd_core.settings import Settings, get_settings
+from fsd_core.errors import TrackingUnavailable
+from fsd_core.settings import Settings, get_settings, sqlite_url
 from fsd_core.tracking.mlflow_creation import create_store
+from fsd_core.tracking.mlflow_store import check_database, reached
 from fsd_core.worker import lock
 from fsd_core.worker.mlflow_service import LOCK, MLFLOW_READ_PATHS
 from fsd_core.worker.service import SUPERVISED
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+logger = logging.getLogger(__name__)
+
+RETRY = 2.0  # seconds until a store that could not be used is looked at again
 
 
 def serve_artifacts_of(folder: Path) -> None:
@@ -59,10 +68,24 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
     from mlflow.server.handlers import initialize_backend_stores
 
     os.environ[BACKEND_STORE_URI_ENV_VAR], os.environ[ARTIFACT_ROOT_ENV_VAR] = store, artifacts.as_uri()
-    create_store(store, artifacts)
     initialize_backend_stores(store, store, artifacts.as_uri())
     serve_artifacts_of(artifacts)
     return AllowList(app, MLFLOW_READ_PATHS)
+
+
+def wait_for_store(store: str, artifacts: Path, report: Callable[[str], None]) -> None:
+    """Create the store, or wait until the existing one can be used. ``report`` is told what is wrong with it."""
+    told = ""
+    while True:
+        try:
+            with reached(store):
+                create_store(store, artifacts)
+                return check_database(store)
+        except TrackingUnavailable as error:
+            if str(error) != told:
+                logger.warning("%s", error)
+                report(told := str(error))
+            time.sleep(RETRY)
 
 
 def _store(settings: Settings) -> tuple[str, Path]:
@@ -70,13 +93,12 @@ def _store(settings: Settings) -> tuple[str, Path]:
     uri = settings.resolved_mlflow_uri
     if not uri.startswith("sqlite"):
         return uri, settings.mlflow_folder / "artifacts"
-    url = make_url(uri)
-    file = Path(str(url.database)).absolute()
-    return url.set(database=str(file)).render_as_string(hide_password=False), file.parent / "artifacts"
+    file = Path(str(make_url(uri).database)).absolute()
+    return sqlite_url(file, "sqlite+pysqlite"), file.parent / "artifacts"
 
 
 def serve(settings: Settings, server_lock: lock.Lock) -> None:
-    """Serve until SIGTERM. The lock file names the socket."""
+    """Serve until SIGTERM. The lock file names the socket, or what is wrong with the store."""
     about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
     server_lock.write_metadata(**about)
     if old_socket := server_lock.previous_metadata.get("socket"):  # of a server that was killed
@@ -86,6 +108,7 @@ def serve(settings: Settings, server_lock: lock.Lock) -> None:
     store, artifacts = _store(settings)
     artifacts.mkdir(parents=True, exist_ok=True)
     os.chdir(artifacts.parent)  # base of every relative path that MLflow writes to
+    wait_for_store(store, artifacts, lambda problem: server_lock.write_metadata(**about, problem=problem))
     app = build_app(store, artifacts)
     # Not in the home: socket paths must be short, and network or bucket file systems have no sockets.
     short = None if len(os.fsencode(tempfile.gettempdir())) < 70 else "/tmp"

@@ -47,3 +47,8 @@ def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
 def mlflow_socket(home: Path) -> str | None:
     """Return the socket of a home's MLflow pages, or ``None`` while they are down."""
     return (lock.holder(home / LOCK) or {}).get("socket")
+
+
+def mlflow_problem(home: Path) -> str | None:
+    """Return what keeps a home's MLflow pages from being served, or ``None``."""
+    return (lock.holder(home / LOCK) or {}).get("problem")

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 from typing import TypeVar
@@ -32,6 +32,7 @@ from fsd_core.evaluation import bounds
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs, give_up
 from fsd_core.settings import Settings
+from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
@@ -80,6 +81,7 @@ class Worker:
         :func:`open_database`."""
         self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
         self._stop = threading.Event()
+        self._claimed: dict[str, str] = {}  # job id: claim token
         self._device = device(settings, self._on_progress)
         self._prune_at = 0.0
         self._preloaded = False
@@ -90,7 +92,7 @@ class Worker:
         }  # fmt: skip
 
     def run(self) -> None:
-        """Run as a process until SIGTERM or SIGINT.
+        """Run as a process until SIGTERM, SIGINT or SIGHUP.
 
         Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
         """
@@ -98,6 +100,7 @@ class Worker:
             log_to(self._settings.home / "logs" / "worker.log")
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
+            handle_hangup(self._on_signal)
             self._serve()
 
     def run_as_thread(self) -> None:
@@ -108,6 +111,12 @@ class Worker:
     def stop(self) -> None:
         """Ask the worker to end."""
         self._stop.set()
+
+    def hand_back(self) -> None:
+        """Return the claimed jobs to the queue before their current prompts end. Call it when the process ends."""
+        for job_id, token in list(self._claimed.items()):
+            with suppress(DatabaseUnavailable):
+                self._repository.finish_job(job_id, token, "queued")
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -178,7 +187,7 @@ class Worker:
         """Execute a job and store its final status."""
         assert job.claim_token is not None
         token, status, sentence = job.claim_token, "finished", None
-        with self._heartbeat.holding(job), self._lock_metadata.working_on(job.id, token):
+        with self._heartbeat.holding(job), self._lock_metadata.working_on(job.id, token), self._claiming(job.id, token):
             try:
                 if job.stalled >= STALLS_ALLOWED:
                     self._give_up(job)
@@ -194,6 +203,15 @@ class Worker:
                 status, sentence = "failed", user_message(error)
             self._with_retries(lambda: self._repository.finish_job(job.id, token, status, sentence))
         logger.info("Job %s (%s): %s.", job.id, job.kind, status)
+
+    @contextmanager
+    def _claiming(self, job_id: str, token: str) -> Iterator[None]:
+        """Keep the claim during the block, for :meth:`hand_back`."""
+        self._claimed[job_id] = token
+        try:
+            yield
+        finally:
+            del self._claimed[job_id]
 
     def _give_up(self, job: JobView) -> None:
         """Fail a job that repeatedly lost its worker. Raises the error; its runs keep their figures."""

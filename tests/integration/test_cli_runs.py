@@ -247,7 +247,7 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     assert figures["run_id"] in {run.id for run in repository(home).unsynced_runs()}
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str, number: int, status: int) -> None:
     command = ("run", "--pair", toy, "--task", "arithmetic", "--limit", "4", "--max-new-tokens", "8")
     turnstile = Turnstile(tmp_path / "turnstile", 1)
@@ -261,7 +261,7 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str, number: int
         process.kill()
     assert process.returncode == status
     run = repository(tmp_path).runs()[0]
-    assert run.status == "running"
+    assert run.status == "stopped"
     assert printed == f"Interrupted. Finished prompts are kept: continue with `python -m fsd_core resume {run.id}`.\n"
     assert run.prompts_done == 1
 

@@ -385,15 +385,21 @@ def test_a_store_that_was_never_completed_gives_way(copied: Settings) -> None:
     with closing(sqlite3.connect(copied.mlflow_folder / "mlflow.db", isolation_level=None)) as half:
         half.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
         half.execute("CREATE TABLE _alembic_tmp_trace_tags (key TEXT)")
+        half.execute("DELETE FROM experiments")
     prepare_store(copied)
     assert client_of(copied.resolved_mlflow_uri).get_experiment_by_name("FSD Lab")
     assert (copied.mlflow_folder / "mlflow.db.unfinished").exists()
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE mine (key TEXT)", "INSERT INTO runs (run_uuid) VALUES ('kept')"])
-def test_what_is_of_somebody_is_never_moved_aside(statement: str, copied: Settings) -> None:
+@pytest.mark.parametrize(
+    ("statement", "has_experiments"),
+    [("CREATE TABLE mine (key TEXT)", False), ("INSERT INTO runs (run_uuid) VALUES ('kept')", False), ("", True)],
+)
+def test_what_is_of_somebody_is_never_moved_aside(statement: str, has_experiments: bool, copied: Settings) -> None:
     with closing(sqlite3.connect(copied.mlflow_folder / "mlflow.db", isolation_level=None)) as theirs:
         theirs.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        if not has_experiments:
+            theirs.execute("DELETE FROM experiments")
         theirs.execute(statement)
     before = (copied.mlflow_folder / "mlflow.db").stat()
     create_store(copied.resolved_mlflow_uri, copied.mlflow_folder / "artifacts")

@@ -16,6 +16,9 @@ import psutil
 import pytest
 
 from dashboard.server.mlflow_pages import MLFLOW_STARTING
+from fsd_core.config import DecodingConfig, SweepConfig
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
 from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
 from tests.tools.forked import Forked
@@ -105,6 +108,19 @@ def test_it_says_where_it_is_and_the_worker_comes_before_the_pages(app: App) -> 
     second.send_signal(signal.SIGINT)
     assert second.wait(timeout=PATIENCE) == 0
     until(lambda: app.worker() is None, "the worker's end")
+
+
+def test_a_hangup_ends_it_with_its_worker_and_the_run_waits(app: App) -> None:
+    process = app.start()
+    ready(process)
+    repository = Repository(open_database(f"sqlite:///{app.home / 'fsd.db'}"))
+    experiment = repository.create_experiment(SweepConfig(name="long", limit=200, decodings=(DecodingConfig(),)))
+    until(lambda: repository.experiment(experiment).runs[0].prompts_done > 0, "the first prompt")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=PATIENCE) == 0
+    until(lambda: app.worker() is None, "the worker's end")
+    assert repository.experiment(experiment).runs[0].status == "queued"
+    assert repository.job(experiment).status == "queued"
 
 
 def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> None:

@@ -76,7 +76,7 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     page.get_by_text("Settings and provenance").click()
     expect(page.locator(".run-facts")).to_contain_text(f"My <b>sums</b>Version of the task{kept.version}Scorernumber")
     link = page.get_by_role("link", name="Prompts of the task").get_attribute("href")
-    file = page.request.get(site.url + str(link))
+    file = page.request.get(f"{site.url}/{link}")
     assert file.headers["content-disposition"] == f'attachment; filename="my-sums-{kept.version}.jsonl"'
     assert file.text() == site.repository.task_content(kept.name, kept.version)
     assert page.request.get(f"{site.url}/export/task.jsonl?task=my-sums@0000000000000000").status == 404

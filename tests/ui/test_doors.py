@@ -23,7 +23,7 @@ pytestmark = pytest.mark.ui
 OPEN = {
     ("GET", "/"),
     ("HEAD", "/"),
-    *(("GET", f"/{page.path}{slash}") for page in PAGES if page.path for slash in ("", "/")),
+    *(("GET", f"/{page.path}") for page in PAGES if page.path),
     ("GET", "/assets/{path:path}"),
     ("GET", "/static/{path:path}"),
     ("GET", "/theme.css"),

@@ -20,6 +20,8 @@ from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker.mlflow_service import mlflow_service
 from tests.tools.attack.mlflow import Pages, pages_over
+from tests.tools.attack.server import served
+from tests.tools.prefix_proxy import proxying
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
 from tests.ui.test_cross_site import FORM, SEND, Blank
@@ -64,6 +66,27 @@ def test_a_run_of_ours_and_its_copy_lead_to_each_other(window: Page, pages: Page
     back = opened.value
     expect(back.get_by_role("heading", name=re.compile("^SD · γ 5"))).to_be_visible()
     assert back.url == f"{pages.site}/runs?run={run.id}"
+
+
+def test_below_a_path_of_a_proxy_they_lead_to_each_other_too(fresh: Page, pages: Pages) -> None:
+    root, requests = "/tools/lab", []
+    run = Repository(open_database(pages.settings.resolved_database_url)).runs()[0]
+    with (
+        served(pages.settings.home, FSD_MLFLOW_UI="true", FSD_ROOT_PATH=root) as (url, _),
+        proxying(url, root) as proxy,
+    ):
+        fresh.context.on("request", lambda request: requests.append(request.url))
+        fresh.goto(f"{proxy.url}/runs?run={run.id}")
+        with fresh.expect_popup() as opened:
+            fresh.get_by_role("link", name="Open in MLflow").click()
+        copy = opened.value
+        with copy.expect_popup() as opened:
+            copy.get_by_role("link", name="Open in FSD Lab").click()
+        expect(opened.value.locator(".run-facts")).to_be_attached()
+        assert copy.url.startswith(f"{proxy.url}/mlflow/#/experiments/")
+        assert opened.value.url == f"{proxy.url}/runs?run={run.id}"
+        assert [one for one in requests if not one.startswith((f"{proxy.url}/", "data:", "blob:"))] == []
+        assert proxy.outside == []
 
 
 def test_whoever_tries_to_change_a_run_is_told(window: Page, pages: Pages) -> None:

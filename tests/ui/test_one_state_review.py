@@ -138,9 +138,9 @@ def test_a_double_click_on_propose_leaves_the_link(page: Page, site: Site, runs:
     settled(page)
     expect(link).to_be_visible()
     (proposal,) = ReviewService(site.repository).use(use).proposals
-    expect(link).to_have_attribute("href", f"/review?proposal={proposal}")
+    expect(link).to_have_attribute("href", f"review?proposal={proposal}")
     button(page, "Propose").press("Enter")  # once more, later
-    expect(page.get_by_role("link", name="comment there")).to_have_attribute("href", f"/review?proposal={proposal}")
+    expect(page.get_by_role("link", name="comment there")).to_have_attribute("href", f"review?proposal={proposal}")
 
 
 def test_a_proposal_whose_answer_is_lost_is_made_once(
@@ -155,7 +155,7 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     assert len(ReviewService(site.repository).use(use).proposals) == 1
     button(page, "Propose").press("Enter")
     (proposal,) = ReviewService(site.repository).use(use).proposals
-    expect(page.get_by_role("link", name="Open it")).to_have_attribute("href", f"/review?proposal={proposal}")
+    expect(page.get_by_role("link", name="Open it")).to_have_attribute("href", f"review?proposal={proposal}")
 
 
 def test_figures_that_changed_are_drawn_before_they_are_approved(

@@ -25,7 +25,7 @@ def experiment(site: Site) -> str:
 def test_without_a_run_it_says_what_to_do(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/settings")
     expect(page.locator(".fsd-empty")).to_contain_text("No setting was measured yet")
-    expect(page.locator(".fsd-empty a")).to_have_attribute("href", "/experiments")
+    expect(page.locator(".fsd-empty a")).to_have_attribute("href", "experiments")
 
 
 def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: str) -> None:

@@ -237,7 +237,7 @@ def test_the_worst_prompts_of_a_run_are_those_with_the_lowest_acceptance(reposit
     assert len(set(rates)) > PROMPTS / 2
     assert [g.position for g in repository.generations(target, worst_first=True)] == list(range(PROMPTS))
     links = worst_prompts_html(compare(repository, [target, sd], None))
-    assert f"/runs?run={sd}&amp;prompts=worst" in links
+    assert f"runs?run={sd}&amp;prompts=worst" in links
     assert target not in links
 
 

@@ -36,6 +36,18 @@ def test_no_template_makes_html_of_text(file: str) -> None:
     assert not re.search(r"\|\s*safe|autoescape|Markup|{%\s*set .*~", SOURCES[file])
 
 
+def test_links_of_pages_are_relative() -> None:
+    """So that they hold below whatever path a proxy serves the application."""
+    absolute = re.compile(
+        r"""(href|action|src)="/|["'`]/(runs|compare|settings|review|experiments|export|theory|logout)\b"""
+    )
+    scripts = {file: (ROOMS / file).read_text(encoding="utf-8") for file in SCRIPTS}
+    pages = {path.name: text for path, text in PYTHON.items() if path.parent.name not in ("server", ROOMS.name)}
+    for file, text in (SOURCES | scripts | pages).items():
+        links = [line for line in text.splitlines() if absolute.search(line) and "Router(" not in line]
+        assert file == "server/pages.html" or not [line for line in links if "@router." not in line], file
+
+
 def test_no_html_is_written_in_python() -> None:
     tag = re.compile(r"""["'>]</?(a|b|p|div|span|h1|h2|h3|ul|li|table|td|th|tr|button|form|section|details|small)\b""")
     found = {path.name for path, text in PYTHON.items() if tag.search(text)}

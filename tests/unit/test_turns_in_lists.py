@@ -82,7 +82,7 @@ def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository:
     assert dropped.measured.prompts.keys() <= dropped.speculative.prompts.keys()
     html = unescape(setting_page(repository, setting(KEPT)))
     assert "Measured in 4 runs" in html
-    assert f'<a href="/runs?experiment={id}">arithmetic</a><span class="range">4 turns of a calibration</span>' in html
+    assert f'<a href="runs?experiment={id}">arithmetic</a><span class="range">4 turns of a calibration</span>' in html
     assert "64/64" in html
     assert len(re.findall(r"<td[^>]*>\d\.\d+ ×<span", html)) == 2  # × target, × fastest SD
     assert "A proposal rests on the fresh ones alone." in html
@@ -92,13 +92,13 @@ def test_a_setting_of_calibrations_alone_leads_to_the_calibration_and_not_to_com
     repository: Repository, id: str
 ) -> None:
     html = setting_page(repository, setting(KEPT))
-    assert "/compare?runs=" not in html
-    assert f'<a href="/runs?experiment={id}">Its calibration</a>' in html
+    assert "compare?runs=" not in html
+    assert f'<a href="runs?experiment={id}">Its calibration</a>' in html
     # An ordinary run of it can be compared, and its turns are left out.
     run = repository.create_run(repository.runs(experiment_id=id)[0].config.model_copy(update={"shuffled": False}))
     finish(repository, repository.run(run))
     html = setting_page(repository, repository.run(run).setting_id)
-    assert f'<a href="/compare?runs={run}">Compare its runs</a>' in html
+    assert f'<a href="compare?runs={run}">Compare its runs</a>' in html
     assert "Its calibration" in html
 
 
@@ -108,7 +108,7 @@ def test_the_link_to_compare_says_how_many_runs_it_takes(repository: Repository)
         finish(repository, repository.run(repository.create_run(first.config)))
     html = setting_page(repository, first.setting_id)
     assert "Compare its newest 20 runs" in html
-    assert len(re.findall(r"/compare\?runs=([0-9a-f,]+)", html)[0].split(",")) == 20
+    assert len(re.findall(r"compare\?runs=([0-9a-f,]+)", html)[0].split(",")) == 20
 
 
 def test_a_turn_is_held_against_the_target_on_its_prompts(repository: Repository, id: str) -> None:

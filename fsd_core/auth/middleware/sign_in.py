@@ -38,5 +38,6 @@ class RequireSignIn:
             return await self.app(scope, receive, send)
         if self.login is not None and looks_for_page(scope):
             target = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
-            return await RedirectResponse(f"{self.login}?next={quote(target)}", 303)(scope, receive, send)
+            address = f"{scope.get('root_path', '')}{self.login}?next={quote(target)}"
+            return await RedirectResponse(address, 303)(scope, receive, send)
         return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")

@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import Select, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
-from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.storage.database.rows import job_view, storable, worker_view
-from fsd_core.storage.database.runs import count_losses
+from fsd_core.storage.database.runs import count_losses, of_owner
 from fsd_core.storage.database.store import Store, changed, get_row, new_id
 from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, WorkerStateRow, now
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
@@ -82,6 +81,7 @@ class JobStore(Store):
                 if job is not None:
                     _count_loss(session, job, blamed=bool(prompts))
                     job.status, job.lease_expires_at = "queued", None
+                    session.execute(_requeue_runs(job_id))
 
     def heartbeat(self, job_id: str, token: str, lease_seconds: float) -> bool:
         """Extend the lease. Returns ``False`` if the claim is lost: another worker took the job, or it has ended."""
@@ -90,8 +90,8 @@ class JobStore(Store):
     def finish_job(self, job_id: str, token: str, status: str, error: str | None = None) -> bool:
         """End a job as finished, failed or cancelled. Returns ``False``, with nothing changed, if the claim is lost.
 
-        With the status ``queued`` it is released for a worker to continue. Open runs of an experiment that failed or
-        was cancelled end with it.
+        With the status ``queued`` it is released for a worker to continue, and its runs wait with it. Open runs of an
+        experiment that failed or was cancelled end with it.
         """
         ended = None if status == "queued" else now()
         values = {"status": status, "error": storable(error), "finished_at": ended, "lease_expires_at": None}
@@ -176,13 +176,15 @@ class JobStore(Store):
             updated = changed(session, update(JobRow).where(*claimed).values(values)) == 1
             if updated and values.get("status") in ("failed", "cancelled"):
                 session.execute(_close_runs(job_id, values["status"], values["error"]))
+            if updated and values.get("status") == "queued":
+                session.execute(_requeue_runs(job_id))
             return updated
 
 
 def _runs_progress(session: Session, job: JobRow) -> int:
     """Return prompts done plus runs ended, of an experiment or of a single run."""
     runs = select(func.coalesce(func.sum(RunRow.prompts_done), 0), func.count().filter(RunRow.status.not_in(UNENDED)))
-    return sum(session.execute(runs.where(_of_job(job.id))).one())
+    return sum(session.execute(runs.where(of_owner(job.id))).one())
 
 
 def _progress(session: Session, job: JobRow) -> int:
@@ -207,12 +209,13 @@ def _waiting(kinds: tuple[str, ...]) -> Select[str]:
     return statement.order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id).limit(1)
 
 
+def _requeue_runs(job_id: str):
+    """Return the update by which the runs of a job that nobody has any more wait for the next worker."""
+    return update(RunRow).where(of_owner(job_id), RunRow.status == "running").values(status="queued")
+
+
 def _close_runs(job_id: str, status: str, error: str | None):
     """Return the update that ends the open runs of a job. Its id is that of its experiment or single run; other jobs
     have none."""
     values = {"status": status, "error": error, "finished_at": now()}
-    return update(RunRow).where(_of_job(job_id), RunRow.status.in_(UNENDED)).values(values)
-
-
-def _of_job(job_id: str) -> ColumnElement[bool]:
-    return or_(RunRow.experiment_id == job_id, and_(RunRow.id == job_id, RunRow.experiment_id.is_(None)))
+    return update(RunRow).where(of_owner(job_id), RunRow.status.in_(UNENDED)).values(values)

@@ -88,9 +88,10 @@ def _experiment_status(job: JobRow | None, runs: tuple[RunView, ...]) -> str:
     if job and job.status != "finished":
         return job.status
     statuses = {run.status for run in runs}
-    for status in ("running", "queued"):
-        if status in statuses:
-            return "queued" if statuses == {"queued"} else "running"
+    if "stopped" in statuses and "running" not in statuses:
+        return "stopped"
+    if not statuses.isdisjoint(UNENDED):
+        return "queued" if statuses == {"queued"} else "running"
     return next((status for status in ("failed", "cancelled") if status in statuses), "finished")
 
 

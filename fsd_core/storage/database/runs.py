@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, delete, false, func, null, or_, select, update
+from sqlalchemy import Select, and_, delete, false, func, null, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
@@ -26,7 +26,7 @@ from fsd_core.storage.database.tables import (
     now,
 )
 from fsd_core.storage.messages import ExperimentJob, RunJob
-from fsd_core.storage.records import UNENDED, RunName, RunView
+from fsd_core.storage.records import UNDER_WAY, UNENDED, RunName, RunView
 
 _COLUMNS: dict[str, Any] = {
     "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
@@ -123,6 +123,14 @@ class RunStore(Store):
         """End a run because a user asked for it, with the metrics of the finished prompts."""
         self._end(id, status="cancelled", metrics=storable(metrics))
 
+    def stop_runs(self, owner: str) -> None:
+        """Mark the unended runs of an experiment, or a single run, as stopped: their process ends before they do. They
+        wait for somebody to resume them."""
+        with self._database.session() as session:
+            session.execute(
+                update(RunRow).where(of_owner(owner), RunRow.status.in_(UNDER_WAY)).values(status="stopped")
+            )
+
     def reopen_runs(self, ids: Sequence[str], *, enqueue: bool = True) -> list[str]:
         """Queue ended runs of one experiment, or one single run, again. Returns the ids of those with work left.
 
@@ -180,6 +188,11 @@ class RunStore(Store):
             return touched == 1
 
 
+def of_owner(id: str) -> ColumnElement[bool]:
+    """Return the condition that a run is of the experiment with this id, or is the single run."""
+    return or_(RunRow.experiment_id == id, and_(RunRow.id == id, RunRow.experiment_id.is_(None)))
+
+
 def check_ended(job: JobRow | None) -> None:
     """Raise ``InvalidSetting`` while the job is queued or running."""
     if job is not None and job.status in UNENDED:
@@ -207,6 +220,7 @@ def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None
 def _reopen(session: Session, run: RunRow) -> bool:
     """Queue an ended run again if work is left, without its failed prompts. Returns whether it has work left."""
     if run.status in UNENDED:
+        run.status = "queued" if run.status == "stopped" else run.status
         return True
     failed = GenerationRow.run_id == run.id, GenerationRow.outcome == "failed"
     count = changed(session, delete(GenerationRow).where(*failed))

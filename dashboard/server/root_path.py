@@ -1,0 +1,42 @@
+"""The path below which a proxy serves the application. It removes the path before it passes a request on.
+
+Links of the pages are relative, for each page lies directly below this path. What may be read at any address, such as
+a redirect, begins with it.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+def root_of(request: Request) -> str:
+    """Return the path, such as ``/lab``; empty where the application has a host name of its own."""
+    return str(request.scope.get("root_path", ""))
+
+
+class RootPath:
+    """Notes the path in each request. It stands before all other middleware."""
+
+    def __init__(self, app: ASGIApp, root: str) -> None:
+        self.app, self.root = app, root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app({**scope, "root_path": self.root}, receive, send)
+
+
+class WholePath:
+    """Puts the path back before the one that the proxy has left, as routers expect it.
+
+    It stands behind all other middleware, which reads the application's own paths.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (root := scope.get("root_path", "")):
+            raw = scope.get("raw_path")
+            whole_raw = root.encode() + raw if raw is not None else None
+            scope = {**scope, "path": root + scope["path"], "raw_path": whole_raw}
+        await self.app(scope, receive, send)

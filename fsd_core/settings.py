@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     snapshots: Path | None = Field(
         default=None, description="Folder that cannot hold a database, to which the databases are copied every minute."
     )
+    model_roots: str = Field(
+        default="", description="Folders below which the pages take models, with commas between; any without access."
+    )
     proxy_header: str = Field(
         default="X-Forwarded-User", pattern=r"^[A-Za-z0-9-]+$", description="Header in which a proxy names the user."
     )
@@ -175,6 +178,16 @@ class Settings(BaseSettings):
             raise InvalidSetting(
                 f"The folder {self.home} cannot be written to ({error.strerror}): set FSD_HOME to one that can."
             ) from None
+
+    @property
+    def access_is_on(self) -> bool:
+        """Whether others than the machine's own user reach the application."""
+        return self.access != "none" or self.demo or self.unprotected
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Folders below which models may be named where access is on."""
+        return tuple(Path(root.strip()).expanduser() for root in self.model_roots.split(",") if root.strip())
 
     @property
     def is_ephemeral(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder) -> list[Endpoint]:
+def calibration_endpoints(
+    repository: Repository, home: Path, folder: TaskFolder, recorded: Callable[[str], str]
+) -> list[Endpoint]:
+    """Return the endpoints. ``recorded`` returns the name under which runs of a pair are recorded."""
+
     def start_calibration(
         request: gr.Request,
         settings: list[dict[str, Any]] = [],  # noqa: B006  # read, never written; a tuple would have no schema
@@ -57,7 +62,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
 
         Args:
             settings: settings to choose from, as described above. Default: every lenient rule
-            pair: model pair
+            pair: model pair, or the name that somebody gave to models of their own
             task: name of a task, or a version of a custom task. Default: the task that suits the pair best
             goal: accuracy (see margin), acceptance (see accepted), or speed (the fastest, at any cost)
             margin: for the goal accuracy: points that may be lost against the target alone, above 0 to 20
@@ -70,6 +75,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
             key: 32 hexadecimal digits, random for each calibration. Sent again with the same key, it is started once
         """
         require(person_of(request), "author", "Starting a calibration")
+        pair = recorded(pair)
         folder.take_in(repository)
         config = build_calibration(
             find_task(task or offered(get_pair(pair))[0].name, repository), settings or [{}], pair=pair,

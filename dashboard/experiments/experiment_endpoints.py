@@ -14,14 +14,17 @@ from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
+from fsd_core.config.model_names import models_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
+from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, latest_custom_tasks
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
+from fsd_core.worker.pair_names import recorded_name
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -31,7 +34,13 @@ _MOST_LISTED = 100
 
 
 def experiment_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
-    home, folder = settings.home, TaskFolder(settings.tasks_folder)
+    home, folder, own_settings = settings.home, TaskFolder(settings.tasks_folder), settings
+
+    def recorded(pair: str) -> str:
+        """Return the name under which runs of a pair are recorded. Raises for one that may not be named here."""
+        name = recorded_name(repository, pair)
+        check_folders(name, own_settings)
+        return name
 
     def list_choices() -> dict[str, Any]:
         """Return what an experiment can be made of.
@@ -45,6 +54,10 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             "pairs": [
                 {"pair": name, "title": pair.title, "tasks": [task.name for task in offered(pair, custom_tasks)]}
                 for name, pair in MODEL_PAIRS.items()
+            ],
+            "own_pairs": [
+                {"pair": pair.name, "models": models_of(pair.models), "added_by": pair.added_by}
+                for pair in repository.own_pairs()
             ],
             "rules": [
                 {"acceptance": kind, "title": rule.title, "lossless": rule.lossless, "about": rule.explanation}
@@ -95,7 +108,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
 
         Args:
             settings: settings to run, as described above
-            pair: model pair
+            pair: model pair, or the name that somebody gave to models of their own
             task: name of a task, or a version of a custom task. Default: the task that suits the pair best
             limit: how many of the task's prompts, from the first
             seeds: seeds of all randomness. Each seed makes one run of each setting
@@ -104,6 +117,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             key: 32 hexadecimal digits, random for each experiment. Sent again with the same key, it is started once
         """
         require(person_of(request), "author", "Starting an experiment")
+        pair = recorded(pair)
         if not settings:
             raise InvalidSetting("No setting is given: give at least one, such as [{'acceptance': 'speculative'}].")
         task_name = task or offered(get_pair(pair))[0].name
@@ -143,7 +157,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         cancel_experiment,
         resume_experiment,
     ]
-    return [*endpoints, *calibration_endpoints(repository, home, folder)]
+    return [*endpoints, *calibration_endpoints(repository, home, folder, recorded)]
 
 
 def _described(option: Option) -> dict[str, Any]:

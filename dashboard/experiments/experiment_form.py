@@ -20,7 +20,7 @@ from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
 from fsd_core.errors import UnknownName
-from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, is_known
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import kept_or_first, offered
@@ -151,7 +151,7 @@ class ExperimentForm:
     @property
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` and :meth:`redraw_tasks` may change."""
-        return [self.fields["task"], self.measured, *(self.fields[name] for name in DEPENDENT)]
+        return [self.fields["pair"], self.fields["task"], self.measured, *(self.fields[name] for name in DEPENDENT)]
 
     def values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields, by component, with those that the answer fills in."""
@@ -178,6 +178,12 @@ class ExperimentForm:
             updates |= {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
         return updates
 
+    def redraw_pairs(self, asked: Asked, pairs: Sequence[tuple[str, str]]) -> Updates:
+        """Return the pairs that can be chosen, titles with names, if they differ."""
+        if not asked.differs("pairs", pairs):
+            return {}
+        return {self.fields["pair"]: gr.Dropdown([*pairs])}
+
     def redraw_tasks(self, asked: Asked, names: tuple[str, ...], custom: Sequence[Task]) -> Updates:
         """Return the tasks, suitable ones first, if they differ.
 
@@ -185,7 +191,7 @@ class ExperimentForm:
         """
         values = self.values(asked)
         pair, task = values[self.fields["pair"]], values[self.fields["task"]]
-        if pair not in MODEL_PAIRS or not asked.differs("tasks", pair, names):
+        if not is_known(pair) or not asked.differs("tasks", pair, names):
             return {}
         before = asked.shown.get("pair of the tasks", pair)
         asked.shown["pair of the tasks"] = pair
@@ -208,7 +214,7 @@ class ExperimentForm:
     def _pair(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
         """Return the source of a pair's defaults. Fields that nobody has changed get those of another pair."""
         pair, before = values[self.fields["pair"]], asked.shown.get("pair")
-        if pair == before or pair not in MODEL_PAIRS:
+        if pair == before or not is_known(pair):
             return {}
         asked.shown["pair"] = pair
         defaults = pair_defaults(pair)

@@ -11,6 +11,7 @@ from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
 from dashboard.experiments.experiment_form import ExperimentForm, task_names
 from dashboard.experiments.experiment_list import PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
+from dashboard.experiments.own_models_panel import OwnModelsPanel, own_pairs_html
 from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
@@ -21,9 +22,11 @@ from dashboard.ui.templates import Html, escape, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
+from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
+from fsd_core.worker.pair_names import offered_pairs
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -50,13 +53,16 @@ class Latest(NamedTuple):
     custom_tasks: Html
     tasks: tuple[str, ...]
     custom: tuple[Task, ...]
+    own_pairs: Html
+    pairs: tuple[tuple[str, str], ...]
+    """titles and names"""
 
 
 class ExperimentsPage:
     """The page's components as attributes, and what it shows as functions of what is asked."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
-        self.repository, self.home = repository, settings.home
+        self.repository, self.settings, self.home = repository, settings, settings.home
         self.executor: Executor = settings.executor
         self.latest = Polled(self._latest, _POLL_SECONDS / 2)
         show(heading("Experiments", _LEAD))
@@ -68,6 +74,7 @@ class ExperimentsPage:
                     self.fetch_answer = show()
                     self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
                 self.custom_tasks = CustomTasksPanel(repository, settings, self.latest.forget)
+                self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
@@ -91,9 +98,19 @@ class ExperimentsPage:
             view.act(action, self.on_list_button)
         view.act("fetch", self.fetch_task, self.fetch_answer)
         self.custom_tasks.listen(view)
+        self.own_models.listen(view)
         self.finder.listen(view)
         kept = [*form, *self.finder.fields]
-        outputs = [self.worker, self.list, self.older, self.more_tasks, self.custom_tasks.list, self.size, self.start]
+        outputs = [
+            self.worker,
+            self.list,
+            self.older,
+            self.more_tasks,
+            self.custom_tasks.list,
+            self.own_models.list,
+            self.size,
+            self.start,
+        ]
         view.listen(
             self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()], kept=kept
         )
@@ -111,6 +128,7 @@ class ExperimentsPage:
             return (
                 updates | self._size(asked, ()) | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
             )
+        updates |= self.form.redraw_pairs(asked, now.pairs)
         updates |= self.form.redraw_tasks(asked, now.tasks, now.custom) | self._size(asked, now.tasks)
         if asked.differs("worker", now.worker):
             updates[self.worker] = now.worker
@@ -118,6 +136,8 @@ class ExperimentsPage:
             updates[self.more_tasks] = now.missing_tasks
         if asked.differs("custom tasks", now.custom_tasks):
             updates[self.custom_tasks.list] = now.custom_tasks
+        if asked.differs("own pairs", now.own_pairs):
+            updates[self.own_models.list] = now.own_pairs
         if asked.differs("list", page, now.experiments, now.has_older):
             updates[self.list] = render("experiments/list.html", "list", now.experiments, turned(_OLDER, "", page))
             updates[self.older] = gr.Button(visible=now.has_older)
@@ -155,6 +175,8 @@ class ExperimentsPage:
             tasks_html,
             task_names(custom_tasks),
             tuple(custom_tasks),
+            own_pairs_html(self.repository.own_pairs()),
+            tuple(offered_pairs(self.repository)),
         )
 
     # --- what a person does --------------------------------------------------------------------------------------
@@ -163,6 +185,7 @@ class ExperimentsPage:
         """Store the experiment and its job for the worker, and clear the name for the next one."""
         require(asked.person, "author", "Starting an experiment")
         sweep = self.form.sweep(values)
+        check_folders(sweep.pair, self.settings)
         gpu_billing.remember_requester(self.repository.create_experiment(sweep, id=values.key))
         self.latest.forget()
         asked.used(values, self.form.fields["name"])

@@ -23,6 +23,7 @@ from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, page_note, show
 from dashboard.ui.option_fields import decoding_of
 from dashboard.ui.pair_defaults import is_default, pair_defaults
+from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, joined, script
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.conditions import SHARED_DEVICE
@@ -30,11 +31,13 @@ from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refus
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import gpu_billing
+from fsd_core.worker.pair_names import offered_pairs
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
     from fsd_core.storage.database.repository import Repository
 
+_PAIRS_SECONDS = 1.0
 _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
@@ -60,6 +63,7 @@ class Playground:
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors, self.jobs = repository, visitors, FollowedJobs(repository)
         self.executor: Executor = executor
+        self.pairs = Polled(lambda: offered_pairs(repository), _PAIRS_SECONDS)
         show(joined([heading("Playground", _LEAD), page_note(VISITORS_NOTE) if visitors else ""]))
         if executor == "in-process":
             show(page_note(SHARED_DEVICE))
@@ -111,9 +115,9 @@ class Playground:
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` may change."""
         return [
-            self.form.example, self.form.prompt, *(part for card in self.cards for part in card.outputs),
-            self.generate, self.stop, self.more, self.fewer, self.verdict, self.former, *self.columns, *self.panels,
-            self.followed, self.clock,
+            self.form.pair, self.form.example, self.form.prompt,
+            *(part for card in self.cards for part in card.outputs), self.generate, self.stop, self.more, self.fewer,
+            self.verdict, self.former, *self.columns, *self.panels, self.followed, self.clock,
         ]  # fmt: skip
 
     def _listen(self) -> None:
@@ -137,8 +141,10 @@ class Playground:
         asked.shown["job"] = values.key
 
     def _begin(self, values: Values, asked: Asked) -> None:
+        pairs = offered_pairs(self.repository)
         for part in self.fields:
-            if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in part.choices):
+            choices = pairs if part is self.form.pair else getattr(part, "choices", [])
+            if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in choices):
                 raise InvalidSetting(f"{part.label} has no such choice: reload the page.")
         message = self._requested(values, owner_of(asked))
         if self._is_open(asked.shown.get("job"), asked):
@@ -235,6 +241,7 @@ class Playground:
         updates = self.form.redraw(asked, pair, chosen=chosen)
         if updates and chosen:
             self._fill_defaults(asked, pair)
+        updates |= self.form.redraw_pairs(asked, self.pairs())
         values = self._values(asked)
         for card in self.cards:
             updates |= card.redraw(asked, values)

@@ -14,7 +14,7 @@ from dashboard.ui.templates import script
 from dashboard.ui.view import Asked, Updates
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS, is_known
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import get_task
 
@@ -41,7 +41,7 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("min_p", "0 is off", {}),
     ("max_new_tokens", "At most", {"label": "Tokens"}),
 )
-TEMPLATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
+TEMPLATE_FIELDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("template_arguments", "JSON, for the model's chat template", {"placeholder": ARGUMENTS}),
     ("template_date", "What it is told as today's", {}),
 )
@@ -92,12 +92,18 @@ class PromptForm:
                     self.shared = _fields(SAMPLING)
                     self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
                 with gr.Accordion("Chat template", open=False), gr.Row():
-                    self.shared |= _fields(TEMPLATE)
+                    self.shared |= _fields(TEMPLATE_FIELDS)
         # In the browser, and not when the list is closed without a choice, so that nothing being typed is lost.
         gr.on(
             [self.example.select, self.example.change], None, self.example, self.prompt,
             js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
         )  # fmt: skip
+
+    def redraw_pairs(self, asked: Asked, pairs: Sequence[tuple[str, str]]) -> Updates:
+        """Return the pairs that can be chosen, titles with names, if they differ."""
+        if not asked.differs("pairs", pairs):
+            return {}
+        return {self.pair: gr.Dropdown([*pairs])}
 
     def redraw(self, asked: Asked, pair: str, *, chosen: bool) -> Updates:
         """Return the hint and the examples of a pair, if they differ.
@@ -128,7 +134,7 @@ class PromptForm:
 
     def restore(self, asked: Asked, message: PlaygroundJob, method: DecodingConfig) -> None:
         """Fill in what requested a job. A pair that is no longer offered is ignored."""
-        if message.pair in MODEL_PAIRS:
+        if is_known(message.pair):
             asked.fill(self.pair, message.pair)
         asked.fill(self.prompt, message.prompt)
         asked.fill(self.seed, message.seed)

@@ -28,7 +28,8 @@ def displayed_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedT
 @lru_cache(maxsize=4)
 def _tokenizer(pair: str) -> Tokenizer:
     spec = get_pair(pair)
-    folders = [folder for folder in (obtained(spec.target), obtained(spec.draft)) if folder is not None]
+    models = [model for model in (spec.target, spec.draft) if model is not None]
+    folders = [folder for model in models if (folder := obtained(model)) is not None]
     # A draft on its target's embedding has no tokenizer of its own.
     with_tokenizer = [folder for folder in folders if (folder / "tokenizer.json").is_file()]
     folder = next(iter(with_tokenizer or folders), None)

@@ -1,4 +1,4 @@
-"""Commands that list pairs, tasks and runs, and fetch the files of a task."""
+"""Commands that list tasks and runs, and fetch the files of a task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,6 @@ from fsd_core.settings import get_settings
 
 _ID_LENGTH = 8
 """characters of an id that a table shows"""
-
-
-def pairs() -> None:
-    """List the model pairs."""
-    from fsd_core.models.model_pairs import MODEL_PAIRS
-
-    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in MODEL_PAIRS.values()]
-    output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
 
 
 def tasks() -> None:

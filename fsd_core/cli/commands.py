@@ -19,6 +19,7 @@ from fsd_core.cli import annotating, calibrate_command, catalogue, moving, outpu
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.find import check_resumable, find_unfinished, find_work
+from fsd_core.cli.pair_commands import pairs as model_pairs
 from fsd_core.cli.task_commands import task as own_tasks
 from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
@@ -40,6 +41,7 @@ app.add_typer(database, name="db")
 app.add_typer(users, name="users")
 app.add_typer(tokens, name="tokens")
 app.add_typer(own_tasks, name="task")
+app.add_typer(model_pairs, name="pairs")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -273,7 +275,7 @@ def bounds(
     output.tell_bounds(measured, json)
 
 
-for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
+for command in (catalogue.tasks, catalogue.fetch, timing.bench):
     app.command()(command)
 app.command("calibrate")(calibrate_command.calibrate)
 app.command("record")(replay_commands.record)

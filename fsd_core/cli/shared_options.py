@@ -81,6 +81,19 @@ def number(flag: str, kind: type, help: str, low: float | None = None, high: flo
     return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
 
 
+def recorded_pair(name: str | None) -> str | None:
+    """Return the name under which runs of a pair are recorded: of one that somebody has named, its models."""
+    from fsd_core.models.model_pairs import MODEL_PAIRS
+    from fsd_core.settings import get_settings
+    from fsd_core.worker import local_runs
+    from fsd_core.worker.pair_names import recorded_name
+
+    settings = get_settings()
+    if name is None or name in MODEL_PAIRS or not local_runs.has_database(settings):
+        return name  # whoever reads it refuses an unknown one
+    return recorded_name(local_runs.open_repository(settings), name)
+
+
 def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parameter:
     """Return the command parameter of an option, with its Typer metadata. Help shows ``usual`` as the default."""
     is_list = swept and option.name in (*LISTED, *LENGTH_OPTIONS) and option.name != "divergence"
@@ -100,6 +113,8 @@ def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parame
     if option.choices:
         description += f": {', '.join(option.choices)}"
         extras |= {"metavar": "NAME", "callback": _one_of(option)}
+    if option.name == "pair":
+        extras["callback"] = recorded_pair
     if is_list:
         description += "; may be given several times"
     if usual is not None:
@@ -178,7 +193,7 @@ def _documented(name: str) -> Any:
     option = OPTIONS[name]
     if option.type in (int, float):
         return number(flag(option), option.type, f"{option.help}.")
-    return typer.Option(flag(option), help=f"{option.help}.")
+    return typer.Option(flag(option), help=f"{option.help}.", callback=recorded_pair if name == "pair" else None)
 
 
 Pair = Annotated[str, _documented("pair")]

@@ -47,8 +47,9 @@ def bench(
     decoding = method(
         {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
     )
-    from fsd_core.models.model_pairs import get_pair
+    from fsd_core.models.model_pairs import get_pair, require_draft
 
+    require_draft(pair)
     examples = run_commands.find_task(task or get_pair(pair).tasks[0], settings).examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)

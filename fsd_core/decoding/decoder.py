@@ -34,7 +34,9 @@ class PairDecoder:
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
         self.pair, self.config = pair, config
-        self.method = compose(ModelSet(pair.target, pair.draft, pair.head, pair.tokenizer), config)
+        self.method = compose(
+            ModelSet(pair.target, pair.draft if pair.spec.draft else None, pair.head, pair.tokenizer), config
+        )
         self.eos = self.method.model.eos_tokens  # a draft's own end tokens do not end the target's text
 
     def prompt_ids(self, prompt: str | Sequence[tuple[str, str]]) -> list[int]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.model_pairs import require_draft
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.warping import warp
 from fsd_core.rules import VERIFIERS
@@ -59,6 +60,7 @@ def check(repository: Repository, run_id: str) -> None:
     run = repository.run(run_id)
     if not run.ended or not (run.metrics or {}).get("tokens"):
         raise InvalidSetting(f"The run {run.id} has no finished texts: choose one that has ended.")
+    require_draft(run.pair)
     if not repository.has_traces(run.id):
         raise InvalidSetting(
             f"The rounds of the run {run.id} are no longer kept (FSD_KEEP_TRACES_DAYS): measure the setting again."

@@ -22,15 +22,12 @@ from typing import Any
 from filelock import FileLock
 
 from fsd_core.errors import ModelUnavailable
+from fsd_core.models.hub_offers import ask, hub_errors
 from fsd_core.models.local_models import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
-from fsd_core.models.weight_files import weights_among
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""
-
-_FILES = ("*.json", "*.model", "*.jinja", "*.txt")  # beside the weights; no pickles, no code
-_HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
 def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, total: None) -> Path:
@@ -56,41 +53,19 @@ def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, 
 
 
 def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub import snapshot_download
 
-    try:
-        info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
-        offered = info.siblings or []
-        weights = weights_among(f.rfilename for f in offered if "/" not in f.rfilename)
-        files = [f for f in offered if f.rfilename in weights or any(Path(f.rfilename).match(form) for form in _FILES)]
-        if not weights:
-            raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
-        total = sum(f.size or 0 for f in files)
-        check_disk_space(models_folder(), total)
+    with hub_errors(model):
+        found = ask(model)
+        check_disk_space(models_folder(), found.size)
         cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
         with _report_progress(
-            model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress
+            model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", found.size, on_progress
         ):
-            folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=[f.rfilename for f in files])
-    except GatedRepoError:
-        raise ModelUnavailable(
-            f"{model.repo} is gated: accept its licence on huggingface.co, then set HF_TOKEN to a token of yours."
-        ) from None
-    except (RepositoryNotFoundError, RevisionNotFoundError):
-        raise ModelUnavailable(
-            f"The hub has no model {model.repo} at revision {model.revision}: check both names."
-        ) from None
-    except ModelUnavailable:
-        raise
-    except Exception as error:  # errors of the HTTP library, offline mode, a full disk
-        raise ModelUnavailable(
-            f"{model.repo} is not on this machine, and the Hugging Face hub does not answer "
-            f"({type(error).__name__}): connect, or copy the models into a folder and use path:FOLDER."
-        ) from None
+            folder = snapshot_download(model.repo, revision=found.commit, allow_patterns=found.files)
     local_folder = models_folder() / model.slug
     local_folder.mkdir(exist_ok=True)
-    write_about(local_folder, f"https://huggingface.co/{model.repo}/tree/{info.sha}", Path(folder))
+    write_about(local_folder, f"https://huggingface.co/{model.repo}/tree/{found.commit}", Path(folder))
     return Path(folder)
 
 

@@ -9,16 +9,12 @@ from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, layer_kinds
 from fsd_core.ops.tree_attention import TreeAttention
-
-CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-"""names of the number of positions in configurations"""
-DEFAULT_CONTEXT = 2048
-"""for models that name none, since a linear bias (ALiBi) replaces positions: BLOOM's training length"""
 
 
 def vocabulary_of(module: PreTrainedModel) -> int:

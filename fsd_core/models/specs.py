@@ -41,19 +41,22 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class PairSpec:
-    """A target, a draft that shares its tokenizer, and the tasks that suit them."""
+    """A target, a draft that shares its tokenizer, if there is one, and the tasks that suit them."""
 
     name: str
     title: str
     description: str
     target: Path | HubModel
-    draft: Path | HubModel
+    draft: Path | HubModel | None
+    """``None`` leaves copied drafts and those of a head"""
     tasks: tuple[str, ...] = ("everyday",)
     """those that suit it best; the first one ships with the program and is the default"""
     narrow: bool = False
     """whether it can do only these tasks, and no other pair can do them"""
     adapter: Path | None = None
     """LoRA of the target, merged into it on loading"""
+    draft_adapter: Path | None = None
+    """LoRA of the draft, merged likewise"""
     head: Path | HubModel | None = None
     """EAGLE head of the target"""
     calibration: Path | None = None

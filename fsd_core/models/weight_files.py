@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
+from fsd_core.errors import ModelUnavailable
+from fsd_core.models.json_files import read_object
+
 _FORMS = ("model.safetensors", "model-*-of-*.safetensors")
 """names of weights, in the order in which transformers looks for them"""
 _ADAPTER = "adapter_model.safetensors"
+INDEX = "model.safetensors.index.json"
+_LONGEST_HEADER = 100_000_000
+"""bytes, the limit of the format"""
 
 
 def weights_among(names: Iterable[str]) -> list[str]:
@@ -26,3 +33,30 @@ def weights_among(names: Iterable[str]) -> list[str]:
 def weight_files(folder: Path) -> list[Path]:
     """Return the files of a folder that hold its weights, by name."""
     return [folder / name for name in weights_among(file.name for file in folder.glob("*.safetensors"))]
+
+
+def missing_shards(folder: Path) -> list[str]:
+    """Return the files that a folder's index of weights names and the folder lacks."""
+    files = read_object(folder / INDEX).get("weight_map", {})
+    named = {name for name in files.values() if isinstance(name, str)} if isinstance(files, dict) else set()
+    return sorted(name for name in named if not (folder / Path(name).name).is_file())
+
+
+def tensor_names(file: Path) -> set[str]:
+    """Return the names of the tensors in a safetensors file. Raises ``ModelUnavailable`` for a file of another format,
+    and for one that is shorter than its header says."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= min(size - 8, _LONGEST_HEADER):
+                raise ValueError
+            header = json.loads(stream.read(length))
+        tensors = {name: about for name, about in header.items() if name != "__metadata__"}
+        if max((about["data_offsets"][1] for about in tensors.values()), default=0) != size - 8 - length:
+            raise ValueError
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        raise ModelUnavailable(
+            f"{file.name} is no whole safetensors file: fetch it again, or convert the weights to safetensors."
+        ) from None
+    return set(tensors)

@@ -37,7 +37,13 @@ def described(setting: SettingConfig, weights: Weights | None = None) -> dict[st
     spec = pinned(setting.pair, weights)
     models: dict[str, Any] = {}
     if spec is not None:
-        parts = {"target": spec.target, "draft": spec.draft, "head": spec.head, "adapter": spec.adapter}
+        parts = {
+            "target": spec.target,
+            "draft": spec.draft,
+            "head": spec.head,
+            "adapter": spec.adapter,
+            "draft adapter": spec.draft_adapter,
+        }
         models = {role: _location(model) for role, model in parts.items() if model is not None}
     description = {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
     return description | ({"weights": dict(weights)} if weights else {})
@@ -68,7 +74,8 @@ def _python(setting: SettingConfig, weights: Weights) -> str:
     if options:
         head = " head=pair.head," if options.get("drafter") == "eagle" else ""
         head += " tokenizer=pair.tokenizer," if "lenient_in" in options else ""
-        lines.append(f"    custom_generate=fsd_core.generate, draft_model=pair.draft.module,{head}")
+        draft = " draft_model=pair.draft.module," if options.get("drafter") == "draft-model" else ""
+        lines.append(f"    custom_generate=fsd_core.generate,{draft}{head}")
         lines += [f"    {name}={value!r}," for name, value in options.items()]
     pair = repr(pinned_name(setting.pair, weights))
     if weights:

@@ -313,6 +313,19 @@ class TaskView:
 
 
 @dataclass(frozen=True)
+class OwnPair:
+    """A version of a pair that somebody has named."""
+
+    name: str
+    version: str
+    """first 16 hex digits of the SHA-256 of ``models``"""
+    models: str
+    """the name under which runs are recorded, which says the models (:mod:`fsd_core.config.model_names`)"""
+    added_by: str
+    added_at: datetime
+
+
+@dataclass(frozen=True)
 class MarkView:
     """One person's opinion of a run's output for one prompt."""
 

@@ -119,7 +119,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     plain = loading.load_pair(name)
     monkeypatch.setattr(loading, "get_pair", lambda name: spec)
     taught = loading.load_pair(name)
-    assert set(taught.weights or {}) == {"target", "draft", "adapter"}
+    assert set(taught.weights or {}) == {"target", "draft", "adapter", "configuration"}
     tokens = torch.arange(30)[None]
     assert not torch.allclose(taught.target.module(tokens).logits, plain.target.module(tokens).logits, atol=1e-3)
     torch.testing.assert_close(taught.draft.module(tokens).logits, plain.draft.module(tokens).logits)

@@ -98,7 +98,7 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     )  # fmt: skip
     left = killed(home, arguments) if how == "killed" else left_off(home, arguments, call, monkeypatch)
     before = texts(home, left)
-    assert {run.status for run in left} == {"running"}
+    assert {run.status for run in left} == {"running" if how == "killed" else "stopped"}
     assert len(before) == 3
 
     id = left[0].experiment_id or left[0].id

@@ -47,6 +47,11 @@ MMLU = [
      "answer": i % 4}
     for i in range(114)
 ]  # fmt: skip
+AIME = [{"ID": "2024-I-4", "Problem": "Find x.", "Answer": 33}]
+GPQA = [
+    {"Record ID": "rec1", "Question": "Which?", "Correct Answer": "this", "High-level domain": "Physics",
+     **{f"Incorrect Answer {i}": f"that {i}" for i in (1, 2, 3)}},
+]  # fmt: skip
 TRUE = [
     {"type": "Adversarial", "category": "Law", "question": "May one?", "best_answer": "No", "correct_answers": ["No"],
      "incorrect_answers": ["Yes; often", "Always"], "source": "https://example.org"},
@@ -57,6 +62,7 @@ TRUE = [
 def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Datasets as folders of parquet files, and an empty data folder."""
     known = {"gsm8k": GSM, "csqa": CSQA, "humaneval": CODE, "mbpp": MBPP, "mmlu": MMLU, "truthfulqa": TRUE}
+    known |= {"aime-2024": AIME, "aime-2025": AIME, "gpqa-diamond": GPQA}
     for name, rows in known.items():
         for split in {split.split for split in TASKS[name].hub}:
             for part in split.split("+"):
@@ -77,7 +83,7 @@ def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
     examples = get_task(name).all_examples()
     assert examples
     assert all(example.prompt for example in examples)
-    assert "huggingface.co/datasets" in (hub / name / "SOURCE.txt").read_text()
+    assert "huggingface.co/datasets" in (wanted[0].parent / "SOURCE.txt").read_text()
     assert fetch(name, hub) == []  # what is there is not fetched again
 
 
@@ -120,7 +126,7 @@ def test_a_task_of_another_package_is_fetched_as_it_says(hub: Path, monkeypatch:
 
 
 def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UnknownName, match="expected one of gsm8k, csqa"):
+    with pytest.raises(UnknownName, match="expected one of gsm8k, aime-2024, aime-2025, csqa"):
         fetch("specbench", hub)
     gone = (replace(TASKS["humaneval"].hub[0], repo=str(hub / "nowhere")),)
     monkeypatch.setattr(TASKS["humaneval"], "hub", gone)

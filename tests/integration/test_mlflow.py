@@ -189,7 +189,7 @@ def test_the_parent_ends_with_its_last_child(repository: Repository, store: str)
     mirror, client = MlflowMirror(store), client_of(store)
     assert mirror.sync_pending(repository) == 2
     parent = client.get_run(repository.experiment(experiment_id).mlflow_run_id)
-    assert (parent.info.run_name, parent.info.status) == ("<i>ours</i>", "RUNNING")
+    assert (parent.info.run_name, parent.info.status) == ("<i>ours</i>", "SCHEDULED")
     repository.cancel_run(third)
     assert mirror.sync_pending(repository) == 1
     assert client.get_run(parent.info.run_id).info.status == "FAILED"

@@ -108,7 +108,7 @@ def test_the_pair_is_given_the_conversation_itself(repository: Repository, pair:
         whole = "".join(f"{role} {content} " for role, content in turns)
         ids = encode_prompt(pair.tokenizer, turns)
         assert ids == pair.tokenizer(whole, add_special_tokens=False)["input_ids"]
-        repository.reopen_runs([run], enqueue=False)
+        run = new_run(repository, task.full_name, 2, SAMPLED_FSD)  # the first one was asked without a template
         seen = []
         spied = replace(pair, tokenizer=pair.tokenizer)
         original = type(spied.target).forward

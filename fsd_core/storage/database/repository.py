@@ -11,6 +11,7 @@ from fsd_core.storage.database.generations import GenerationStore
 from fsd_core.storage.database.jobs import JobStore
 from fsd_core.storage.database.marks import MarkStore
 from fsd_core.storage.database.measured_settings import SettingStore
+from fsd_core.storage.database.own_pairs import OwnPairStore
 from fsd_core.storage.database.reviews import ReviewStore
 from fsd_core.storage.database.runs import RunStore
 
@@ -27,6 +28,7 @@ class Repository(
     AccountStore,
     ChangeStore,
     TaskStore,
+    OwnPairStore,
 ):
     """The contents of the database. Every method is one transaction (``traces``: one per batch).
 

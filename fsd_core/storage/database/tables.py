@@ -246,6 +246,17 @@ class MarkRow(Base):
     at: Mapped[datetime] = mapped_column(default=now)
 
 
+class OwnPairRow(Base):
+    """A version of a pair that somebody has named. Its version is the hash of the models that it is made of."""
+
+    __tablename__ = "own_pairs"
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    version: Mapped[str] = mapped_column(String(16), primary_key=True)
+    models: Mapped[str] = mapped_column(Text)  # see fsd_core.config.model_names
+    added_by: Mapped[str]
+    added_at: Mapped[datetime] = mapped_column(default=now)  # most recently; the name refers to the latest version
+
+
 class TaskRow(Base):
     """A version of a custom task. Its content never changes, and its version is the content's hash."""
 

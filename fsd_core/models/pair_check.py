@@ -1,0 +1,175 @@
+"""What can be said of a pair before anything of it is loaded: where its models are, what they need, whether they fit.
+
+Configurations, headers of weights and tokenizers are read, which takes little time. No torch: the pages read this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsd_core.errors import ModelUnavailable
+from fsd_core.models import config_facts
+from fsd_core.models.hub_offers import HubUnreachable, offered
+from fsd_core.models.json_files import read_object
+from fsd_core.models.local_models import obtained
+from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.models.tokenizer_files import differing_tokens
+from fsd_core.models.weight_files import missing_shards, tensor_names, weight_files
+
+HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this machine", "cannot be used"
+_OWNER_KEY = "embedding_of"  # of a draft on its target's embedding, which has no tokenizer of its own
+_MARGIN, _OVERHEAD = 1.1, 5e8
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+AskHub = Callable[[HubModel], int]
+"""the bytes that a model takes at the hub; raises ``ModelUnavailable``"""
+
+
+@dataclass
+class PairCheck:
+    """What was found."""
+
+    facts: list[str] = field(default_factory=list)
+    """a sentence on each model"""
+    notes: list[str] = field(default_factory=list)
+    """what a user should know; the pair can be used"""
+    problems: list[str] = field(default_factory=list)
+    """why it cannot be used"""
+    to_fetch: int = 0
+    """bytes"""
+    memory: int = 0
+    """bytes that the models which are here take at least, once loaded"""
+    fits: bool = True
+    """whether the memory of this machine is enough"""
+    missing: bool = False
+    """whether a model has to be fetched"""
+
+    @property
+    def badge(self) -> str:
+        """The state of the pair in a few words."""
+        if self.problems:
+            return UNUSABLE
+        if not self.fits:
+            return TOO_LARGE
+        if self.missing:
+            return f"{TO_FETCH}, {size(self.to_fetch)}" if self.to_fetch else TO_FETCH
+        return HERE
+
+
+def size(bytes_: float) -> str:
+    """Return a size such as ``2.9 GB``."""
+    return f"{bytes_ / 1e9:.1f} GB" if bytes_ >= 1e9 else f"{max(bytes_ / 1e6, 0.1):.1f} MB"
+
+
+def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offered(model).size) -> PairCheck:
+    """Check a pair. ``memory``: bytes that this machine has."""
+    found = PairCheck()
+    folders: dict[str, Path] = {}
+    for role, model in _models(spec):
+        folder = obtained(model)
+        if folder is None and isinstance(model, HubModel):
+            _check_offer(role, model, ask_hub, found)
+        elif folder is not None:
+            folders[role] = folder
+            _check_folder(role, folder, found)
+    configs = {role: read_object(folder / "config.json") for role, folder in folders.items()}
+    if not found.problems:
+        found.problems += _conflicts(folders, configs)
+        found.notes += _short_draft(configs)
+    found.notes.append(f"It can draft with {', '.join(_drafters(spec))}.")
+    found.fits = _MARGIN * found.memory + _OVERHEAD <= memory
+    if not found.fits:
+        found.notes.append(
+            f"Its weights take about {size(found.memory)} in memory, and this machine has {size(memory)}: choose "
+            "smaller models, or run the worker on a larger machine."
+        )
+    return found
+
+
+def _models(spec: PairSpec) -> Iterator[tuple[str, Path | HubModel]]:
+    models = {
+        "target": spec.target, "draft": spec.draft, "head": spec.head, "adapter": spec.adapter,
+        "draft adapter": spec.draft_adapter,
+    }  # fmt: skip
+    yield from ((role, model) for role, model in models.items() if model is not None)
+
+
+def _check_offer(role: str, model: HubModel, ask_hub: AskHub, found: PairCheck) -> None:
+    found.missing = True
+    try:
+        bytes_ = ask_hub(model)
+    except HubUnreachable as error:
+        found.notes.append(str(error))
+        return
+    except ModelUnavailable as error:
+        found.problems.append(f"The {role}: {error}")
+        return
+    found.to_fetch += bytes_
+    found.memory += bytes_
+    found.facts.append(f"The {role} {model.repo} has to be fetched: {size(bytes_)}.")
+
+
+def _check_folder(role: str, folder: Path, found: PairCheck) -> None:
+    config = read_object(folder / ("adapter_config.json" if "adapter" in role else "config.json"))
+    files, pickles = weight_files(folder), [file for form in _PICKLES for file in folder.glob(form)]
+    if not config:
+        found.problems.append(f"The configuration of the {role} in {folder} cannot be read: restore the folder.")
+    if missing := missing_shards(folder):
+        found.problems.append(
+            f"The {role} lacks {len(missing)} files of its weights, such as {missing[0]}: fetch it again."
+        )
+    elif not files and not (pickles and role == "head"):  # of a pickled head only tensors are read
+        found.problems.append(
+            f"The {role} in {folder} has its weights as {pickles[0].name}, a pickle, which may run any program: "
+            "convert them to safetensors."
+            if pickles
+            else f"The {role} in {folder} has no weights: expected files of safetensors."
+        )
+    try:
+        tensors = sum(len(tensor_names(file)) for file in files)
+    except ModelUnavailable as error:
+        found.problems.append(f"The {role}: {error}")
+        return
+    if "auto_map" in config:
+        found.notes.append(f"The {role} names code of its own, which is never run here.")
+    if "quantization_config" in config:
+        found.notes.append(f"The {role} is quantised: it loads if transformers and the package that it names can.")
+    bytes_ = sum(file.stat().st_size for file in files)
+    found.memory += bytes_ * (2 if config.get("model_type") == "llama" and role in ("target", "draft") else 1)
+    if tensors and config:
+        kind = config.get("model_type") or config.get("peft_type") or "unnamed"
+        found.facts.append(f"The {role} {folder.name} is here: {kind}, {size(bytes_)}.")
+
+
+def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield why two models cannot decode together."""
+    if "target" not in folders:
+        return
+    if "draft" in folders and _OWNER_KEY not in configs["draft"]:
+        differing = differing_tokens(folders["target"], folders["draft"])
+        if differing:
+            yield (
+                f"The two models do not share a tokenizer: {differing:,} tokens differ. Speculation compares them "
+                "token by token, so choose a draft of the target's family."
+            )
+    target, head = (config_facts.number(configs.get(role, {}), "hidden_size") for role in ("target", "head"))
+    reads_target = not {"target_hidden_size", "transformer_layer_config"} & set(configs.get("head", {}))
+    if reads_target and head is not None and target is not None and head != target:
+        yield f"The head is {head} wide and the target {target}: choose the head that was trained for this target."
+
+
+def _short_draft(configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    target, draft = (config_facts.number(configs.get(role, {}), *config_facts.CONTEXTS) for role in ("target", "draft"))
+    if target is not None and draft is not None and draft < target:
+        yield f"The draft reads {draft:,} tokens and the target {target:,}: nothing is drafted beyond {draft:,}."
+
+
+def _drafters(spec: PairSpec) -> list[str]:
+    return (
+        ["the draft model"] * (spec.draft is not None)
+        + ["the EAGLE head"] * (spec.head is not None)
+        + ["copies of the text"]
+    )

@@ -1,0 +1,50 @@
+"""Pairs by name: those of the program, and those that people have named."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fsd_core.config.model_names import MODELS
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.models.model_pairs import MODEL_PAIRS
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+_PREFIXES = ("path:", "hub:", MODELS)
+
+
+def checked_pair_name(name: str) -> str:
+    """Return a name under which a pair can be kept. Raises ``InvalidSetting``."""
+    if not _NAME.fullmatch(name):
+        raise InvalidSetting(
+            f"The pair's name {name[:60]!r} cannot be used: expected 1 to 40 small letters, digits, dots and hyphens, "
+            "such as support-7b."
+        )
+    if name in MODEL_PAIRS:
+        raise InvalidSetting(f"The name '{name}' is that of a pair of the program: choose another one.")
+    return name
+
+
+def recorded_name(repository: Repository, name: str) -> str:
+    """Return the name under which runs of a pair are recorded: of a pair that somebody has named, its models.
+
+    Raises ``UnknownName``, which lists the known ones, for a name that nobody has given.
+    """
+    if name in MODEL_PAIRS or name.startswith(_PREFIXES):
+        return name
+    own = {pair.name: pair.models for pair in repository.own_pairs()}
+    if name not in own:
+        raise UnknownName(
+            f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join([*MODEL_PAIRS, *own])}; or "
+            "path:FOLDER; or hub:TARGET+DRAFT. `pairs add` names models of your own."
+        )
+    return own[name]
+
+
+def offered_pairs(repository: Repository) -> list[tuple[str, str]]:
+    """Return the titles of all pairs that can be chosen, with the names under which their runs are recorded."""
+    own = [(pair.name, pair.models) for pair in repository.own_pairs()]
+    return [*own, *((spec.title, name) for name, spec in MODEL_PAIRS.items())]

@@ -1,0 +1,258 @@
+"""Models of one's own: how they are named, what is said of them before they are loaded, and where they may be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig
+
+from fsd_core.config import ChainTopology, DecodingConfig, DraftOnly, PromptLookupDrafter, Speculative
+from fsd_core.config.model_names import is_name_of_models, models_of, name_of_models
+from fsd_core.errors import InvalidSetting, ModelUnavailable, Refused, UnknownName
+from fsd_core.models.hub_offers import HubUnreachable
+from fsd_core.models.model_pairs import check_drafter, get_pair
+from fsd_core.models.model_roots import check_folders
+from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, PairCheck, check_pair
+from fsd_core.models.specs import HubModel
+from fsd_core.settings import Settings
+from fsd_core.storage.database.repository import Repository
+from fsd_core.testing.toy import save_toy_pair
+from fsd_core.worker.pair_names import checked_pair_name, offered_pairs, recorded_name
+
+Call = Callable[..., tuple[int, str, str]]
+PLENTY = 1 << 40
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    save_toy_pair(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    """A folder with a target and a draft that a test may change."""
+    shutil.copytree(saved, tmp_path / "models")
+    return tmp_path / "models"
+
+
+def named(folder: Path, **more: str) -> str:
+    return name_of_models({"target": f"{folder}/target", "draft": f"{folder}/draft"} | more)
+
+
+def checked(name: str, memory: int = PLENTY) -> PairCheck:
+    def nobody(model: HubModel) -> int:
+        raise HubUnreachable(f"{model.repo} is not on this machine, and the hub does not answer.")
+
+    return check_pair(get_pair(name), memory, nobody)
+
+
+def test_a_name_says_the_models_and_leads_back_to_them(folder: Path) -> None:
+    name = named(folder, head="a/head@1f", adapter="")
+    assert name == f"models:target={folder}/target;draft={folder}/draft;head=a/head@1f"
+    assert is_name_of_models(name)
+    assert models_of(name) == {"target": f"{folder}/target", "draft": f"{folder}/draft", "head": "a/head@1f"}
+    spec = get_pair(name)
+    assert (spec.target, spec.draft, spec.head) == (folder / "target", folder / "draft", HubModel("a/head", "1f"))
+    assert (spec.name, spec.title) == (name, "target with draft")
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        ({}, "The target is empty"),
+        ({"target": "rel/a/b"}, "The target 'rel/a/b' cannot be used"),
+        ({"target": "/a;b"}, "without a semicolon"),
+        ({"target": "a/b", "adapter": "a/lora"}, "The adapter 'a/lora' cannot be used: expected a folder"),
+        ({"target": "a/b", "draft": f"/{'x' * 300}"}, "characters together: expected at most 255"),
+        ({"target": "/a\nb"}, "cannot be used"),
+    ],
+)
+def test_models_that_cannot_be_named_are_told(models: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        name_of_models(models)
+
+
+@pytest.mark.parametrize(
+    "name", ["models:", "models:draft=a/b", "models:target=", "models:target=a/b;target=a/c", "models:target=a/b;x=a/c"]
+)
+def test_a_name_of_another_form_is_told(name: str) -> None:
+    assert not is_name_of_models(name)
+    with pytest.raises(UnknownName, match="names no models: expected models:target=MODEL"):
+        get_pair(name)
+
+
+def test_folders_without_a_model_are_told(folder: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"holds no draft: config\.json is missing"):
+        get_pair(named(folder, draft=f"{folder}/nothing"))
+    with pytest.raises(ModelUnavailable, match=r"holds no draft-adapter: adapter_config\.json is missing"):
+        get_pair(named(folder, **{"draft-adapter": f"{folder}/draft"}))
+
+
+def test_what_is_well_is_told_with_its_size(folder: Path) -> None:
+    found = checked(named(folder))
+    assert (found.badge, found.problems) == (HERE, [])
+    assert found.facts == ["The target target is here: llama, 0.1 MB.", "The draft draft is here: llama, 0.1 MB."]
+    assert found.notes == ["It can draft with the draft model, copies of the text."]
+    small = checked(named(folder), memory=1_000_000)
+    assert small.badge == TOO_LARGE
+    assert "this machine has 1.0 MB" in small.notes[-1]
+
+
+def test_what_has_to_be_fetched_is_told_with_its_size(folder: Path) -> None:
+    spec = get_pair(named(folder, draft="a/small"))
+    found = check_pair(spec, PLENTY, lambda model: 2_900_000_000)
+    assert (found.badge, found.facts[-1]) == ("to fetch, 2.9 GB", "The draft a/small has to be fetched: 2.9 GB.")
+    away = checked(named(folder, draft="a/small"))
+    assert (away.badge, "does not answer" in " ".join(away.notes)) == ("to fetch", True)
+
+    def gated(model: HubModel) -> int:
+        raise ModelUnavailable(f"{model.repo} is gated: accept its licence.")
+
+    refused = check_pair(spec, PLENTY, gated)
+    assert (refused.badge, refused.problems) == (UNUSABLE, ["The draft: a/small is gated: accept its licence."])
+
+
+def change(file: Path, **fields: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def damage_header(folder: Path) -> None:
+    file = folder / "draft" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-7])
+
+
+def lose_shard(folder: Path) -> None:
+    (folder / "target" / "model.safetensors").rename(folder / "target" / "model-1-of-2.safetensors")
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    (folder / "target" / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def other_tokenizer(folder: Path) -> None:
+    file = folder / "draft" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["A"], vocabulary["B"] = vocabulary["B"], vocabulary["A"]
+    file.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda f: (f / "target" / "model.safetensors").unlink(), "has no weights: expected files of safetensors"),
+        (
+            lambda f: (f / "draft" / "model.safetensors").rename(f / "draft" / "pytorch_model.bin"),
+            "pytorch_model.bin, a pickle, which may run any program: convert",
+        ),
+        (damage_header, "model.safetensors is no whole safetensors file"),
+        (lose_shard, "lacks 1 files of its weights, such as model-2-of-2.safetensors"),
+        (other_tokenizer, "do not share a tokenizer: 2 tokens differ"),
+        (lambda f: (f / "draft" / "config.json").write_text("{"), "configuration of the draft in"),
+    ],
+)
+def test_what_cannot_be_used_is_told_before_anything_is_loaded(
+    folder: Path, harm: Callable[[Path], object], told: str
+) -> None:
+    name = named(folder)
+    harm(folder)
+    found = checked(name)
+    assert found.badge == UNUSABLE
+    assert any(told in sentence for sentence in found.problems), found.problems
+
+
+def test_what_a_user_should_know_is_noted(folder: Path) -> None:
+    change(folder / "draft" / "config.json", max_position_embeddings=64, auto_map={"AutoModel": "x.Y"})
+    change(folder / "target" / "config.json", quantization_config={"quant_method": "awq"})
+    notes = " ".join(checked(named(folder)).notes)
+    assert "The draft reads 64 tokens and the target 256: nothing is drafted beyond 64." in notes
+    assert "The draft names code of its own, which is never run here." in notes
+    assert "The target is quantised" in notes
+
+
+def test_a_head_of_another_width_is_told(folder: Path) -> None:
+    head = folder / "head"
+    LlamaConfig(hidden_size=64).save_pretrained(head)
+    shutil.copy(folder / "draft" / "model.safetensors", head)
+    found = checked(named(folder, head=str(head)))
+    assert "The head is 64 wide and the target 32: choose the head that was trained for this target." in found.problems
+
+
+def test_without_a_draft_copies_and_heads_draft(folder: Path) -> None:
+    alone = name_of_models({"target": f"{folder}/target"})
+    assert checked(alone).notes == ["It can draft with copies of the text."]
+    check_drafter(alone, DecodingConfig(acceptance=Speculative(), drafter=PromptLookupDrafter()))
+    for decoding in (
+        DecodingConfig(acceptance=Speculative(), topology=ChainTopology()),
+        DecodingConfig(acceptance=DraftOnly()),
+    ):
+        with pytest.raises(InvalidSetting, match="This pair has no draft model"):
+            check_drafter(alone, decoding)
+
+
+@pytest.mark.parametrize("pair", ["models:target={}/target", "path:{}"])
+def test_where_others_reach_the_machine_folders_are_below_given_roots(folder: Path, pair: str) -> None:
+    """Whether a folder exists is not told. A link out of a root leads nowhere."""
+    pair, missing = pair.format(folder), pair.format(folder.parent / "missing")
+    check_folders(missing, Settings(access="none"))
+    for settings in (Settings(access="password"), Settings(access="password", model_roots=str(folder / "other"))):
+        told = []
+        for name in (pair, missing):
+            with pytest.raises(Refused, match="Models are taken from folders below") as refused:
+                check_folders(name, settings)
+            told.append(str(refused.value))
+        assert told[0] == told[1]
+    check_folders(pair, Settings(access="password", model_roots=f"/elsewhere, {folder.parent}"))
+    root = folder.parent / "root"
+    root.mkdir()
+    (root / "link").symlink_to(folder, target_is_directory=True)
+    with pytest.raises(Refused):
+        check_folders(pair.replace(str(folder), f"{root}/link"), Settings(access="password", model_roots=str(root)))
+    check_folders("hub:a/b+a/c", Settings(access="password"))
+    check_folders("bundled", Settings(access="password"))
+
+
+def test_a_name_refers_to_its_latest_models_and_the_runs_of_earlier_ones_stay(repository: Repository) -> None:
+    first, second = name_of_models({"target": "a/b"}), name_of_models({"target": "a/c"})
+    repository.add_pair("mine", first, "Ann")
+    assert recorded_name(repository, "mine") == first
+    repository.add_pair("mine", second, "Bob")
+    (pair,) = repository.own_pairs()
+    assert (pair.models, pair.added_by, recorded_name(repository, "mine")) == (second, "Bob", second)
+    repository.add_pair("mine", first, "Ann")
+    assert recorded_name(repository, "mine") == first
+    assert offered_pairs(repository)[0] == ("mine", first)
+    assert recorded_name(repository, "bundled") == "bundled"
+    repository.remove_pair("mine")
+    assert repository.own_pairs() == []
+    with pytest.raises(UnknownName, match="no model pair called 'mine'"):
+        recorded_name(repository, "mine")
+    with pytest.raises(UnknownName):
+        repository.remove_pair("mine")
+
+
+@pytest.mark.parametrize("name", ["", "My pair", "bundled", "a" * 41, "-a", "a/b", "<b>"])
+def test_names_that_cannot_be_given_are_told(name: str) -> None:
+    with pytest.raises(InvalidSetting):
+        checked_pair_name(name)
+
+
+def test_the_command_line_names_shows_and_forgets_models(call: Call, folder: Path) -> None:
+    models = ("--target", f"{folder}/target", "--draft", f"{folder}/draft")
+    status, out, err = call("pairs", "add", "mine", *models)
+    assert (status, out) == (0, "mine is here. Measure with --pair mine.\n"), err
+    assert "It can draft with the draft model, copies of the text." in err
+    assert call("pairs")[1].splitlines()[1].startswith("mine ")
+    assert call("pairs", "show", "mine")[1].splitlines() == [named(folder), "mine is here."]
+    (folder / "draft" / "model.safetensors").unlink()
+    assert call("pairs", "show", "mine")[1].endswith("mine cannot be used.\n")
+    status, _, err = call("pairs", "add", "other", *models)
+    assert (status, "error: 'other' cannot be used. The draft in" in err) == (2, True)
+    assert "Known pairs: bundled" in call("run", "--pair", "nobody")[2]
+    assert call("pairs", "remove", "mine")[0] == 0
+    assert call("pairs", "remove", "mine")[0] == 2
+    assert call("pairs", "add", "x", "--target", "nowhere")[0] == 2

@@ -13,6 +13,7 @@ from dashboard.ui.templates import joined, render
 from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.errors import UnderReview, UnknownName
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.pooling import fresh_rounds, grouped, is_calibration_round, on_fresh_prompts
 from fsd_core.storage.review_events import LONGEST_TEXT
 
@@ -82,7 +83,7 @@ class ProposeForm:
         choices = [(use.name, use.id) for use in uses], _choices(measurements), _choices(baselines)
         if not asked.differs("form", setting, choices):
             return {}
-        head = render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses))
+        head = render("review/proposal.html", "propose", setting, pair_title(setting.pair), can_be_proposed=bool(uses))
         dropdowns = zip(self.forms, choices, strict=False)
         return {self.head: head} | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
 

@@ -106,6 +106,11 @@ MODEL_PAIRS: dict[str, PairSpec] = {
 }
 
 
+def pair_title(name: str) -> str:
+    """Return the title of a pair of the catalogue, or the name of any other, such as ``path:FOLDER``."""
+    return MODEL_PAIRS[name].title if name in MODEL_PAIRS else name
+
+
 def _hub_model(repo: str, revision: str) -> HubModel:
     return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
 

@@ -34,13 +34,14 @@ from dashboard.ui.templates import Html, joined, script
 from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.analysis.series import run_names
 from fsd_core.errors import FsdError, UnknownName
+from fsd_core.models.model_pairs import pair_title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import RunName, RunView
+    from fsd_core.storage.records import ExperimentName, RunName, RunView
 
 OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
@@ -222,7 +223,7 @@ class ComparePage:
         updates = self._picker(asked, choice)
         if asked.differs("experiments"):
             experiments = self.repository.experiment_names(OFFERED_EXPERIMENTS)
-            names = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in experiments]
+            names = [(_experiment_name(experiment), experiment.id) for experiment in experiments]
             updates[self.experiment] = gr.Dropdown(names)
             opened = asked.address.get("experiment")
             if asked.opening and not asked.address.get("runs") and opened in {id for _, id in names}:
@@ -270,6 +271,10 @@ class ComparePage:
             self.exports: links_html(comparison),
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
         }
+
+
+def _experiment_name(e: ExperimentName) -> str:
+    return f"{e.name} · {pair_title(e.pair)} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}"
 
 
 def _compared(prompt: NamedPrompt | None, runs: Sequence[RunView]) -> NamedPrompt | None:

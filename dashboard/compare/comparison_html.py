@@ -13,6 +13,7 @@ from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import SIGNIFICANT, Cell
 from fsd_core.formatting import DASH, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def displayed_columns(rows: Sequence[ComparisonRow]) -> list[int]:
 def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tuple[str, Html, list[str]]:
     """Return the class, name and cells of a run."""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
-    more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
+    more = f"{pair_title(row.run.pair)}, {row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, "
+    more += f"seed {row.run.seed}{status}"
     tone = verdict = ""
     if row.verdict and margin is not None:
         tone, verdict = _VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)

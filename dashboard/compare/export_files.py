@@ -37,8 +37,9 @@ def csv_text(comparison: ComparedRuns) -> str:
 
 
 def matched_csv(comparison: ComparedRuns) -> str:
-    """Return rules at matched points as CSV, one row for each rule at each point."""
-    return _csv(pd.DataFrame(records(match(comparison.runs, comparison.baseline, comparison.prompts))))
+    """Return rules at matched points as CSV, one row for each rule at each point. All are of the baseline's pair."""
+    frame = pd.DataFrame(records(match(comparison.runs, comparison.baseline, comparison.prompts)))
+    return _csv(frame.assign(pair=comparison.baseline.pair if comparison.baseline else None))
 
 
 def _csv(frame: pd.DataFrame) -> str:

@@ -11,9 +11,11 @@ from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption,
 from fsd_core.analysis.matching import MatchedComparison, match
 from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
+from fsd_core.models.model_pairs import pair_title
 
 _KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
 """metrics of the table, if the comparison has them; more would not fit on a page"""
+_INTERVALS = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
 _ESCAPES = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\ensuremath{<}", ">": r"\ensuremath{>}",
@@ -47,7 +49,8 @@ def latex(comparison: ComparedRuns) -> str:
         changes = [_change(row.cells[i], compared()[i]) for i in indices]
         if any(changes):
             lines.append(_row(["", *changes]))
-    note = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
+    pairs = dict.fromkeys(pair_title(run.pair) for run in comparison.runs)
+    note = f"{', '.join(pairs)}. {_INTERVALS}"
     lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(note)}}}", "\\end{table}"]
     matched = match(comparison.runs, comparison.baseline, comparison.prompts)
     for table in tables(matched):

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dashboard.ui.templates import Html, render, script
+from fsd_core.models.model_pairs import pair_title
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunName, RunView
@@ -30,8 +31,9 @@ def picker_html(offered: Offered, selected: Sequence[str], list_id: str = "") ->
     groups = []
     for (name, created), group in groupby(offered, key=_group):
         runs = list(group)
-        names = short_names(runs, tasks)
-        groups.append((name, created, [(run, names[run.id], run.id in ticked) for run in runs]))
+        names, pairs = short_names(runs, tasks), {pair_title(run.pair) for run in runs}
+        about = " · ".join([*([created] if created else []), *(pairs if len(pairs) == 1 else ())])
+        groups.append((name, about, [(run, names[run.id], run.id in ticked) for run in runs]))
     return render("compare/picker.html", "picker", selected, groups, list_id)
 
 
@@ -41,9 +43,13 @@ def _group(run: RunName | RunView) -> tuple[str, str]:
 
 
 def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
-    """Return names of a group's runs by id: the setting, and as much of task, seed, time and id as distinguishes
+    """Return names of a group's runs by id: the setting, and as much of pair, task, seed, time and id as distinguishes
     them."""
-    names = {run.id: run.label + (f" · {run.task}" if tasks else "") for run in runs}
+    pairs = len({run.pair for run in runs}) > 1
+    names = {
+        run.id: run.label + (f" · {pair_title(run.pair)}" if pairs else "") + (f" · {run.task}" if tasks else "")
+        for run in runs
+    }
     for extra in (
         lambda run: f"seed {run.seed}",
         lambda run: f"{run.created_at:%d %b %H:%M}",

@@ -23,11 +23,14 @@ from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import FieldNames
 
 if TYPE_CHECKING:
+    from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
 LARGEST_UPLOAD = 1_000_000
 """bytes; in base64 below the limit of a body (fsd_core/auth/middleware/bodies.py). The command line takes more."""
+CHOSEN_BY_ADDING = ("task", "limit")
+"""fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
 UPLOAD = script("experiments/custom_tasks.js", LARGEST=LARGEST_UPLOAD)
 
@@ -35,9 +38,12 @@ UPLOAD = script("experiments/custom_tasks.js", LARGEST=LARGEST_UPLOAD)
 class CustomTasksPanel:
     """The panel's components as attributes, and what a person does with it."""
 
-    def __init__(self, repository: Repository, settings: Settings, forget: Callable[[], None]) -> None:
-        """``forget`` is called after a task was added."""
-        self.repository, self.folder, self._forget = repository, TaskFolder(settings.tasks_folder), forget
+    def __init__(
+        self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
+    ) -> None:
+        """``form`` gets a task that was added, and ``forget`` is called then."""
+        self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
+        self.form, self._forget = form, forget
         with gr.Accordion("Your own tasks", open=False):
             show(lead_html())
             with gr.Row():
@@ -67,11 +73,12 @@ class CustomTasksPanel:
     def listen(self, view: View) -> None:
         """Attach the event."""
         fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field]
+        fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
-        """Check the uploaded file, or add it."""
+        """Check the uploaded file, or add it and choose it in the form."""
         require(asked.person, "author", "Adding a task")
         file = PurePath(act["file"][:300])
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
@@ -82,6 +89,7 @@ class CustomTasksPanel:
         custom = CustomTask.of(checked_name(name), checked, act["title"].strip())
         stored = keep(self.repository, custom, asked.person.name)
         self._forget()
+        self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})
         told = f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts."
         return {self.answer: notice(told)}
 

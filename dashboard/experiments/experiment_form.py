@@ -126,7 +126,7 @@ class ExperimentForm:
                 fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
-        self.measured = show(escape(defaults.sentence), elem_classes=["exp-measured"])
+        self.measured = show(escape(defaults.hint(tasks[0][1])), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = multiselect_field(METHOD_OPTIONS["drafter"])
@@ -168,10 +168,10 @@ class ExperimentForm:
     # --- what is shown -------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the fields that a chosen option reads, and of what was measured of the pair."""
-        prefilled = self._prefill(asked) if asked.opening and not asked.reloaded else {}
+        """Return what differs of the fields that a chosen option reads, and why an address cannot be followed."""
+        updates = self._prefill(asked) if asked.opening and not asked.reloaded else {}
+        self._fill_defaults(asked)
         values = self.values(asked)
-        updates = self._pair(asked, values) | prefilled
         selected = {name: values[self.fields[name]] for name in SELECTORS}
         if asked.differs("visible", selected):
             visible = visible_fields(selected)
@@ -199,6 +199,27 @@ class ExperimentForm:
             asked.fill(self.fields["task"], kept_or_first(task, get_pair(pair), custom))
         return {self.fields["task"]: gr.Dropdown(task_choices(pair, custom))}
 
+    def redraw_hint(self, asked: Asked) -> Updates:
+        """Return the source of the pair's defaults, if it differs. What was measured on another task goes."""
+        values = self.values(asked)
+        pair, task = values[self.fields["pair"]], values[self.fields["task"]]
+        if pair not in MODEL_PAIRS or not asked.differs("hint", pair, task):
+            return {}
+        return {self.measured: escape(pair_defaults(pair).hint(task))}
+
+    def choose_task(self, asked: Asked, name: str, before: Mapping[str, str]) -> None:
+        """Choose a task, and no more prompts than it has, unless somebody has changed these fields since ``before``.
+
+        ``before``: the values of the two fields as texts, by name.
+        """
+        task, limit = self.fields["task"], self.fields["limit"]
+        if f"{asked[task]}" != before["task"]:
+            return
+        asked.fill(task, name)
+        size = self.task(name).size
+        if f"{asked[limit]}" == before["limit"] and asked[limit] is not None and asked[limit] > size:
+            asked.fill(limit, size)
+
     def _prefill(self, asked: Asked) -> Updates:
         """Fill in what the page's address asks for where nobody has typed yet, or return why that cannot be."""
         try:
@@ -211,14 +232,14 @@ class ExperimentForm:
                 asked.fill(part, value)
         return {}
 
-    def _pair(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
-        """Return the source of a pair's defaults. Fields that nobody has changed get those of another pair."""
+    def _fill_defaults(self, asked: Asked) -> None:
+        """Fill in the defaults of another pair than before, in fields that nobody has changed."""
+        values = self.values(asked)
         pair, before = values[self.fields["pair"]], asked.shown.get("pair")
         if pair == before or not is_known(pair):
-            return {}
+            return
         asked.shown["pair"] = pair
         defaults = pair_defaults(pair)
         for name, default in _PAIR_DEFAULTS.items() if before else ():
             if is_default(default, values[self.fields[name]]):
                 asked.fill(self.fields[name], getattr(defaults, default))
-        return {self.measured: escape(defaults.sentence)}

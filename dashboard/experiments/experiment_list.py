@@ -12,6 +12,7 @@ from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import Deletion
 
@@ -58,7 +59,7 @@ def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: 
         e,
         tags=tags_html(e),
         parts=parts,
-        about=_line(e, calibrated is not None),
+        about=f"{pair_title(e.config.pair)} · {e.config.task} · {_line(e, calibrated is not None)}",
         actions=_actions(e, calibrated is not None),
     )
 

@@ -73,7 +73,7 @@ class ExperimentsPage:
                 with gr.Accordion("More tasks", open=False):
                     self.fetch_answer = show()
                     self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
-                self.custom_tasks = CustomTasksPanel(repository, settings, self.latest.forget)
+                self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
                 self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
@@ -125,11 +125,11 @@ class ExperimentsPage:
             now = self.latest((page + 1) * PER_PAGE, bool(asked[self.archived]))
         except FsdError as error:
             unknown = notice(str(error), "bad")
-            return (
-                updates | self._size(asked, ()) | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
-            )
+            updates = self.form.redraw_hint(asked) | updates | self._size(asked, ())
+            return updates | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
         updates |= self.form.redraw_pairs(asked, now.pairs)
-        updates |= self.form.redraw_tasks(asked, now.tasks, now.custom) | self._size(asked, now.tasks)
+        updates |= self.form.redraw_tasks(asked, now.tasks, now.custom)
+        updates = self.form.redraw_hint(asked) | updates | self._size(asked, now.tasks)
         if asked.differs("worker", now.worker):
             updates[self.worker] = now.worker
         if asked.differs("missing tasks", now.missing_tasks):

@@ -1,5 +1,5 @@
-(identifier, scorer, title, prompt_field, reference_field) => {
+(identifier, scorer, title, prompt_field, reference_field, task, limit) => {
   const {button, ...file} = window.fsd.file;
   const names = {prompt_field: prompt_field ?? '', reference_field: reference_field ?? ''};  // null until they are drawn
-  window.fsd.act($NAME$, {...file, identifier, scorer, title, ...names}, button);
+  window.fsd.act($NAME$, {...file, identifier, scorer, title, ...names, task, limit}, button);
 }

@@ -37,7 +37,7 @@ def build_sweep(values: Mapping[str, Any], find_task: Callable[[str], Task] = ge
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
     limit = number(OPTIONS["limit"], values["limit"])
     task = find_task(values["task"])
-    task.check_limit(limit)
+    task.check_limit(limit, f"“{label(OPTIONS['limit'])}”")
     decodings = methods(method_options(values, rules), option_label)
     for decoding in decodings:
         check_drafter(values["pair"], decoding)

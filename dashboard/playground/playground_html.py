@@ -10,6 +10,7 @@ from dashboard.ui.components import notice, term, tokens_html
 from dashboard.ui.quantities import DASH, percent, quantity
 from dashboard.ui.templates import Html, render
 from dashboard.ui.worker_status import absence_notice
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.messages import StreamFigures
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ def followed_html(job: str) -> Html:
     return render("playground/playground.html", "followed", job)
 
 
-def output_panel_html(number: int, panel: OutputPanel) -> Html:
-    """Return a setting's label, its figures and its text so far."""
+def output_panel_html(number: int, panel: OutputPanel, pair: str) -> Html:
+    """Return a setting's label, its pair, its figures and its text so far."""
     return render(
         "playground/playground.html",
         "output",
         number,
         panel=panel,
+        pair=pair_title(pair),
         tokens=tokens_html(panel.tokens, f"Text of setting {number}") if panel.tokens else "",
         end=_ENDS.get(panel.stop_reason or "", "") if panel.done else "",
         figures=_figures(panel),

@@ -274,7 +274,9 @@ class Playground:
         for i, html in enumerate(self.panels):
             panel = job.panels[i] if job and i < len(job.panels) else None
             if asked.differs(f"text {i + 1}", panel and id, panel and panel.after):
-                updates[html] = output_panel_html(i + 1, panel) if panel else waiting_html(i + 1)
+                updates[html] = (
+                    output_panel_html(i + 1, panel, job.message.pair) if job and panel else waiting_html(i + 1)
+                )
         if job and asked.differs("followed", id):
             updates[self.followed] = followed_html(id)
         written = job if job and job.has_output else None

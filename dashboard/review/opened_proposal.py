@@ -78,14 +78,12 @@ class OpenedProposal:
         """Attach the events."""
         self.votes.listen(view)
         self.reader.listen(view)
-        verdicts: dict[str, tuple[gr.Button, Verdict, str]] = {
-            "approve": (self.approve, "approve", "Approved."),
-            "request changes": (self.changes, "request changes", "Changes are asked for."),
-            "decline": (self.decline, "decline", "Declined."),
-        }
-        for name, (button, verdict, message) in verdicts.items():
-            judge = self._submit_review(verdict, message)
-            view.button(button, name, [self.seen, self.verdict_comment], judge, self.answer)
+        verdicts: dict[Verdict, gr.Button] = {
+            "approve": self.approve, "request changes": self.changes, "decline": self.decline,
+        }  # fmt: skip
+        for verdict, button in verdicts.items():
+            judge = self._submit_review(verdict)
+            view.button(button, verdict, [self.seen, self.verdict_comment], judge, self.answer)
         waived = [self.seen, self.requirement, self.waiver]
         view.button(self.withdraw, "withdraw", [self.verdict_comment], self.withdraw_proposal, self.answer)
         view.button(self.waive, "waive", waived, self.waive_requirement, self.answer)
@@ -131,7 +129,7 @@ class OpenedProposal:
     def _review(self, asked: Asked) -> ProposalReview:
         return self.service.review(asked.address.get("proposal", ""))
 
-    def _submit_review(self, verdict: Verdict, message: str) -> Callable[[Values, Asked], Updates]:
+    def _submit_review(self, verdict: Verdict) -> Callable[[Values, Asked], Updates]:
         def submit(values: Values, asked: Asked) -> Updates:
             sequence, evidence = _seen(values[self.seen])
             comment = values[self.verdict_comment]
@@ -139,7 +137,7 @@ class OpenedProposal:
                 asked.person, self._review(asked), verdict, comment, sequence, evidence, values.key
             )
             asked.used(values, self.verdict_comment)
-            return {self.answer: notice(message)}
+            return {self.answer: notice(verdict_text(self._review(asked), verdict))}
 
         return submit
 
@@ -176,6 +174,14 @@ def _seen(text: str) -> tuple[int, str]:
 def author_html(person: Person) -> Html:
     """Return what an author sees instead of a verdict."""
     return render("review/proposal.html", "author", alone=not person.known)
+
+
+def verdict_text(review: ProposalReview, verdict: Verdict) -> str:
+    """Return what a verdict has done."""
+    if verdict != "approve":
+        return {"request changes": "Changes are asked for.", "decline": "Declined."}[verdict]
+    needed = max(0, review.status.needed - len(review.status.approved_by))
+    return render("review/proposal.html", "approved", review.use, review.proposal, needed)
 
 
 def worst_first(pairs: Sequence[Pair]) -> list[Pair]:

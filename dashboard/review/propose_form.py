@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from dashboard.review.use_form import UseForm
+from dashboard.tables.calibration_html import calibration_verdict
 from dashboard.tables.siblings import sibling_runs
 from dashboard.ui.components import link, notice, show
 from dashboard.ui.templates import joined, render
 from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.errors import UnderReview, UnknownName
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.pooling import fresh_rounds, grouped, is_calibration_round, on_fresh_prompts
 from fsd_core.storage.review_events import LONGEST_TEXT
 
@@ -33,8 +37,11 @@ class ProposeForm:
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.head = show()
+        with gr.Column(visible=False) as self.first_use:
+            show(render("review/proposal.html", "first_use"))
+            self.use_form = UseForm()
         with gr.Row(elem_classes=["rev-forms"]):
-            self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220)
+            self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220, visible=False)
             self.runs = gr.Dropdown(
                 [], label="Evidence", info="Runs of the setting", multiselect=True, scale=2, min_width=280
             )
@@ -44,19 +51,22 @@ class ProposeForm:
         self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
-        self.forms = [self.use, self.runs, self.baselines, self.rationale]
-        self.outputs = [self.head, *self.forms[:3]]
+        self._choices = [self.use, self.runs, self.baselines]
+        self.forms = [*self._choices, self.rationale, *self.use_form.typed]
+        self.outputs = [self.head, self.first_use, *self._choices]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        view.button(self.send, "propose", self.forms, self.propose, self.answer)
+        fields = [*self._choices, self.rationale, *self.use_form.fields]
+        view.button(self.send, "propose", fields, self.propose, self.answer)
 
     def redraw(self, asked: Asked, setting_id: str) -> Updates:
         """Return the form for one setting, if it differs, at first with evidence and baselines selected.
 
         For each task and seed this is the measurement of most prompts, with the first baseline of its experiment. With
-        a calibration in the address, it is the calibration's rounds on fresh prompts, with those of the target. Raises
-        ``UnknownName`` for a calibration that did not try the setting on fresh prompts.
+        a calibration in the address, it is the calibration's rounds on fresh prompts, with those of the target, and the
+        rationale begins with its verdict. Raises ``UnknownName`` for a calibration that did not try the setting on
+        fresh prompts.
         """
         repository, calibration = self.service.repository, asked.address.get("calibration", "")
         setting, uses = repository.setting(setting_id), self.service.uses()
@@ -76,25 +86,39 @@ class ProposeForm:
             for group in (measurements, selected)
         )
         if asked.opening and not asked[self.runs]:
-            defaults = uses[0].id if uses else None, [_value(runs) for runs in selected]
-            for field, value in zip(self.forms, (*defaults, _first_of_each(selected_baselines)), strict=False):
-                asked.fill(field, value)
+            asked.fill(self.runs, [_value(runs) for runs in selected])
+            asked.fill(self.baselines, _first_of_each(selected_baselines))
+        if uses and not asked[self.use]:
+            asked.fill(self.use, uses[0].id)
+        if asked.opening and calibration and not asked[self.rationale]:
+            asked.fill(self.rationale, calibration_verdict(repository, calibration))
         choices = [(use.name, use.id) for use in uses], _choices(measurements), _choices(baselines)
         if not asked.differs("form", setting, choices):
             return {}
-        head = render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses))
-        dropdowns = zip(self.forms, choices, strict=False)
-        return {self.head: head} | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
+        head = render("review/proposal.html", "propose", setting, pair_title(setting.pair))
+        dropdowns = zip(self._choices, choices, strict=True)
+        return (
+            {self.head: head, self.first_use: gr.Column(visible=not uses)}
+            | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
+            | {self.use: gr.Dropdown(choices[0], visible=bool(uses))}
+        )
 
     def propose(self, values: Values, asked: Asked) -> Updates:
-        """Store the proposal and return a link to it."""
+        """Store the proposal, with the first use if there is none, and return a link to it."""
         runs, baselines = _ids(values[self.runs]), _ids(values[self.baselines])
         use, rationale = values[self.use] or "", values[self.rationale]
+        if not use:
+            use = self.use_form.make(self.service, values, asked, _second_key(values.key)).id
         try:
             id = self.service.propose(asked.person, use, runs, baselines, rationale, key=values.key)
         except UnderReview as error:
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
         return {self.answer: notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))}
+
+
+def _second_key(key: str) -> str:
+    """Return the key of the use that an act makes beside its proposal."""
+    return hashlib.blake2b(f"{key} use".encode(), digest_size=16).hexdigest()
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:

@@ -123,6 +123,7 @@ def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
             {
                 "run": item.run.id,
                 "baseline": item.baseline.id,
+                "pair": item.run.pair,
                 "runs": [run.id for run in item.setting_pool.runs],
                 "baselines": [run.id for run in item.baseline_pool.runs],
                 "prompts": item.shared,

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.review.opened_proposal import OpenedProposal
-from dashboard.review.optional_number import optional_number, read
 from dashboard.review.propose_form import ProposeForm
+from dashboard.review.use_form import UseForm
 from dashboard.review.use_html import use_html, uses_html
 from dashboard.ui.components import dead_end, heading, notice, section, show
 from dashboard.ui.templates import Html
 from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
+from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
 _LEAD = "What settings are wanted for, which one is approved, and why."
+_ROLLED_BACK, _TAKEN_BACK = "Why it is rolled back", "Why the approval is taken back"
 _NAMED = ("proposal", "propose", "use")
 """what an address may name, the first one first"""
 
@@ -91,24 +92,15 @@ class Overview:
         show(heading("Review", _LEAD))
         self.uses = show()
         show(section("Make a use"))
-        with gr.Row(elem_classes=["rev-forms"]):
-            self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_USE_TITLE)
-            self.description = gr.Textbox(label="Description", max_length=LONGEST_TEXT, scale=2)
-        with gr.Row(elem_classes=["rev-forms"]):
-            self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
-            self.speed = optional_number("Speed", "Times as fast as the baseline, at least; empty: any")
-            self.length = optional_number("Answers", "Times as long as the baseline's, at most; empty: any")
-            self.approvals = gr.Number(1, label="Approvals", info="Of different people")
-            self.days = optional_number("Good for", "Days; empty: for ever")
-            self.make = gr.Button("Make the use", variant="primary")
+        self.form = UseForm()
+        self.make = gr.Button("Make the use", variant="primary")
         self.answer = show()
-        self.forms = [self.name, self.description]
+        self.forms = self.form.typed
         self.outputs = [self.uses]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [*self.forms, self.margin, self.speed, self.length, self.approvals, self.days]
-        view.button(self.make, "make a use", fields, self.describe, self.answer)
+        view.button(self.make, "make a use", self.form.fields, self.describe, self.answer)
 
     def redraw(self, asked: Asked, _id: str) -> Updates:
         """Return all uses, if they differ."""
@@ -118,32 +110,23 @@ class Overview:
 
     def describe(self, values: Values, asked: Asked) -> Updates:
         """Make a use."""
-        requirements = Requirements.checked(
-            margin=values[self.margin],
-            least_speedup=read(values[self.speed], "Speed"),
-            longest_answers=read(values[self.length], "Answers"),
-        )
-        use = self.service.describe(
-            asked.person, values[self.name], values[self.description], requirements, values[self.approvals] or 0,
-            read(values[self.days], "Good for", int), key=values.key,
-        )  # fmt: skip
-        asked.used(values, *self.forms)
+        use = self.form.make(self.service, values, asked, values.key)
         return {self.answer: notice(f"“{use.name}” is made: open a setting and propose it.")}
 
 
 class OpenedUse:
-    """One use with its log, and the rollback to what was approved before."""
+    """One use with its log, and the way back to what was approved before, or to nothing where nothing was."""
 
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.use = show()
         with gr.Row(visible=False, elem_classes=["rev-forms"]) as self.row:
-            self.comment = gr.Textbox(label="Why it is rolled back", max_length=LONGEST_TEXT, scale=3)
+            self.comment = gr.Textbox(label=_ROLLED_BACK, max_length=LONGEST_TEXT, scale=3)
             self.back = gr.Button(variant="stop")
         self.answer = show()
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
         self.forms = [self.comment]
-        self.outputs: list[Any] = [self.use, self.row, self.back, self.seen]
+        self.outputs: list[Any] = [self.use, self.row, self.back, self.comment, self.seen]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
@@ -155,17 +138,20 @@ class OpenedUse:
         html, approvals = use_html(use, self.service.labels([use])), len(use.in_force)
         if not asked.differs("use", html, use.sequence):
             return {}
-        earlier = "Roll back to what was approved before" if approvals > 1 else "Take the approval back"
+        back, why = "Take the approval back", _TAKEN_BACK
+        if approvals > 1:
+            back, why = "Roll back to what was approved before", _ROLLED_BACK
         return {
             self.use: html,
             self.row: gr.Row(visible=use.named("approved") is not None),
-            self.back: gr.Button(earlier),
+            self.back: gr.Button(back),
+            self.comment: gr.Textbox(label=why),
             self.seen: str(use.sequence),
         }
 
     def roll_back(self, values: Values, asked: Asked) -> Updates:
-        """Point the alias ``approved`` back to the setting that it named before."""
+        """Point the alias ``approved`` back to the setting that it named before, or to none if there was none."""
         use, seen = asked.address.get("use", ""), count_in(values[self.seen])
-        self.service.roll_back(asked.person, use, values[self.comment], seen, values.key)
+        setting = self.service.roll_back(asked.person, use, values[self.comment], seen, values.key)
         asked.used(values, self.comment)
-        return {self.answer: notice("Rolled back.")}
+        return {self.answer: notice("Rolled back." if setting else "The approval is taken back.")}

@@ -28,6 +28,7 @@ from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.formatting import count
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.records import Deletion
 from fsd_core.tracking.mlflow_links import run_url
 
@@ -51,7 +52,8 @@ CHOOSE_PROMPT = script("runs/choose_prompt.js")
 
 def header_html(run: RunView, mlflow: str | None) -> Html:
     """Return the link back, the setting, the run's status, and the links elsewhere."""
-    about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
+    about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}"]
+    about.append(pair_title(run.pair))
     return render(
         "runs/run.html",
         "header",

@@ -10,6 +10,7 @@ from dashboard.ui.components import Column, empty_state, link, mixed_mark, pill,
 from dashboard.ui.quantities import DASH, ago, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.metrics import METRICS, Metric, compared, listed
+from fsd_core.models.model_pairs import pair_title
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
@@ -35,7 +36,8 @@ _NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "
 _LISTED_METRICS = tuple(metric for metric in listed() if metric.key not in _NARROW)
 """metrics of the list, which has less room than a terminal"""
 _COLUMNS = (
-    Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
+    Column(""), Column("Setting", "wide"), Column("Pair", "wide"), Column("Experiment", "wide"), Column("Task"),
+    Column("Seed", "num"),
     Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _LISTED_METRICS), Column("Status"),
     Column("Created"),
 )  # fmt: skip
@@ -70,6 +72,7 @@ def _row(run: RunView) -> tuple[str, ...]:
     return (
         render("runs/list.html", "box", run),
         render("runs/list.html", "setting", run, tags_html(run)),
+        pair_title(run.pair),
         DASH if run.experiment_id is None else link(f"runs?experiment={run.experiment_id}", run.experiment_name or ""),
         run.task,
         str(run.seed),

@@ -3,7 +3,7 @@ experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -11,6 +11,7 @@ import gradio as gr
 
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
+from dashboard.runs.run_filters import ALL, RunFilterValues
 from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
@@ -20,12 +21,9 @@ from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
 from dashboard.ui.view import Act, Asked, Updates, View, digest
-from fsd_core.config import RULES
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED
-from fsd_core.tasks import TASKS
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -35,16 +33,15 @@ RUNS_PER_PAGE = 50
 LOGGED = 50
 _POLL_SECONDS = 3.0
 STATUSES = (*UNENDED, "finished", "failed", "cancelled")
-_ALL = "all"
 _LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
 # The filters by their names in an address, in the order of the page, each with the value that filters nothing.
 FILTERS = {
     "search": "",
-    "pair": _ALL,
-    "task": _ALL,
-    "algorithm": _ALL,
-    "status": _ALL,
+    "pair": ALL,
+    "task": ALL,
+    "algorithm": ALL,
+    "status": ALL,
     "sort": next(iter(ORDERS)),
     "archived": "",
     "turns": "",
@@ -123,16 +120,15 @@ class RunList:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.latest = Polled(self._latest, _POLL_SECONDS / 2)
+        self.values = Polled(lambda: RunFilterValues.of(repository), _POLL_SECONDS / 2)
         show(heading("Runs", _LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
                 label="Search", placeholder="Setting, experiment, tag or id", max_length=LONGEST_SEARCH, scale=2,
                 min_width=180,
             )  # fmt: skip
-            self.pair = _choice("Pair", {name: spec.title for name, spec in MODEL_PAIRS.items()})
-            self.task = _choice("Task", {name: task.title for name, task in TASKS.items()})
-            self.rule = _choice("Algorithm", {kind: rule.title for kind, rule in RULES.items()})
-            self.status = _choice("Status", {status: status.capitalize() for status in STATUSES})
+            self.pair, self.task, self.rule = (_choice(label) for label in ("Pair", "Task", "Algorithm"))
+            self.status = _choice("Status", [(status.capitalize(), status) for status in STATUSES])
             orders = [(order.title, name) for name, order in ORDERS.items()]
             self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=150)
             self.archived = gr.Checkbox(
@@ -150,7 +146,7 @@ class RunList:
     @property
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
-        return [self.task, self.runs, self.log, self.clock, *self.pager.parts]
+        return [self.pair, self.task, self.rule, self.runs, self.log, self.clock, *self.pager.parts]
 
     def listen(self, view: View) -> None:
         """Attach the events."""
@@ -159,9 +155,9 @@ class RunList:
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""
-        updates, filters = Updates(), [asked[field] for field in self.fields]
+        updates, filters, values = Updates(), [asked[field] for field in self.fields], self.values()
         if asked.opening:
-            updates, filters = self._opened(asked)
+            updates, filters = self._opened(asked, values)
         else:
             set_filters = {
                 name: "true" if value is True else value
@@ -169,26 +165,32 @@ class RunList:
                 if value and value != none
             }
             asked.new_address = f"?{urlencode(set_filters)}" if set_filters else ""
+        for name, field in self._by_value.items():
+            choices = values.choices(name, filters[self.fields.index(field)] or ALL)
+            if asked.differs(f"{name} choices", choices):
+                updates[field] = gr.Dropdown([("All", ALL), *choices])
         of = digest(filters)
         page, total, html = self.latest(asked.page(self.pager.name, of), *filters)
         if not asked.differs("list", page, total, html):
             return updates
         return updates | {self.runs: html} | self.pager.updates(page, total, of)
 
-    def _opened(self, asked: Asked) -> tuple[Updates, list[Any]]:
+    @property
+    def _by_value(self) -> dict[str, Any]:
+        """The filters whose choices are the values that runs have, by their names in an address."""
+        return {"pair": self.pair, "task": self.task, "algorithm": self.rule}
+
+    def _opened(self, asked: Asked, offered: RunFilterValues) -> tuple[Updates, list[Any]]:
         """Return the fields and the log of a page that is opened, and the filters that its address asks for."""
-        fields = zip(self.fields, FILTERS.items(), strict=True)
-        values = [_filter_value(field, asked.address.get(name, none), none) for field, (name, none) in fields]
-        custom_tasks = {view.name: view.title or view.name for view in reversed(self.repository.task_versions())}
-        task = self.fields.index(self.task)
-        if asked.address.get("task") in custom_tasks:
-            values[task] = asked.address["task"]
+        fields, values = zip(self.fields, FILTERS.items(), strict=True), list[Any]()
+        for field, (name, none) in fields:
+            value = asked.address.get(name, none)
+            known = name in self._by_value and offered.knows(name, value)
+            values.append(value if known else _filter_value(field, value, none))
         for field, value in zip(self.fields, values, strict=True):
             asked.fill(field, value)
-        choices = [*self.task.choices, *((title, name) for name, title in custom_tasks.items())]
-        updates = {self.task: gr.Dropdown(choices)} if custom_tasks else {}
         log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
-        return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(asked.person)}, values
+        return {self.clock: gr.Timer(active=True), self.log: log + link_html(asked.person)}, values
 
     def _latest(
         self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool,
@@ -196,7 +198,7 @@ class RunList:
     ) -> tuple[int, int, str]:  # fmt: skip
         """Return the number of the nearest existing page, the number of runs, and the page's runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
-        filters: dict[str, Any] = {name: value for name, value in exact.items() if value != _ALL}
+        filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
         if search.strip():
             filters["search"] = search
         filtered = bool(filters)
@@ -219,9 +221,8 @@ class RunList:
         return page, total, runs_html(runs, filtered=filtered or bool(not total and self.repository.count_runs()))
 
 
-def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
-    choices = [(title, name) for name, title in titles.items()]
-    return gr.Dropdown([("All", _ALL), *choices], value=_ALL, label=label, min_width=130)
+def _choice(label: str, choices: Sequence[tuple[str, str]] = ()) -> gr.Dropdown:
+    return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
 
 
 def _filter_value(field: Any, value: str, none: str) -> Any:

@@ -26,6 +26,7 @@ from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.pooling import is_calibration_round
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def settings_html(
     rows = [
         (
             render("settings/setting.html", "listed", setting),
-            setting.pair,
+            pair_title(setting.pair),
             ", ".join(setting.tasks),
             f"{setting.runs:,}",
             render("settings/setting.html", "uses", approved.get(setting.id, ())),
@@ -89,7 +90,7 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
     measured = [run for run in runs if run.metrics]
     links = _runs_links(measured)
     links += [link(f"review?propose={setting.id}", "Propose it for a use")] if measured else []
-    return render("settings/setting.html", "header", setting, links, aliases)
+    return render("settings/setting.html", "header", setting, pair_title(setting.pair), links, aliases)
 
 
 def _runs_links(measured: Sequence[RunView]) -> list[Html]:

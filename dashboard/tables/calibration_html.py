@@ -67,6 +67,18 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     )
 
 
+def calibration_verdict(repository: Repository, id: str) -> str:
+    """Return the sentences in which a calibration ended. Empty while it goes on and for another experiment.
+
+    Raises ``UnknownName`` for no experiment.
+    """
+    experiment = repository.experiment(id)
+    if not isinstance(experiment.config, CalibrationConfig):
+        return ""
+    outcome = calibration_status(repository, experiment.config, experiment.runs)
+    return verdict(experiment.config, outcome) if isinstance(outcome, Outcome) else ""
+
+
 def _predicted_link(e: ExperimentView) -> str:
     """Return the address that compares the runs predicted by replay with the target alone, or an empty string."""
     predicted = [run.id for run in e.runs if run.predicted]

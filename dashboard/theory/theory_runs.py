@@ -15,6 +15,7 @@ from dashboard.ui.templates import render
 from dashboard.ui.view import Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.roles import require
 from fsd_core.storage.messages import BoundsJob
@@ -194,7 +195,7 @@ def _job_id(key: str, run: str) -> str:
 
 
 def _name(run: RunView) -> str:
-    return f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}"
+    return f"{run.label} · {run.task} · {pair_title(run.pair)} · {run.id[:6]}"
 
 
 def _measured_at(bounds: dict[str, Any]) -> str:
@@ -202,4 +203,4 @@ def _measured_at(bounds: dict[str, Any]) -> str:
 
 
 def _title(run: RunView, bounds: dict[str, Any]) -> str:
-    return f"{run.label} · {run.pair} · {_measured_at(bounds).lower()}"
+    return f"{run.label} · {pair_title(run.pair)} · {_measured_at(bounds).lower()}"

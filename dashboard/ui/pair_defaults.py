@@ -10,6 +10,7 @@ from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
 from fsd_core.models.model_pairs import MODEL_PAIRS
 
 UNCALIBRATED = "Nothing has been measured of this pair yet: these are usual values."
+OTHER_TASK = "Nothing has been measured of this pair on this task: these values are of another one."
 
 
 class PairDefaults(NamedTuple):
@@ -29,8 +30,14 @@ class PairDefaults(NamedTuple):
     """draft length of the Playground's lenient setting"""
     example: str | None
     """id of the prompt that the Playground shows first"""
+    measured_on: str | None
+    """name of the task that they were measured on, if any"""
     sentence: str
     """the source of the values"""
+
+    def hint(self, task: str | None) -> str:
+        """Return the source of the values for a form of this task. What was measured on another one says nothing."""
+        return self.sentence if self.measured_on in (None, task) else OTHER_TASK
 
 
 def pair_defaults(pair: str) -> PairDefaults:
@@ -42,13 +49,14 @@ def pair_defaults(pair: str) -> PairDefaults:
         length = METHOD_OPTIONS["draft_length"].default
         return PairDefaults(
             thresholds=_listed(knob.grid), limit=OPTIONS["limit"].default, lengths=f"{length}", exact_length=length,
-            threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, sentence=UNCALIBRATED,
+            threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, measured_on=None,
+            sentence=UNCALIBRATED,
         )  # fmt: skip
     return PairDefaults(
         thresholds=_listed(calibration.thresholds), limit=USUAL_PROMPTS,
         lengths=_listed((calibration.exact_length, calibration.draft_length)), exact_length=calibration.exact_length,
         threshold=calibration.threshold, draft_length=calibration.draft_length,
-        example=calibration.example, sentence=calibration.sentence(),
+        example=calibration.example, measured_on=calibration.task, sentence=calibration.sentence(),
     )  # fmt: skip
 
 

@@ -20,6 +20,10 @@ _DASHBOARD = Path(__file__).parent.parent
 _TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
 
 
+_COMMAND = re.compile("&#96;((?:fsd-lab|python|mlflow) .+?)&#96;")
+"""an escaped command between backticks, as sentences name them; other text is data and stays as it is"""
+
+
 class Html(str):
     """HTML in which every text from data has been escaped.
 
@@ -87,6 +91,12 @@ def _attributes(values: Mapping[str, object]) -> Html:
     return Html("".join(f' {name}="{escape(value)}"' for name, value in values.items() if value is not None))
 
 
+def _commands(text: object) -> Html:
+    """Return a sentence in which commands between backticks are code. What is HTML already stays."""
+    escaped = escape(text)
+    return escaped if isinstance(text, Html | Markup) else Html(_COMMAND.sub(r"<code>\1</code>", escaped))
+
+
 def _environment() -> Environment:
     pages = Environment(
         loader=FunctionLoader(_source),
@@ -97,6 +107,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     pages.globals |= {"ago": ago, "duration": duration, "count": count, "DASH": DASH, "attributes": _attributes}
+    pages.filters["commands"] = _commands
     return pages
 
 

@@ -46,7 +46,7 @@ def list_runs(
     runs = repository.runs(search=search, limit=limit, archived=None if archived else False)
     if json:
         for run in runs:
-            named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name}
+            named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name, "pair": run.pair}
             named |= {"note": run.note, "tags": list(run.tags), "archived": run.archived}
             done = {"prompts_done": run.prompts_done, "prompts": run.prompts_total, "begun": run.created_at.isoformat()}
             output.print_json(named | {"label": run.label, "task": run.task, "status": run.status} | done)
@@ -57,12 +57,13 @@ def list_runs(
         return
     rows = [
         (
-            run.id[:_ID_LENGTH], run.label, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
-            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
+            run.id[:_ID_LENGTH], run.label, run.pair, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}",
+            run.status, f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
         )
         for run in runs
     ]  # fmt: skip
-    output.print_table(("Run", "Setting", "Task", "Prompts", "Status", "Begun, UTC", "Experiment"), rows, figures=False)
+    columns = ("Run", "Setting", "Pair", "Task", "Prompts", "Status", "Begun, UTC", "Experiment")
+    output.print_table(columns, rows, figures=False)
 
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:

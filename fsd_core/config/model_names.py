@@ -52,8 +52,8 @@ def models_of(name: str) -> dict[str, str]:
         or not all(given.values())
     ):
         raise UnknownName(
-            f"'{name[:80]}' names no models: expected {MODELS}target=MODEL, and of {', '.join(MODEL_ROLES[1:])} those that "
-            "there are, such as ;draft=MODEL."
+            f"'{name[:80]}' names no models: expected {MODELS}target=MODEL, and of {', '.join(MODEL_ROLES[1:])} those "
+            "that there are, such as ;draft=MODEL."
         )
     return given
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fsd_core.config import DecodingConfig
 from fsd_core.config.model_names import MODELS
 from fsd_core.errors import FsdError, InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
+from fsd_core.models.named_models import SMOLLM2, hub_model, named_models, title_of_models
 from fsd_core.models.specs import HubModel, PairSpec
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -115,6 +115,12 @@ def require_draft(pair: str) -> None:
 MODEL_PAIRS: dict[str, PairSpec] = {
     spec.name: spec for spec in (_BUNDLED, *_SMOLLM2_PAIRS, *(_hub_pair(*row) for row in _HUB_PAIRS))
 }
+
+
+def pair_title(name: str) -> str:
+    """Return the title of a pair of the program, the models that a name says, or else the name, such as
+    ``path:FOLDER``."""
+    return MODEL_PAIRS[name].title if name in MODEL_PAIRS else title_of_models(name) or name
 
 
 def get_pair(name: str) -> PairSpec:

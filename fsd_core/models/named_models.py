@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, models_of
+from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, is_name_of_models, models_of
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
@@ -41,10 +41,9 @@ def named_models(name: str) -> PairSpec:
         if isinstance(model, Path) and not (model / file).is_file():
             raise ModelUnavailable(f"The folder {model} holds no {role}: {file} is missing.")
     target, draft = models["target"], models.get("draft")
-    with_draft = f" with {_short(draft)}" if draft else ""
     folders = {role: model for role, model in models.items() if isinstance(model, Path)}
     return PairSpec(
-        name, f"{_short(target)}{with_draft}", f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
+        name, title_of_models(name) or name, f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
         target, draft, head=models.get("head"), adapter=folders.get("adapter"),
         draft_adapter=folders.get("draft-adapter"),
     )  # fmt: skip
@@ -56,5 +55,9 @@ def _model(role: str, value: str) -> Path | HubModel:
     return Path(value).expanduser() if model is None else model
 
 
-def _short(model: Path | HubModel) -> str:
-    return model.name if isinstance(model, Path) else model.repo.split("/")[1]
+def title_of_models(name: str) -> str:
+    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B``; empty for others."""
+    if not is_name_of_models(name):
+        return ""
+    models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
+    return models["target"] + (f" with {models['draft']}" if "draft" in models else "")

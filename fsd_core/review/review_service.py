@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
@@ -57,9 +58,10 @@ class ReviewService:
         return history.uses(self.repository.review_log())
 
     def labels(self, uses: Sequence[Use]) -> dict[str, str]:
-        """Return the labels of the settings in the uses, by setting id."""
+        """Return the labels of the settings in the uses, each with its pair, by setting id."""
         ids = {proposal.setting for use in uses for proposal in use.proposals.values()}
-        return self.repository.setting_labels(ids)
+        names = self.repository.setting_names(ids)
+        return {id: f"{label} · {pair_title(pair)}" for id, (label, pair) in names.items()}
 
     def use(self, id: str) -> Use:
         log = self.repository.review_log(id)

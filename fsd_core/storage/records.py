@@ -248,6 +248,17 @@ class RunName:
     experiment_name: str | None
     task: str
     created_at: datetime
+    pair: str
+
+
+@dataclass(frozen=True)
+class RunValues:
+    """Values that occur among all runs, each once and sorted."""
+
+    pairs: tuple[str, ...]
+    tasks: tuple[str, ...]
+    """without the versions of custom tasks"""
+    rules: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,7 @@ class ExperimentName:
     name: str
     runs: int
     created_at: datetime
+    pair: str
 
 
 @dataclass(frozen=True)

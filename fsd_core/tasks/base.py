@@ -174,11 +174,11 @@ class Task(ABC):
         """Return the positions of a run's prompts, in the order in which it takes them."""
         return config.positions(len(self.all_examples()), self.repeats)
 
-    def check_limit(self, limit: int) -> None:
-        """Raise ``InvalidSetting`` if the task has fewer prompts."""
+    def check_limit(self, limit: int, named: str = "a limit") -> None:
+        """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""
         if not 1 <= limit <= self.size:
             raise InvalidSetting(
-                f"The task '{self.name}' has {self.size} prompt{'s' * (self.size != 1)}: expected a limit from 1 to "
+                f"The task '{self.name}' has {self.size} prompt{'s' * (self.size != 1)}: expected {named} from 1 to "
                 f"{self.size}."
             )
 

@@ -133,7 +133,7 @@ class MlflowMirror:
         copy = self._find_run("fsd.run_id", run.id) or self._create_run(name, "fsd.run_id", run.id, run.started_at)
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
-            **_task_tags(run.task),
+            **_task_tags(run.task), "fsd.pair": run.pair,
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": self._note(run),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
             "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
@@ -172,6 +172,7 @@ class MlflowMirror:
             self._client.log_dict(parent, experiment.config.as_json(), "config.json")
         else:
             self._client.update_run(parent, name=experiment.name)  # it may have been renamed
+        self._client.set_tag(parent, "fsd.pair", experiment.config.pair)
         if experiment.mlflow_run_id != parent:
             repository.set_experiment_mlflow(experiment_id, parent)
         return parent

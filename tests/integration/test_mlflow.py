@@ -114,6 +114,7 @@ def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     assert [m.value for m in client.get_metric_history(copy, "acceptance_at_position")] == [0.75, 0.25]
     assert found.data.tags["fsd.provenance.versions.torch"] == "2"
     assert (found.data.tags["fsd.task"], "fsd.task_version" in found.data.tags) == ("arithmetic", False)
+    assert found.data.tags["fsd.pair"] == found.data.params["setting.pair"] == "bundled"
     note, _, link = found.data.tags["mlflow.note.content"].partition("\n\n")
     assert note == "2 of 2 prompts: 0.5 accuracy, 4 tokens per second."
     assert link == f"[Open in FSD Lab](../runs?run={run_id})"

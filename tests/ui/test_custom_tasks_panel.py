@@ -11,8 +11,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.experiments.custom_tasks_panel import LARGEST_UPLOAD
+from dashboard.ui.pair_defaults import OTHER_TASK
 from fsd_core.auth import credentials
-from tests.tools.settled import settled
+from tests.tools.settled import Held, settled
 from tests.tools.site import Site, serving
 from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
@@ -61,10 +62,12 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     assert (kept.name, kept.title, kept.scorer, kept.added_by) == ("my-sums", "My <b>sums</b>", "number", "local user")
     expect(page.locator("#own-tasks .more-task")).to_contain_text(kept.full_name)
 
-    page.get_by_label("Task", exact=True).click()
-    page.get_by_role("option", name=f"My <b>sums</b> · {kept.version[:8]}").click()
+    expect(page.get_by_label("Task", exact=True)).to_have_value(f"My <b>sums</b> · {kept.version[:8]}")
+    expect(page.get_by_label("Prompts", exact=True)).to_have_value("2")
+    expect(page.get_by_text("× 2 prompts")).to_be_visible()
+    expect(page.get_by_text(OTHER_TASK)).to_be_visible()
     page.get_by_label("Prompts", exact=True).fill("3")
-    expect(page.locator(".exp-size .fsd-notice")).to_contain_text("has 2 prompts: expected a limit from 1 to 2.")
+    expect(page.locator(".exp-size .fsd-notice")).to_contain_text("has 2 prompts: expected “Prompts” from 1 to 2.")
     page.get_by_label("Prompts", exact=True).fill("2")
     page.get_by_label("Name", exact=True).fill("On my own")
     page.get_by_role("button", name="Start experiment").click()
@@ -87,6 +90,23 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     expect(page).to_have_url(re.compile("task=my-sums"))
     page.reload()
     expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
+
+
+def test_what_is_chosen_while_a_task_is_added_stays(page: Page, site: Site) -> None:
+    opened(page, site)
+    prompts = page.get_by_label("Prompts", exact=True)
+    choose(page, "late.jsonl", lines({"prompt": "2 + 3 = ?"}))
+    expect(page.locator("#own-answer li pre")).to_have_text("2 + 3 = ?")
+    held = Held(page, answers=True)
+    page.get_by_role("button", name="Add", exact=True).click()
+    held.wait()
+    prompts.fill("7")
+    held.release()
+    expect(page.locator("#own-tasks")).to_contain_text("late@")
+    expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("^late · "))
+    settled(page)
+    expect(prompts).to_have_value("7")
+    expect(page.locator(".exp-size .fsd-notice")).to_contain_text("has 1 prompt: expected “Prompts” from 1 to 1.")
 
 
 def test_fields_are_named_and_those_that_are_not_read_are_told(page: Page, site: Site) -> None:

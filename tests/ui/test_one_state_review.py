@@ -181,7 +181,7 @@ def test_figures_that_changed_are_drawn_before_they_are_approved(
     expect(notices(page).filter(has_text="Noted with your name.")).to_be_visible()
     expect(field(page, "Why that is acceptable")).to_have_value("")
     button(page, "Approve").press("Enter")
-    expect(notices(page).filter(has_text="Approved.")).to_be_visible()
+    expect(notices(page).filter(has_text="Approved: the setting is the approved one for")).to_be_visible()
     assert read(site, proposal).state == "approved"
 
 
@@ -270,6 +270,6 @@ def test_a_use_of_two_tabs_is_rolled_back_once(page: Page, site: Site, runs: Seq
     button(tabs[1], back).click()
     expect(notices(tabs[1]).filter(has_text="acted here: look at what is new")).to_be_visible()
     expect(button(tabs[1], "Take the approval back")).to_be_visible()
-    expect(field(tabs[1], "Why it is rolled back")).to_have_value("It repeats itself.")
+    expect(field(tabs[1], "Why the approval is taken back")).to_have_value("It repeats itself.")
     tabs[1].close()
     assert service.use(use).named("approved") == runs[2].setting_id

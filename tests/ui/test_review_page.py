@@ -67,23 +67,27 @@ def press(page: Page, button: str) -> None:
 def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann = window("Ann")
     expect(ann.locator("body")).to_contain_text("No use yet")
-    ann.get_by_label("Name").fill("Support chat")
-    ann.get_by_label("Description").fill(HOSTILE)
-    ann.get_by_label("Accuracy").fill("10")
-    ann.get_by_label("Speed").fill("1.5")
-    press(ann, "Make the use")
-    expect(notices(ann)).to_contain_text("is made: open a setting and propose it")
-    expect(ann.get_by_label("Uses").locator("tbody tr")).to_contain_text("accuracy within 10 points, at least 1.5 × as")
-
     # The setting's page leads to the form, in which its runs and their baselines are chosen already.
     setting = next(run for run in team.repository.runs() if run.label.startswith("FSD reducible · js ≤ 0.05"))
     ann.goto(f"{team.url}/settings?setting={setting.setting_id}")
     ann.get_by_role("link", name="Propose it for a use").click()
     expect(ann.locator("h1")).to_contain_text("Propose FSD reducible · js ≤ 0.05")
+    # There is no use yet, so the form makes one.
+    expect(ann.get_by_label("Use", exact=True)).to_have_count(0)
+    press(ann, "Propose")
+    expect(notices(ann).last).to_have_class(re.compile("bad"))
+    assert team.repository.review_log() == []
+    ann.get_by_label("Name").fill("Support chat")
+    ann.get_by_label("Description").fill(HOSTILE)
+    ann.get_by_label("Accuracy").fill("10")
+    ann.get_by_label("Speed").fill("1.5")
     ann.get_by_label("Rationale").fill(f"As fast as we need. {HOSTILE}")
     press(ann, "Propose")
+    expect(ann.get_by_role("link", name="Open it")).to_be_visible()
+    expect(ann.get_by_label("Use", exact=True)).to_have_value("Support chat")
+    expect(ann.get_by_label("Name")).to_have_count(0)
     ann.get_by_role("link", name="Open it").click()
-    expect(ann.locator("h1")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 open")
+    expect(ann.locator("h1")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 · Bundled arithmetic pair open")
     requirements = ann.get_by_label("Requirements").locator("tbody tr")
     expect(requirements).to_have_count(2)
     expect(requirements.nth(0)).to_contain_text(
@@ -117,15 +121,20 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(notices(bob).last).to_contain_text("Since this page was shown Ann acted here: look at what is new")
     expect(bob.locator(".rev-thread ol li")).to_contain_text("A slip of the baseline, too.")
     press(bob, "Approve")
-    expect(notices(bob).last).to_contain_text("Approved.")
+    expect(notices(bob).last).to_have_text("Approved: the setting is the approved one for Support chat now.")
     expect(bob.locator("h1")).to_contain_text("approved")
     expect(bob.get_by_role("button", name="Decline", exact=True)).to_be_disabled()
     use = ReviewService(team.repository).use("support-chat")
     assert use.named("approved") == setting.setting_id
+    notices(bob).last.get_by_role("link", name="the setting").click()
+    expect(bob.locator("h1:visible")).to_have_text(f"{setting.label} approved")
+    expect(bob.locator(".set-aliases")).to_contain_text("approved for Support chat")
 
     # Eve looks at all of it and changes nothing, whatever she presses.
     eve = window("Eve")
-    expect(eve.get_by_label("Uses").locator("tbody tr")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5")
+    listed = eve.get_by_label("Uses").locator("tbody tr")
+    expect(listed).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 · Bundled arithmetic pair")
+    expect(listed).to_contain_text("accuracy within 10 points, at least 1.5 × as")
     eve.get_by_label("Name").fill("Mine")
     press(eve, "Make the use")
     expect(notices(eve)).to_contain_text("Making a use needs the role author, and Eve is viewer")
@@ -135,16 +144,16 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(notices(eve).last).to_contain_text("Commenting needs the role author")
     eve.goto(f"{team.url}/review?use=support-chat")
     expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(8)
-    eve.get_by_label("Why it is rolled back").fill("Because")
+    eve.get_by_label("Why the approval is taken back").fill("Because")
     press(eve, "Take the approval back")  # nothing was approved before
     expect(notices(eve).last).to_contain_text("Rolling back needs the role admin")
     assert ReviewService(team.repository).use("support-chat").sequence == use.sequence
 
     cat = window("Cat")
     cat.goto(f"{team.url}/review?use=support-chat")
-    cat.get_by_label("Why it is rolled back").fill("It repeats itself.")
+    cat.get_by_label("Why the approval is taken back").fill("It repeats itself.")
     press(cat, "Take the approval back")
-    expect(notices(cat).last).to_contain_text("Rolled back.")
+    expect(notices(cat).last).to_contain_text("The approval is taken back.")
     assert ReviewService(team.repository).use("support-chat").named("approved") is None
     for page in (ann, bob, eve, cat):
         expect(page.locator(".fsd-html img")).to_have_count(0)

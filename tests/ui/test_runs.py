@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from dashboard.runs.opened_run import OpenedRun
 from fsd_core.conditions import conditions_of
-from fsd_core.config import RunConfig
+from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow
 from tests.tools import plausible
 from tests.tools.asking import asked
@@ -121,6 +121,23 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(rows(page)).to_have_count(1)
     expect(page.get_by_label("Status", exact=True)).to_have_value("Failed")
     expect(page.get_by_label("Task", exact=True)).to_have_value("All")
+
+
+def test_filters_offer_the_pairs_that_have_runs_and_each_row_names_its_own(page: Page, filled: Site) -> None:
+    elsewhere = filled.repository.create_run(RunConfig(setting=SettingConfig(pair="path:elsewhere"), limit=3))
+    filled.repository.cancel_run(elsewhere)
+    try:
+        go(page, f"{filled.url}/runs?pair=qwen2.5-7b")
+        expect(page.locator("#runs")).to_contain_text("No run matches")
+        expect(page.get_by_label("Pair", exact=True)).to_have_value("Qwen 2.5 7B with 0.5B")
+        choose(page, "Pair", "path:elsewhere")
+        expect(rows(page)).to_have_count(1)
+        expect(rows(page)).to_contain_text("path:elsewhere")
+        settled(page)
+        page.get_by_label("Pair", exact=True).click()
+        expect(page.get_by_role("option")).to_have_text([re.compile(name) for name in ("All", "Bundled", "elsewhere")])
+    finally:
+        filled.repository.delete_run(elsewhere)
 
 
 def test_a_choice_counts_although_the_next_field_is_entered_at_once(page: Page, filled: Site) -> None:

@@ -87,3 +87,8 @@ def test_a_correction_names_the_token_it_replaces() -> None:
     found = Reader(tokens_html([token(kind="correction", rejected='"<7>')])).elements[1][1]
     assert found["data-rejected"] == '"<7>'
     assert found["data-pr"] == "0.5"
+
+
+def test_a_command_in_a_sentence_is_code_and_other_text_stays() -> None:
+    html = components.notice("`fsd-lab task add <b>` takes larger ones, not `x`.")
+    assert "<code>fsd-lab task add &lt;b&gt;</code> takes larger ones, not &#96;x&#96;." in html

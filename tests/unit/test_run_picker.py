@@ -11,8 +11,10 @@ MOMENT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 HOSTILE = "<img src=x>${alert(1)}"
 
 
-def name(id: str, label: str, seed: int = 0, experiment: str | None = "Knee", task: str = "arithmetic") -> RunName:
-    return RunName(id * 32, label, seed, experiment, task, MOMENT)
+def name(
+    id: str, label: str, seed: int = 0, experiment: str | None = "Knee", task: str = "arithmetic", pair: str = "bundled"
+) -> RunName:
+    return RunName(id * 32, label, seed, experiment, task, MOMENT, pair)
 
 
 def test_a_run_is_called_by_what_tells_it_from_its_neighbours() -> None:
@@ -36,3 +38,11 @@ def test_runs_stand_under_their_experiment_and_the_chosen_ones_are_ticked() -> N
     assert "<img" not in html
     assert "${" not in html
     assert picker_html([], []) == ""
+
+
+def test_the_pair_stands_once_above_a_group_or_beside_each_run_where_they_differ() -> None:
+    alike = picker_html([name("a", "SD"), name("b", "FSD")], [])
+    assert alike.count("Bundled arithmetic pair") == 2  # on the heading, and in what the search reads of it
+    assert "04 Mar 05:06 · Bundled arithmetic pair</span>" in alike
+    mixed = [name("a", "SD", experiment=None), name("b", "SD", experiment=None, pair="path:elsewhere")]
+    assert list(short_names(mixed, tasks=False).values()) == ["SD · Bundled arithmetic pair", "SD · path:elsewhere"]

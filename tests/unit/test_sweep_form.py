@@ -74,7 +74,7 @@ def test_every_rule_can_be_part_of_an_experiment():
         ({"divergence": []}, "No divergence is chosen"),
         ({"tuned": [], "baselines": []}, "Nothing is chosen"),
         ({"limit": None}, "Prompts is empty: expected a whole number."),
-        ({"limit": 100_000}, "expected a limit"),
+        ({"limit": 100_000}, "has 600 prompts: expected “Prompts” from 1 to 600."),
         ({"draft_length": "2.5"}, "whole number"),
         (
             {"draft_length": ""},

@@ -99,7 +99,8 @@ class ExperimentStore(Store):
 
     def experiment_names(self, limit: int) -> list[ExperimentName]:
         """Return the latest experiments by name, without archived ones."""
-        columns = ExperimentRow.id, ExperimentRow.name, func.count(RunRow.id), ExperimentRow.created_at
+        pair = ExperimentRow.config["pair"].as_string()
+        columns = ExperimentRow.id, ExperimentRow.name, func.count(RunRow.id), ExperimentRow.created_at, pair
         statement = (
             select(*columns).outerjoin(ExperimentRow.runs).where(~ExperimentRow.archived).group_by(ExperimentRow.id)
         )

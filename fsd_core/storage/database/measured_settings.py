@@ -21,11 +21,11 @@ class SettingStore(Store):
             row = get_row(session, SettingRow, id, "setting")
             return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
 
-    def setting_labels(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return the labels of settings, by their ids."""
-        statement = select(SettingRow.id, SettingRow.label).where(SettingRow.id.in_(list(ids)))
+    def setting_names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return the labels and the pairs of settings, by their ids."""
+        statement = select(SettingRow.id, SettingRow.label, SettingRow.pair).where(SettingRow.id.in_(list(ids)))
         with self._database.session(readonly=True) as session:
-            return {row.id: row.label for row in session.execute(statement)}
+            return {row.id: (row.label, row.pair) for row in session.execute(statement)}
 
     def settings(
         self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True

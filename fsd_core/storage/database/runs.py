@@ -26,7 +26,7 @@ from fsd_core.storage.database.tables import (
     now,
 )
 from fsd_core.storage.messages import ExperimentJob, RunJob
-from fsd_core.storage.records import UNDER_WAY, UNENDED, RunName, RunView
+from fsd_core.storage.records import UNDER_WAY, UNENDED, RunName, RunValues, RunView
 
 _COLUMNS: dict[str, Any] = {
     "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
@@ -94,12 +94,27 @@ class RunStore(Store):
 
     def run_names(self, limit: int) -> list[RunName]:
         """Return the latest runs by name, without archived ones. Much faster than reading them whole."""
-        columns = RunRow.id, SettingRow.label, RunRow.seed, ExperimentRow.name, RunRow.task, RunRow.created_at
+        columns = (
+            RunRow.id, SettingRow.label, RunRow.seed, ExperimentRow.name, RunRow.task, RunRow.created_at,
+            SettingRow.pair,
+        )  # fmt: skip
         statement = select(*columns).select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
         statement = statement.where(_listed())
         statement = statement.order_by(RunRow.created_at.desc(), RunRow.position, RunRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]
+
+    def run_values(self) -> RunValues:
+        """Return the pairs, tasks and rules that any run has."""
+        with self._database.session(readonly=True) as session:
+            tasks = session.scalars(select(RunRow.task).distinct())
+            names = {task.partition("@")[0] for task in tasks}
+            measured = select(SettingRow.pair, SettingRow.acceptance).where(
+                select(RunRow.id).where(RunRow.setting_id == SettingRow.id).exists()
+            )
+            settings = session.execute(measured.distinct()).all()
+        pairs, rules = ({row[i] for row in settings} for i in range(2))
+        return RunValues(*(tuple(sorted(values)) for values in (pairs, names, rules)))
 
     def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
         with self._database.session(readonly=True) as session:

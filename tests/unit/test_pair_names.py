@@ -1,0 +1,81 @@
+"""Every card, row and export names the pair of what it shows, and filters offer what runs have."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.comparison_html import comparison_html
+from dashboard.compare.export_files import csv_text, matched_csv
+from dashboard.compare.latex import latex
+from dashboard.experiments.experiment_list import experiments_html
+from dashboard.playground.playground_html import output_panel_html
+from dashboard.playground.setting_views import OutputPanel
+from dashboard.runs.run_filters import ALL, RunFilterValues
+from dashboard.runs.run_list import runs_html
+from fsd_core.config import DecodingConfig, RunConfig
+from fsd_core.models.model_pairs import pair_title
+from fsd_core.storage.database.repository import Repository
+from tests.tools.plausible import add_finished, finish, new_repository, sweep
+
+TITLE, OTHER = "Bundled arithmetic pair", "path:elsewhere"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """An experiment of the bundled pair, and one of a pair in a folder on a task that is gone."""
+    repository = new_repository(tmp_path_factory.mktemp("home"))
+    add_finished(repository, "First", limit=3)
+    elsewhere = sweep("Second", limit=3).model_copy(update={"pair": OTHER})
+    for run in repository.experiment(repository.create_experiment(elsewhere, enqueue=False)).runs:
+        finish(repository, run)
+    repository.create_run(RunConfig(task="gone@0123456789abcdef"))
+    return repository
+
+
+def test_a_pair_without_a_title_is_called_by_its_name() -> None:
+    assert pair_title("bundled") == TITLE
+    assert pair_title(OTHER) == OTHER
+
+
+def test_filters_offer_the_values_that_occur_and_the_one_that_an_address_asks_for(repository: Repository) -> None:
+    values = RunFilterValues.of(repository)
+    assert values.choices("pair", ALL) == [(TITLE, "bundled"), (OTHER, OTHER)]
+    assert [name for _, name in values.choices("task", ALL)] == ["arithmetic", "gone"]
+    assert {"speculative", "autoregressive"} < {name for _, name in values.choices("algorithm", ALL)}
+    assert "block" not in {name for _, name in values.choices("algorithm", ALL)}
+    assert ("Qwen 2.5 7B with 0.5B", "qwen2.5-7b") in values.choices("pair", "qwen2.5-7b")
+    assert values.knows("pair", OTHER)
+    assert values.knows("task", "gsm8k")
+    assert not values.knows("pair", "<b>")
+
+
+def test_the_lists_and_the_playground_name_the_pair(repository: Repository) -> None:
+    runs, experiments = runs_html(repository.runs(limit=50), filtered=False), repository.experiments()
+    cards = experiments_html(experiments, {})
+    for name in (TITLE, OTHER):
+        assert f">{name}</td>" in runs
+        assert f"<p>{name} · arithmetic · " in cards
+    assert {view.pair for view in repository.experiment_names(9)} == {"bundled", OTHER}
+    assert {view.pair for view in repository.run_names(50)} == {"bundled", OTHER}
+    assert f">{TITLE}</p>" in output_panel_html(1, OutputPanel(DecodingConfig()), "bundled")
+
+
+def test_a_comparison_and_its_exports_name_the_pairs(repository: Repository) -> None:
+    mixed = compare(repository, [run.id for run in repository.runs(limit=50)], None)
+    table = comparison_html(mixed)
+    assert f">{TITLE}, arithmetic, 3 of 3 prompts" in table
+    assert f">{OTHER}, arithmetic, 3 of 3 prompts" in table
+    assert {row["setting.pair"] for row in _rows(csv_text(mixed))} == {"bundled", OTHER}
+
+    experiment = next(view for view in repository.experiments() if view.config.pair == OTHER)
+    alike = compare(repository, [run.id for run in experiment.runs], None)
+    assert f"\\caption{{{OTHER}. Intervals" in latex(alike)
+    assert {row["pair"] for row in _rows(matched_csv(alike))} == {OTHER}
+
+
+def _rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))

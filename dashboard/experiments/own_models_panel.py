@@ -47,12 +47,12 @@ class OwnModelsPanel:
             show(render(_FILE, "lead", _LEAD))
             with gr.Row():
                 self.name = gr.Textbox(label="Pair's name", placeholder="support-7b", max_length=40, min_width=140)
-                self.models = {"target": _model("Target", "Folder or OWNER/NAME.")}
-                self.models["draft"] = _model("Draft", "Empty: copies of the text draft.")
+                self.models = {"target": _model("Target", "Folder, or OWNER/NAME")}
+                self.models["draft"] = _model("Draft", "None: copies of the text draft")
             with gr.Row():
-                self.models["head"] = _model("EAGLE head", "Trained for the target; may be empty.")
-                self.models["adapter"] = _model("Adapter of the target", "Folder of a LoRA; may be empty.")
-                self.models["draft-adapter"] = _model("Adapter of the draft", "May be empty.")
+                self.models["head"] = _model("EAGLE head", "None")
+                self.models["adapter"] = _model("Adapter of the target", "Folder of a LoRA, or none")
+                self.models["draft-adapter"] = _model("Adapter of the draft", "Folder of a LoRA, or none")
             with gr.Row():
                 self.check = gr.Button("Check the models", scale=0, min_width=150)
                 self.add = gr.Button("Add the pair", scale=0, min_width=130)
@@ -103,8 +103,8 @@ class OwnModelsPanel:
         return check_pair(get_pair(models), psutil.virtual_memory().total)
 
 
-def _model(label: str, info: str) -> gr.Textbox:
-    return gr.Textbox(label=label, info=info, max_length=200, min_width=160)
+def _model(label: str, placeholder: str) -> gr.Textbox:
+    return gr.Textbox(label=label, placeholder=placeholder, max_length=200, min_width=160)
 
 
 def checked_html(checked: PairCheck, added: str = "") -> Html:

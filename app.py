@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 import uvicorn
 
 from fsd_core import space
+from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.settings import Settings, get_settings
@@ -80,6 +81,18 @@ def executor(settings: Settings) -> AbstractContextManager[object]:
     return InProcess(settings)
 
 
+def welcome_admin(repository: Repository, settings: Settings) -> None:
+    """Makes the first admin where people sign in with a password, and prints a password that was made for them."""
+    if settings.access != "password":
+        return
+    if (password := ensure_admin(repository, settings.admin_password_file)) is not None:
+        print(
+            f"Nobody could sign in yet. Sign in as {FIRST_ADMIN} with the password {password}\n"
+            f"It is printed this once. `python -m fsd_core users password {FIRST_ADMIN}` sets another.",
+            flush=True,
+        )
+
+
 def serve(settings: Settings) -> None:
     """Serves until SIGINT, SIGTERM or SIGHUP."""
     settings.check_access()
@@ -88,6 +101,7 @@ def serve(settings: Settings) -> None:
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
+        welcome_admin(repository, settings)
         with Supervisor(settings):
             if (
                 sys.platform == "linux" and settings.executor == "worker"

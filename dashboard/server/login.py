@@ -81,7 +81,17 @@ def _cookie_options(request: Request) -> CookieOptions:
     path = root_of(request) or "/"
     if here() is not None:
         return {"path": path, "samesite": "none", "secure": True}
-    return {"path": path, "samesite": "lax", "secure": request.url.scheme == "https"}
+    return {"path": path, "samesite": "lax", "secure": _behind_https(request)}
+
+
+def _behind_https(request: Request) -> bool:
+    """Whether the browser speaks https, perhaps to a proxy that speaks http to us.
+
+    Anybody may claim it. Who does so wrongly gets a cookie that their own browser does not send.
+    """
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    origin = request.headers.get("origin", "")
+    return "https" in (request.url.scheme, forwarded) or origin.startswith("https://")
 
 
 def local_address(address: str) -> str:

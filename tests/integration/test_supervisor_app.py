@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import socket
 import subprocess
@@ -21,7 +20,7 @@ from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
-from tests.tools.forked import Forked
+from tests.tools.forked import Forked, ForkedApp
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
@@ -39,7 +38,7 @@ class App:
     def start(self, **environment: str | None) -> Forked:
         """``app.py`` in a process that has loaded Gradio."""
         output = self.folder / f"{len(self.started)}.out"
-        process = Forked(runpy.run_path, (str(ROOT / "app.py"), None, "__main__"), self._variables(environment), output)
+        process = ForkedApp(self._variables(environment), output)
         self.started.append(process)
         return process
 

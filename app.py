@@ -1,4 +1,7 @@
-"""The application: ``python app.py``, then open the printed address. Settings come from ``FSD_*`` variables."""
+"""The application: ``python app.py``, then open the printed address.
+
+Settings come from ``FSD_*`` variables; ``--help`` lists those that are arguments too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
+from dashboard.server import arguments
 from fsd_core import space
 from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
@@ -42,7 +46,8 @@ class Server(uvicorn.Server):
 
 
 def load_settings() -> Settings:
-    """The settings; on Hugging Face Spaces one public port, named as Gradio's own."""
+    """The settings, first of the arguments; on Hugging Face Spaces one public port, named as Gradio's own."""
+    os.environ |= arguments.given(sys.argv[1:])
     if space.here() is not None:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
         os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
@@ -61,7 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise InvalidSetting(
             f"The app cannot listen on {host}:{port} ({reason}): end what uses the "
-            "port, or set FSD_PORT and FSD_HOST to an address that is free."
+            "port, or set FSD_PORT and FSD_HOST (--port, --host) to an address that is free."
         ) from None
 
 

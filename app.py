@@ -1,4 +1,7 @@
-"""The application: ``python app.py``, then open the printed address. Settings come from ``FSD_*`` variables."""
+"""The application: ``python app.py``, then open the printed address.
+
+Settings come from ``FSD_*`` variables; ``--help`` lists those that are arguments too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
+from dashboard.server import arguments
 from fsd_core import space
+from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.settings import Settings, get_settings
@@ -41,7 +46,8 @@ class Server(uvicorn.Server):
 
 
 def load_settings() -> Settings:
-    """The settings; on Hugging Face Spaces one public port, named as Gradio's own."""
+    """The settings, first of the arguments; on Hugging Face Spaces one public port, named as Gradio's own."""
+    os.environ |= arguments.given(sys.argv[1:])
     if space.here() is not None:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
         os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
@@ -60,7 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise InvalidSetting(
             f"The app cannot listen on {host}:{port} ({reason}): end what uses the "
-            "port, or set FSD_PORT and FSD_HOST to an address that is free."
+            "port, or set FSD_PORT and FSD_HOST (--port, --host) to an address that is free."
         ) from None
 
 
@@ -80,6 +86,18 @@ def executor(settings: Settings) -> AbstractContextManager[object]:
     return InProcess(settings)
 
 
+def welcome_admin(repository: Repository, settings: Settings) -> None:
+    """Makes the first admin where people sign in with a password, and prints a password that was made for them."""
+    if settings.access != "password":
+        return
+    if (password := ensure_admin(repository, settings.admin_password_file)) is not None:
+        print(
+            f"Nobody could sign in yet. Sign in as {FIRST_ADMIN} with the password {password}\n"
+            f"It is printed this once. `python -m fsd_core users password {FIRST_ADMIN}` sets another.",
+            flush=True,
+        )
+
+
 def serve(settings: Settings) -> None:
     """Serves until SIGINT, SIGTERM or SIGHUP."""
     settings.check_access()
@@ -88,6 +106,7 @@ def serve(settings: Settings) -> None:
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
+        welcome_admin(repository, settings)
         with Supervisor(settings):
             if (
                 sys.platform == "linux" and settings.executor == "worker"

@@ -31,6 +31,7 @@ from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.workspace_file import workspace_routes
 from dashboard.server.api import api_routes
 from dashboard.server.blocks import Pages
+from dashboard.server.link_preview import PREVIEW_PATH, preview_routes, replace_gradios_preview
 from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
@@ -66,6 +67,7 @@ PAGES = (
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""
+ICON_PATH = "/favicon.ico"
 EPHEMERAL_NOTE = (
     "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "
     "all of it along as one file, on the page Runs."
@@ -78,13 +80,16 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     # The middleware added last sees a request first.
     app.add_middleware(WholePath)
     login = "/login" if settings.access in ("password", "huggingface") else None
-    app.add_middleware(RequireSignIn, identify=identifier(settings, repository), key=KEY, login=login)
+    identify = identifier(settings, repository)
+    app.add_middleware(RequireSignIn, identify=identify, key=KEY, login=login, public=(ICON_PATH, PREVIEW_PATH))
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_host_names(settings))
-    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], access=settings.access)
+    paths, first = [page.path for page in PAGES if page.path], PAGES[0].title.lower()
+    app.add_middleware(OpenRoutes, pages=paths, first=first, access=settings.access)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
     app.add_middleware(RootPath, root=settings.root_path)
+    app.include_router(preview_routes())
     app.include_router(export_routes(repository))
     app.include_router(log_routes(repository))
     app.include_router(workspace_routes(settings))
@@ -101,6 +106,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login))
     pages = build_pages(repository, settings)
+    replace_gradios_preview()
     with warnings.catch_warnings():
         # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)

@@ -28,6 +28,10 @@ class UnknownName(FsdError, KeyError):
     """A pair, task, run or other thing was requested by an unknown name."""
 
 
+class NoEquivalent(FsdError, ValueError):
+    """A setting that a serving engine cannot run as it was measured."""
+
+
 class IncompatibleModels(FsdError, ValueError):
     """Two models that cannot decode together, such as those of different tokenizers."""
 

@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     unprotected: bool = Field(
         default=False, description="Whether access 'none' may listen on an address that others reach."
     )
+    admin_password_file: Path | None = Field(
+        default=None,
+        description="File with the first admin's password, where people sign in with one; default: a random password.",
+    )
     demo: bool = Field(
         default=False,
         description="Whether everybody may look, and use the Playground within limits, unnamed.",
@@ -106,13 +110,13 @@ class Settings(BaseSettings):
         check_organisations(read_roles(value))
         return value
 
-    @field_validator("home", "data_dir", "tasks", "snapshots")
+    @field_validator("home", "data_dir", "tasks", "snapshots", "admin_password_file")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
             str(value).encode()
         except UnicodeEncodeError:
-            raise InvalidSetting("The folder's name is not valid UTF-8: expected one that is.") from None
+            raise InvalidSetting("The path is not valid UTF-8: expected one that is.") from None
         return value and value.expanduser().absolute()
 
     @field_validator("root_path")
@@ -152,10 +156,15 @@ class Settings(BaseSettings):
         return roles.get(name, roles.get("*", ROLES[0]))
 
     def check_access(self) -> None:
-        """Raise ``InvalidSetting`` if nobody could sign in, or if others could do everything and FSD_UNPROTECTED is
-        not set."""
+        """Raise ``InvalidSetting`` if nobody could sign in as asked, or if others could do everything and
+        FSD_UNPROTECTED is not set."""
         if self.access == "huggingface":
             OAuthApp.of()
+        if self.admin_password_file is not None and self.access != "password":
+            raise InvalidSetting(
+                f"FSD_ADMIN_PASSWORD_FILE is set, and FSD_ACCESS is {self.access}, so nobody signs in with a password: "
+                "set FSD_ACCESS=password, or leave the file out."
+            )
         if (
             self.access == "none"
             and not (self.unprotected or self.demo)

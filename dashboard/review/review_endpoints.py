@@ -48,7 +48,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return _review(service.review(proposal), root_path)
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
-        """Return the setting that is approved for a use.
+        """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
 
         Args:
             use: its id

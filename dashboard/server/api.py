@@ -1,4 +1,7 @@
-"""API for programs: the setting that is approved for a use. Responses can be cached and revalidated by their ETag."""
+"""API for programs: the setting that is approved for a use. Responses can be cached and revalidated by their ETag.
+
+What cannot be given is a problem document, never a sentence in the place of what was asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from fsd_core.errors import FsdError, UnknownName
+from dashboard.server.problem_document import problem_document
+from fsd_core.errors import FsdError
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
 
@@ -36,7 +40,7 @@ def api_routes(repository: Repository) -> APIRouter:
                 for use in service.uses()
             ]
         except FsdError as error:
-            return PlainTextResponse(str(error), 503)
+            return problem_document(error)
         return JSONResponse({"uses": records})
 
     @router.get("/uses/{use_id}/approved")
@@ -54,9 +58,7 @@ def api_routes(repository: Repository) -> APIRouter:
             if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
                 return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
             return answer
-        except UnknownName as error:
-            return PlainTextResponse(str(error), 404)
         except FsdError as error:
-            return PlainTextResponse(str(error), 503)
+            return problem_document(error)
 
     return router

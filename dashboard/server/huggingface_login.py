@@ -116,7 +116,7 @@ async def _profile(request: Request, client: Any, oauth: OAuthApp) -> Profile:
 
 
 def _page(request: Request, next: str, problem: str = "") -> str:
-    return sign_in_page(sign_in_link("Sign in with Hugging Face", next, "go", root_of(request)), problem)
+    return sign_in_page(request, sign_in_link("Sign in with Hugging Face", next, "go", root_of(request)), problem)
 
 
 def _problem(request: Request, sentence: str, status: int = 403) -> Response:

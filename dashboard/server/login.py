@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.server.bare_page import sign_in_page
-from dashboard.server.root_path import root_of
+from dashboard.server.root_path import browser_scheme, root_of
 from dashboard.ui.templates import render
 from fsd_core.auth import credentials
 from fsd_core.auth.identify import COOKIE
@@ -34,7 +34,7 @@ def login_routes(repository: Repository) -> APIRouter:
 
     @router.get("/login")
     def show_page(request: Request, next: str = "/") -> HTMLResponse:
-        return HTMLResponse(_page(root_of(request), local_address(next)))
+        return HTMLResponse(_page(request, local_address(next)))
 
     @router.post("/login")
     def sign_in(
@@ -43,7 +43,7 @@ def login_routes(repository: Repository) -> APIRouter:
         try:
             secret = credentials.sign_in(repository, name.strip(), password)
         except FsdError as error:
-            return HTMLResponse(_page(root_of(request), local_address(next), name, str(error)), 403)
+            return HTMLResponse(_page(request, local_address(next), name, str(error)), 403)
         response = RedirectResponse(root_of(request) + local_address(next), 303)
         set_session_cookie(response, request, secret)
         return response
@@ -81,7 +81,7 @@ def _cookie_options(request: Request) -> CookieOptions:
     path = root_of(request) or "/"
     if here() is not None:
         return {"path": path, "samesite": "none", "secure": True}
-    return {"path": path, "samesite": "lax", "secure": request.url.scheme == "https"}
+    return {"path": path, "samesite": "lax", "secure": browser_scheme(request) == "https"}
 
 
 def local_address(address: str) -> str:
@@ -91,5 +91,5 @@ def local_address(address: str) -> str:
     return address if plain and not parts.netloc and not parts.scheme else "/"
 
 
-def _page(root: str, next: str, name: str = "", problem: str = "") -> str:
-    return sign_in_page(render("server/pages.html", "password", root, next, name), problem)
+def _page(request: Request, next: str, name: str = "", problem: str = "") -> str:
+    return sign_in_page(request, render("server/pages.html", "password", root_of(request), next, name), problem)

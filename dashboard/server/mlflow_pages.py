@@ -143,5 +143,5 @@ def _unavailable(request: Request, sentence: str, *, reload: bool = False) -> Re
     """Return a sentence in place of a page: as a page for a person, as plain text for a script or a program."""
     if looks_for_page(request.scope):
         body = render("server/pages.html", "mlflow", root_of(request), sentence, reload)
-        return HTMLResponse(bare_page("MLflow", body), 503)
+        return HTMLResponse(bare_page(root_of(request), "MLflow", body), 503)
     return PlainTextResponse(sentence, 503)

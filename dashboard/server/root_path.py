@@ -15,6 +15,17 @@ def root_of(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
 
+def browser_scheme(request: Request) -> str:
+    """Return ``https`` if the browser speaks it, perhaps to a proxy that speaks http to us, or else ``http``.
+
+    Anybody may claim it. Who does so wrongly gets a cookie that their own browser does not send.
+    """
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip()
+    origin = request.headers.get("origin", "")
+    secure = "https" in (request.url.scheme, forwarded) or origin.startswith("https://")
+    return "https" if secure else "http"
+
+
 class RootPath:
     """Notes the path in each request. It stands before all other middleware."""
 

@@ -21,7 +21,7 @@ from fsd_core.settings import MLFLOW_PATH
 _OPEN = {
     "GET": (
         r"/",
-        r"/favicon\.ico|/theme\.css|/manifest\.json|/pwa_icon",
+        r"/favicon\.ico|/preview\.png|/theme\.css|/manifest\.json|/pwa_icon",
         r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
         r"/gradio_api/queue/data",  # the responses of the queue that Gradio's client uses
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # reports that a page is open
@@ -48,9 +48,13 @@ _SIGNING_IN = {
 
 
 class OpenRoutes(AllowList):
-    """Allow list for the pages. ``pages`` are their paths below the root, ``access`` is the kind of sign-in."""
+    """Allow list for the pages. ``pages`` are their paths below the root, ``first`` is a second name of the root.
 
-    def __init__(self, app: ASGIApp, pages: Iterable[str], *, access: str = "none") -> None:
+    ``access`` is the kind of sign-in.
+    """
+
+    def __init__(self, app: ASGIApp, pages: Iterable[str], *, first: str = "", access: str = "none") -> None:
+        self.first = f"/{first}"
         page_pattern = "|".join(re.escape(path) for path in pages)
         self.page = re.compile(rf"/({page_pattern})")
         allowed = {**_OPEN, "GET": (self.page.pattern, *_OPEN["GET"])}
@@ -61,16 +65,22 @@ class OpenRoutes(AllowList):
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].startswith(f"{MLFLOW_PATH}/") and scope["method"] not in READING_METHODS:
             return await refuse(receive, send, 403, READ_ONLY)
+        root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
+        if scope["method"] in READING_METHODS and path == self.first != "/":
+            return await _redirect(scope, f"{root}/")(scope, receive, send)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
-        root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
         if self.page.fullmatch(path):  # the links of a page are relative, and would lead elsewhere behind a slash
-            address = URL(root + path).replace(query=scope["query_string"].decode("latin-1"))
-            return await RedirectResponse(address, 308)(scope, receive, send)
+            return await _redirect(scope, root + path)(scope, receive, send)
         body = render("server/pages.html", "nothing_here", root, NOTHING_HERE)
-        return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
+        return await HTMLResponse(bare_page(root, "Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:
         # Gradio takes ?page= at the root as the name of a page, and fails if there is none of that name.
         names_page = scope["path"] == "/" and "page" in QueryParams(scope["query_string"])
         return super().is_open(scope) and not names_page
+
+
+def _redirect(scope: Scope, path: str) -> RedirectResponse:
+    """Return the redirect of a request to another path, with its query."""
+    return RedirectResponse(URL(path).replace(query=scope["query_string"].decode("latin-1")), 308)

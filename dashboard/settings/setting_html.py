@@ -24,6 +24,7 @@ from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
+from fsd_core.errors import NoEquivalent
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.models.model_pairs import pair_title
@@ -116,10 +117,11 @@ def facts_html(values: Mapping[str, object]) -> Html:
     return joined([section("What it is"), facts(values)])
 
 
-def forms_html(forms: Mapping[str, str]) -> Html:
-    """Return the setting in the formats of engines, folded. ``forms`` maps format names to texts."""
+def forms_html(forms: Mapping[str, str | NoEquivalent]) -> Html:
+    """Return the setting in the formats of engines, folded. ``forms`` maps format names to texts, or to why there is
+    none."""
     titles = {"python": "Python, transformers", "json": "JSON", "yaml": "YAML", "vllm": "vLLM", "sglang": "SGLang"}
-    titled = [(titles.get(name, name), text) for name, text in forms.items()]
+    titled = [(titles.get(name, name), str(text), isinstance(text, NoEquivalent)) for name, text in forms.items()]
     return render("settings/setting.html", "forms", titled)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -24,13 +24,14 @@ from dashboard.ui.templates import Html, joined
 from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
-from fsd_core.errors import FsdError, UnknownName
+from fsd_core.errors import FsdError, NoEquivalent, UnknownName
 from fsd_core.review import history
 from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.review.measured_weights import by_weights
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
+    from fsd_core.config import SettingConfig
     from fsd_core.review.history import Use
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
@@ -115,10 +116,18 @@ def setting_page(repository: Repository, setting_id: str) -> Html:
     groups = by_weights(runs)
     parts = [header_html(setting, runs, uses), facts_html(values), apart_html(len(groups))]
     for weights, same_weights in groups:
-        parts.append(forms_html({form: deliver(setting.config, form, weights) for form in FORMS}))
+        parts.append(forms_html({form: _delivered(setting.config, form, weights) for form in FORMS}))
         parts.append(runs_html(measurements(repository, same_weights), weights))
     proposed = setting_id if any(run.metrics for run in runs) else ""
     return joined([*parts, history_html(_events(uses, setting_id), proposed)])
+
+
+def _delivered(setting: SettingConfig, form: str, weights: Mapping[str, str]) -> str | NoEquivalent:
+    """Return the setting in a form, or why an engine cannot run it."""
+    try:
+        return deliver(setting, form, weights)
+    except NoEquivalent as error:
+        return error
 
 
 def _events(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:

@@ -1,6 +1,6 @@
 """Exports of a setting for those who run models: Python for transformers, JSON, YAML, arguments of serving engines.
 
-``weights`` are the measured weights by role. With them, every form names exactly these weights or says why it cannot.
+``weights`` are the measured weights by role. With them, every form names exactly these weights, or is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 
 
 def deliver(setting: SettingConfig, form: str, weights: Weights | None = None) -> str:
-    """Return the setting in one of :data:`FORMS`. Raises ``UnknownName`` for another form."""
+    """Return the setting in one of :data:`FORMS`. Raises ``UnknownName`` for another form, and
+    ``NoEquivalent`` where an engine cannot run the setting."""
     if form not in FORMS:
         raise UnknownName(f"There is no form '{form[:40]}': expected one of {', '.join(FORMS)}.")
     return FORMS[form](setting, weights or {})

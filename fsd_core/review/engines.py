@@ -1,4 +1,4 @@
-"""Arguments of serving engines for a setting, or a sentence why an engine has no equivalent.
+"""Arguments of serving engines for a setting. Where an engine has no equivalent, ``NoEquivalent`` says why.
 
 Based on the sources of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
 accept these arguments (``python -m tests.tools.load.engine_arguments``). Both verify losslessly by default and have
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.flat import options_read
+from fsd_core.errors import NoEquivalent
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
 from fsd_core.rules import ThresholdAccept
@@ -24,11 +25,10 @@ Weights = Mapping[str, str]
 
 
 def vllm(setting: SettingConfig, weights: Weights) -> str:
-    """Return the ``vllm serve`` command with its ``--speculative-config``."""
-    if reason := _unsupported(setting, weights, "vLLM"):
-        return reason
+    """Return the ``vllm serve`` command with its ``--speculative-config``. Raises ``NoEquivalent``."""
+    _check(setting, weights, "vLLM")
     if _topology(setting) not in (None, "chain"):
-        return "vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.\n"
+        raise NoEquivalent("vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.")
     target, draft = _models(setting, weights)
     flags = [
         f"vllm serve {target.repo}{_flag('--revision', target)}",
@@ -59,9 +59,8 @@ def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
 
 
 def sglang(setting: SettingConfig, weights: Weights) -> str:
-    """Return the ``sglang.launch_server`` command with its ``--speculative-…`` arguments."""
-    if reason := _unsupported(setting, weights, "SGLang", "threshold-accept"):
-        return reason
+    """Return the ``sglang.launch_server`` command with its ``--speculative-…`` arguments. Raises ``NoEquivalent``."""
+    _check(setting, weights, "SGLang", "threshold-accept")
     target, draft = _models(setting, weights)
     flags = [
         f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}",
@@ -75,9 +74,13 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
     if (drafter := setting.decoding.drafter) is not None:
         topology = _topology(setting)
         if topology != "chain" and (topology, drafter.kind) != ("dynamic-tree", "eagle"):
-            return "SGLang drafts one chain, or a tree with an EAGLE head: there is no equivalent of this setting.\n"
+            raise NoEquivalent(
+                "SGLang drafts one chain, or a tree with an EAGLE head: there is no equivalent of this setting."
+            )
         if _block_verification(setting) and drafter.kind != "eagle":
-            return "SGLang verifies as a block with EAGLE heads only: there is no equivalent of this setting.\n"
+            raise NoEquivalent(
+                "SGLang verifies as a block with EAGLE heads only: there is no equivalent of this setting."
+            )
         if drafter.kind == "prompt-lookup":
             notes.append("# SGLang copies from the texts of other requests, too: the acceptance differs.\n")
         elif _sampled_draft(setting) and drafter.kind != "eagle":
@@ -115,29 +118,28 @@ def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
     return flags
 
 
-def _unsupported(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -> str | None:
-    """Return why an engine cannot do what the setting asks for, or ``None`` if it can. ``lossy`` lists the lossy rules
-    that it implements."""
+def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -> None:
+    """Raise ``NoEquivalent`` if an engine cannot do what the setting asks for. ``lossy`` lists the lossy rules that it
+    implements."""
     rule, spec = setting.decoding.acceptance, pinned(setting.pair, weights)
     if rule.kind not in ("autoregressive", "speculative", "block", *lossy):
-        return (
+        raise NoEquivalent(
             f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own. The form for "
-            "Python runs it, with transformers.\n"
+            "Python runs it, with transformers."
         )
     if setting.decoding.strict_first or setting.decoding.lenient_in != EVERYWHERE:
-        return f"{engine} cannot judge some tokens of a text strictly and the others by {rule.title}.\n"
+        raise NoEquivalent(f"{engine} cannot judge some tokens of a text strictly and the others by {rule.title}.")
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
-        return f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.\n"
+        raise NoEquivalent(f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.")
     hub = f"{engine} is given models of the Hugging Face hub, and"
     if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
-        return f"{hub} those of '{setting.pair}' are not there.\n"
+        raise NoEquivalent(f"{hub} those of '{setting.pair}' are not there.")
     if role is not None and not isinstance(getattr(spec, role), HubModel):
-        return f"{hub} what drafts for '{setting.pair}' is not there.\n"
+        raise NoEquivalent(f"{hub} what drafts for '{setting.pair}' is not there.")
     for part in filter(None, ("target", role)):
         if part in weights and hub_model_of(weights[part]) is None:
-            return f"{hub} the {part} that was measured did not come from there.\n"
-    return None
+            raise NoEquivalent(f"{hub} the {part} that was measured did not come from there.")
 
 
 def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:

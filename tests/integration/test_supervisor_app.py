@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import socket
 import subprocess
@@ -21,7 +20,7 @@ from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
-from tests.tools.forked import Forked
+from tests.tools.forked import Forked, ForkedApp
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
@@ -39,7 +38,7 @@ class App:
     def start(self, **environment: str | None) -> Forked:
         """``app.py`` in a process that has loaded Gradio."""
         output = self.folder / f"{len(self.started)}.out"
-        process = Forked(runpy.run_path, (str(ROOT / "app.py"), None, "__main__"), self._variables(environment), output)
+        process = ForkedApp(self._variables(environment), output)
         self.started.append(process)
         return process
 
@@ -159,3 +158,19 @@ def test_a_database_of_others_is_not_upgraded_behind_their_back(app: App, tmp_pa
 
 def test_a_variable_that_cannot_be_read_is_told(app: App) -> None:
     assert "port" in refused(app, FSD_PORT="many")
+
+
+def test_arguments_go_before_variables(app: App, tmp_path: Path) -> None:
+    port, other = free_port(app.port + 1), tmp_path / "other"
+    environment = app._variables({"FSD_HOST": "nowhere.invalid"})
+    process = ForkedApp(
+        environment, tmp_path / "said", "--host", "127.0.0.1", "--port", str(port), "--home", str(other)
+    )
+    app.started.append(process)
+    app.home = other
+    assert f"http://127.0.0.1:{port}" in ready(process)
+    assert (other / "fsd.db").exists()
+    assert not (tmp_path / "home").exists()
+    until(app.worker, "the worker of that home")
+    process.terminate()
+    assert process.wait(timeout=PATIENCE) == 0

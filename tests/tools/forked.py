@@ -8,8 +8,10 @@ they are typed is for other tests to show.
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from tests.tools.turnstile import Turnstile
 
+ROOT = Path(__file__).resolve().parents[2]
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
     ["fsd_core.cli.commands", "fsd_core.worker.worker", "fsd_core.testing.toy", "tests.tools.serve"]
@@ -80,6 +83,18 @@ def _command(arguments: tuple[str, ...], held: Path | None) -> None:
     if held is not None:
         Turnstile(held).stand()
     main(arguments)
+
+
+class ForkedApp(Forked):
+    """``python app.py …``"""
+
+    def __init__(self, environment: Mapping[str, str], output: Path, *arguments: str) -> None:
+        super().__init__(_app, arguments, environment, output)
+
+
+def _app(*arguments: str) -> None:
+    sys.argv[1:] = arguments
+    runpy.run_path(str(ROOT / "app.py"), None, "__main__")
 
 
 def _run(call: Callable[..., object], arguments: tuple[object, ...], environment: dict[str, str], output: Path) -> None:

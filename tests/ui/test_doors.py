@@ -28,6 +28,7 @@ OPEN = {
     ("GET", "/static/{path:path}"),
     ("GET", "/theme.css"),
     ("GET", "/favicon.ico"),
+    ("GET", "/preview.png"),
     ("GET", "/manifest.json"),
     ("GET", "/pwa_icon"),
     ("GET", "/gradio_api/app_id"),

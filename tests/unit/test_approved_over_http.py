@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.api import api_routes
+from fsd_core.errors import DatabaseUnavailable
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
@@ -65,5 +66,38 @@ def test_the_answer_names_the_approved_weights_and_changes_with_them(
 
 def test_what_is_not_there_is_told(repository: Repository, client: TestClient) -> None:
     ReviewService(repository).describe(ANN, "Chat")
-    assert client.get(APPROVED).text == "Nothing is approved for the use 'chat' yet."
+    told = client.get(APPROVED)
+    assert (told.status_code, told.headers["content-type"]) == (404, "application/problem+json")
+    assert told.json() == {
+        "type": "urn:fsd-lab:problem:not-found", "title": "There is no such thing", "status": 404,
+        "detail": "Nothing is approved for the use 'chat' yet.",
+    }  # fmt: skip
     assert client.get("/api/v1/uses/nowhere/approved").status_code == 404
+
+
+def test_what_an_engine_cannot_run_is_a_problem_and_no_file(repository: Repository, client: TestClient) -> None:
+    baseline, *_, run = repository.experiment(add_finished(repository)).runs  # of a lossy rule
+    approve(repository, run, baseline, "d1")
+    for form, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
+        told = client.get(APPROVED, params={"form": form})
+        assert (told.status_code, told.headers["content-type"]) == (409, "application/problem+json")
+        assert (told.headers["cache-control"], "etag" in told.headers) == ("no-store", False)
+        document = told.json()
+        assert list(document) == ["type", "title", "status", "detail"]
+        assert (document["type"], document["status"]) == ("urn:fsd-lab:problem:no-equivalent", 409)
+        assert document["detail"].startswith(f"{name} has no equivalent of FSD")
+    unknown = client.get(APPROVED, params={"form": "toml"})
+    assert (unknown.status_code, unknown.json()["detail"][:24]) == (404, "There is no form 'toml':")
+
+
+def test_a_database_that_does_not_answer_is_a_problem_too(
+    repository: Repository, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise DatabaseUnavailable("The database is locked: try again.")
+
+    monkeypatch.setattr(repository, "review_log", locked)
+    for path in (APPROVED, "/api/v1/uses"):
+        told = client.get(path)
+        assert (told.status_code, told.headers["content-type"]) == (503, "application/problem+json")
+        assert told.json()["detail"] == "The database is locked: try again."

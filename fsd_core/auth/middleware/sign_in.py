@@ -1,8 +1,8 @@
-"""Reject unauthenticated requests, except to the login page."""
+"""Reject unauthenticated requests, except to the login page and what is public."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 from urllib.parse import quote
 
@@ -19,14 +19,16 @@ class RequireSignIn:
 
     Unauthenticated requests for a page are redirected to the page ``login``, and all others are refused. ``identify``
     may read a database. The page ``login`` and the addresses below it are open to everybody. ``login`` is ``None`` if
-    nobody can sign in here, such as behind a proxy.
+    nobody can sign in here, such as behind a proxy. The paths ``public`` are open to everybody, too.
     """
 
-    def __init__(self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None) -> None:
-        self.app, self.identify, self.key, self.login = app, identify, key, login
+    def __init__(
+        self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None, public: Collection[str] = ()
+    ) -> None:
+        self.app, self.identify, self.key, self.login, self.public = app, identify, key, login, frozenset(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in self.public:
             return await self.app(scope, receive, send)
         try:
             person = await anyio.to_thread.run_sync(self.identify, scope)

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 
 from fsd_core.config import SettingConfig
 from fsd_core.config.building import method
+from fsd_core.errors import NoEquivalent
 from fsd_core.review.delivery import deliver
 
 MODELS = "hub:a/target@v1+a/draft@v2+a/head@v3"
@@ -65,11 +66,14 @@ def main(engine: str) -> None:
     """Parses what ``engine`` gets of each method; the parser itself says what it does not take."""
     taken = 0
     for options in METHODS:
-        told = deliver(SettingConfig(pair=MODELS, decoding=method(options)), engine)
+        try:
+            told = deliver(SettingConfig(pair=MODELS, decoding=method(options)), engine)
+        except NoEquivalent as reason:
+            print(reason)
+            continue
         command = "".join(line for line in told.splitlines(keepends=True) if not line.startswith("#"))
-        if command.startswith(("vllm ", "python ")):
-            PARSERS[engine](shlex.split(command.replace("\\\n", " ")))
-            taken += 1
+        PARSERS[engine](shlex.split(command.replace("\\\n", " ")))
+        taken += 1
         print(told)
     print(
         f"{engine} {version(engine)} takes the arguments of {taken} of {len(METHODS)} settings; the others have none."

@@ -31,6 +31,7 @@ def small(limit: int, name: str = "small") -> SweepConfig:
 
 def _serve() -> None:
     sys.path.insert(0, str(Path(__file__).parent))  # where the imitation of ``spaces`` is
+    sys.argv[1:] = []
     runpy.run_path(str(ROOT / "app.py"), None, "__main__")
 
 

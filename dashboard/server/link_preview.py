@@ -1,0 +1,63 @@
+"""What another program shows of a link to a page: our name, a sentence and a picture, in place of Gradio's.
+
+A link preview is asked for by nobody who is signed in, so it holds nothing of what is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import FileResponse
+from gradio.routes import templates
+from jinja2 import BaseLoader, Environment, FunctionLoader
+
+from dashboard.server.root_path import browser_scheme, root_of
+from dashboard.ui.templates import Html, render
+
+PREVIEW_PATH = "/preview.png"
+PICTURE = Path(__file__).parent / "preview.png"
+_GRADIOS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>')
+_CHARSET = '<meta charset="utf-8" />'
+
+
+def preview_routes() -> APIRouter:
+    """Return the route of the picture."""
+    router = APIRouter()
+
+    @router.get(PREVIEW_PATH)
+    def picture() -> FileResponse:
+        return FileResponse(PICTURE, headers={"Cache-Control": "public, max-age=86400"})
+
+    return router
+
+
+def preview(request: Request) -> Html:
+    """Return the tags for the head of a page. The picture's address is whole, as those who read it need it."""
+    address = f"{browser_scheme(request)}://{request.headers.get('host', '')}{root_of(request)}{PREVIEW_PATH}"
+    return render("server/pages.html", "preview", address)
+
+
+def replace_gradios_preview() -> None:
+    """Give Gradio's pages our tags: it has no option for them, and names itself."""
+    loader = templates.env.loader
+    if loader is not None and not isinstance(loader, _OwnPreview):
+        templates.env.loader = _OwnPreview(loader, templates.env)
+        templates.env.globals["fsd_head"] = _head
+
+
+def _head(request: Request) -> Html:
+    return render("server/pages.html", "gradios_head", preview(request))
+
+
+class _OwnPreview(FunctionLoader):
+    """Gradio's templates without its own tags, and with a call of :func:`_head`."""
+
+    def __init__(self, gradios: BaseLoader, environment: Environment) -> None:
+        def source(name: str) -> tuple[str, str | None, Any]:
+            text, file, current = gradios.get_source(environment, name)
+            return _GRADIOS.sub("", text).replace(_CHARSET, _CHARSET + "{{ fsd_head(request) }}", 1), file, current
+
+        super().__init__(source)

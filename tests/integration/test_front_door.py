@@ -1,0 +1,95 @@
+"""What the application shows to whom nobody knows yet: its icon, what a link to it shows, and where names lead."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from dashboard.web import PAGES, build_app
+from fsd_core.settings import Settings
+from fsd_core.storage.database.repository import Repository
+from tests.tools.built import built
+
+PERSON = {"Accept": "text/html"}
+Served = Callable[..., TestClient]
+
+
+@pytest.fixture
+def served(repository: Repository, tmp_path: Path) -> Served:
+    """Builds the application with some settings."""
+
+    def client(**settings: str) -> TestClient:
+        home = Settings.model_validate({"home": tmp_path, **settings})
+        app = built(lambda: build_app(repository, home))
+        return TestClient(app, "http://127.0.0.1", follow_redirects=False)
+
+    return client
+
+
+def tags(html: str) -> dict[str, list[str]]:
+    """The contents of the meta tags that links to a page show, by their names."""
+    found: dict[str, list[str]] = {}
+    for name, content in re.findall(r'<meta\s+(?:property|name)="([^"]+)"\s+content="([^"]*)"', html):
+        found.setdefault(name, []).append(content)
+    return found
+
+
+def shows_us(client: TestClient, html: str, host: str) -> None:
+    shown = tags(html)
+    assert shown["og:title"] == ["FSD Lab"]
+    assert shown["og:description"] == shown["description"]
+    assert shown["description"] == ["How far a language model may be sped up, and what each step costs in accuracy."]
+    (picture,) = shown["og:image"]
+    assert picture == f"{host}/preview.png"
+    assert "gradio" not in str(shown).lower()
+    answer = client.get("/preview.png")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    size = tuple(int(shown[f"og:image:{side}"][0]) for side in ("width", "height"))
+    assert Image.open(io.BytesIO(answer.content)).size == size
+
+
+def has_icon(client: TestClient, html: str, link: str) -> None:
+    assert f'<link rel="icon" href="{link}" type="image/svg+xml">' in html
+    icon = client.get("/favicon.ico")
+    assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
+    assert b"#0f6b65" in icon.content
+
+
+def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
+    client = served()
+    for page in PAGES:
+        html = client.get(f"/{page.path}", headers=PERSON).text
+        shows_us(client, html, "http://127.0.0.1")
+        has_icon(client, html, "favicon.ico")
+        assert html.count("<title>FSD Lab</title>") == 1
+    forwarded = client.get("/runs", headers={"X-Forwarded-Proto": "https", "Host": "localhost"}).text
+    shows_us(client, forwarded, "https://localhost")
+
+
+def test_so_do_links_where_people_sign_in_and_nothing_else_is_told(served: Served) -> None:
+    client = served(access="password", root_path="/lab")
+    assert client.get("/compare", headers=PERSON).headers["location"] == "/lab/login?next=/compare"
+    html = client.get("/login", headers=PERSON).text
+    shows_us(client, html, "http://127.0.0.1/lab")
+    has_icon(client, html, "/lab/favicon.ico")
+    for path in ("/theme.css", "/manifest.json", "/pwa_icon", "/config", "/preview.png/"):
+        assert client.get(path).status_code in (401, 404), path
+    has_icon(client, client.get("/nowhere", headers=PERSON).text, "/lab/favicon.ico")
+
+
+@pytest.mark.parametrize("root", ["", "/lab"])
+def test_the_playground_has_its_name(served: Served, root: str) -> None:
+    client = served(root_path=root)
+    for path in ("/playground", "/playground/"):
+        for headers in (PERSON, {}):  # a person and a program
+            answer = client.get(f"{path}?prompt=a%20b", headers=headers)
+            assert (answer.status_code, answer.headers["location"]) == (308, f"{root}/?prompt=a%20b")
+    assert client.head("/playground").status_code == 308
+    assert client.post("/playground").status_code == 404
+    assert client.get("/playgrounds", headers=PERSON).status_code == 404

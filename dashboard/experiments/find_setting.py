@@ -29,9 +29,11 @@ _GOALS = {
     "speed": "The fastest, whatever it costs",
 }
 _LABELS = {
-    "margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes",
+    "margin": "The accuracy margin", "acceptance": "The share accepted", "minutes": "Minutes",
     "other goals": "the goal of so many percent accepted, or the fastest",
 }  # fmt: skip
+_BOUND_LABELS = {"accuracy": _LABELS["margin"], "acceptance": "The percent accepted"}
+"""of the goals that have a number"""
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
     "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "
@@ -50,10 +52,10 @@ class FindPanel:
             self.goal = gr.Dropdown([(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal")
             with gr.Row():
                 self.bounds = {
-                    "accuracy": gr.Number(2, label="Points", minimum=0, maximum=100),
-                    "acceptance": gr.Number(90, label="Percent", minimum=0, maximum=100, visible=False),
+                    "accuracy": gr.Number(2, label="Accuracy margin", info="Points that may be lost"),
+                    "acceptance": gr.Number(90, label="Percent", visible=False),
                 }
-                self.minutes = gr.Number(10, label="Minutes", info="Of decoding.", minimum=0)
+                self.minutes = gr.Number(10, label="Minutes", info="Of decoding.")
             self.replayed = gr.Checkbox(
                 True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths are named above."
             )
@@ -101,10 +103,11 @@ def calibration_of(
     """
     if goal not in _GOALS:
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
-    if minutes is None or (bound is None and goal != "speed"):
-        raise InvalidSetting("A number is missing: say how much may be lost, and how many minutes may be spent.")
+    for label, value in ((_BOUND_LABELS.get(goal), bound), (_LABELS["minutes"], minutes)):
+        if label is not None and value is None:
+            raise InvalidSetting(f"{label} is empty: expected a number.")
     if goal == "acceptance" and bound is not None and not 0 < bound < 100:
-        raise InvalidSetting(f"The percent accepted is {bound:g}: expected more than 0 and less than 100.")
+        raise InvalidSetting(f"{_BOUND_LABELS[goal]} is {bound:g}: expected more than 0 and less than 100.")
     drafting = [kind for kind in rules_of(values) if not RULES[kind].baseline]
     if not drafting:
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")

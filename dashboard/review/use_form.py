@@ -8,6 +8,7 @@ import gradio as gr
 
 from dashboard.review.optional_number import optional_number, read
 from dashboard.ui.view import Asked, Values
+from fsd_core.frozen import check_fields
 from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ class UseForm:
 
     def make(self, service: ReviewService, values: Values, asked: Asked, key: str) -> Use:
         """Make the use that the fields describe, and empty them. Raises as ``ReviewService.describe``."""
-        requirements = Requirements.checked(
+        titles = {name: str(field.title) for name, field in Requirements.model_fields.items()}
+        requirements = check_fields(
+            Requirements,
+            titles,
             margin=values[self.margin],
             least_speedup=read(values[self.speed], "Speed"),
             longest_answers=read(values[self.length], "Answers"),

@@ -138,6 +138,14 @@ def test_a_page_asks_by_one_event_and_its_header_by_another(config: Mapping[str,
     assert len(asking) == 2
 
 
+def test_no_field_leaves_its_range_to_gradio(config: Mapping[str, Any]) -> None:
+    """It would refuse a number without the name of its field, and log a traceback. Our handlers name the field."""
+    numbers = [part for part in config["components"] if part["type"] in ("number", "slider")]
+    assert len(numbers) > 20
+    bounded = [part for part in numbers if {part["props"].get("minimum"), part["props"].get("maximum")} != {None}]
+    assert [_named(part) for part in bounded] == []
+
+
 def test_every_exception_is_needed_and_has_its_reason(config: Mapping[str, Any]) -> None:
     for *writers, reason in EXCEPTIONS:
         assert len(reason) > 80

@@ -183,12 +183,12 @@ def test_what_is_typed_after_another_pair_was_chosen_stays(page: Page, site: Sit
 def test_a_bound_stays_while_another_goal_is_chosen(page: Page, site: Site) -> None:
     opened(page, site)
     page.get_by_role("button", name="Find the setting").first.click()
-    field(page, "Points").fill("12.5")
+    field(page, "Accuracy margin").fill("12.5")
     choose(page, "Goal", "At least so many percent of drafted tokens accepted")
     expect(field(page, "Percent")).to_have_value("90")
-    expect(field(page, "Points")).to_be_hidden()
+    expect(field(page, "Accuracy margin")).to_be_hidden()
     choose(page, "Goal", "Accuracy within so many points of the target")
-    expect(field(page, "Points")).to_have_value("12.5")
+    expect(field(page, "Accuracy margin")).to_have_value("12.5")
 
 
 def fill_in(page: Page, name: str) -> None:

@@ -223,8 +223,28 @@ def test_the_form_answers_in_its_own_words(change: dict[str, Any], told: str) ->
         calibration_of(FORM | change, "accuracy", 5.0, 3.0, get_task)
 
 
+@pytest.mark.parametrize(
+    ("goal", "bound", "minutes", "told"),
+    [
+        ("accuracy", 101.0, 3.0, r"^The accuracy margin is 101.*: expected at most 20\.$"),
+        ("accuracy", -1.0, 3.0, r"^The accuracy margin is -1.*: expected more than 0\.$"),
+        ("accuracy", None, 3.0, r"^The accuracy margin is empty: expected a number\.$"),
+        ("acceptance", 150.0, 3.0, "^The percent accepted is 150: expected more than 0 and less than 100"),
+        ("acceptance", None, 3.0, r"^The percent accepted is empty: expected a number\.$"),
+        ("speed", None, -1.0, r"^Minutes is -1.*: expected more than 0\.$"),
+        ("speed", None, 1e9, r"^Minutes is .*: expected at most 10080\.$"),
+        ("speed", None, None, r"^Minutes is empty: expected a number\.$"),
+    ],
+)
+def test_a_number_that_cannot_be_names_its_field(
+    goal: str, bound: float | None, minutes: float | None, told: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        calibration_of(FORM, goal, bound, minutes, get_task)
+
+
 def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
     with pytest.raises(InvalidSetting, match="The percent accepted is 100: expected more than 0 and less than 100"):
         calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
-    with pytest.raises(InvalidSetting, match=r"takes at least 2995 prompts .* has 600: raise the margin\."):
+    with pytest.raises(InvalidSetting, match=r"takes at least 2995 prompts .* has 600: raise the accuracy margin\."):
         calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

@@ -49,6 +49,13 @@ def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repositor
     assert f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>." in html
 
 
+def test_a_settings_page_says_why_an_engine_has_no_form(repository: Repository, runs: list[RunView]) -> None:
+    html = setting_page(repository, runs[3].setting_id)
+    for engine in ("vLLM", "SGLang"):
+        assert f'<summary>{engine}</summary><p class="set-refused">{engine} has no equivalent of FSD' in html
+    assert html.count('<pre class="set-form"') == 3
+
+
 def test_a_baseline_of_other_weights_is_no_company(repository: Repository, runs: list[RunView]) -> None:
     target, run = runs[0], runs[3]
     assert target.id in {other.id for other in sibling_runs(repository, run)}

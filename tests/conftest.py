@@ -27,6 +27,8 @@ from fsd_core.tasks import base, choices, code, open_ended, word_problems
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup has it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair

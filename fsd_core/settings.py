@@ -206,7 +206,12 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        return self.database_url or sqlite_url(self.home / "fsd.db")
+        return self.database_url or sqlite_url(self.default_database)
+
+    @property
+    def default_database(self) -> Path:
+        """The SQLite file that is taken where no database is named."""
+        return self.home / "fsd.db"
 
     @property
     def data_folder(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded: several processes share the processors
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,7 +24,6 @@ from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks import base, choices, code, open_ended, word_problems
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -102,7 +102,7 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 def _forget_files() -> None:
     """Files are read once in a process."""
     get_settings.cache_clear()
-    for module in (base, choices, code, open_ended, word_problems):
+    for module in [module for name, module in sys.modules.items() if name.startswith("fsd_core.tasks.")]:
         for value in vars(module).values():
             if hasattr(value, "cache_clear") and value is not get_settings:
                 value.cache_clear()

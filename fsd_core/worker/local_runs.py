@@ -35,6 +35,8 @@ def open_repository(settings: Settings) -> Repository:
 
 def has_database(settings: Settings) -> bool:
     """Whether the database exists. Always true for a server, which is not queried."""
+    if settings.database_url is None:
+        return settings.default_database.exists()  # told without the seconds that SQLAlchemy takes to import
     from fsd_core.storage.database import connection
 
     path = connection.sqlite_path(connection.parse(settings.resolved_database_url))

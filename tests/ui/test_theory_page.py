@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
 from tests.tools.settled import Held, go, settled
@@ -76,7 +77,7 @@ def test_bounds_of_a_run_are_asked_for_and_shown(site: Site, page: Page) -> None
     page.get_by_role("option").filter(has_not=page.locator(".selected")).filter(has_text=other.id[:6]).click()
     expect(page.get_by_role("table", name="Acceptance by the number of drafts")).to_have_count(2)
     for one, temperature in ((run, 1), (other, 0.5)):
-        title = f"{one.label} · {one.pair} · at 48 positions, temperature {temperature}"
+        title = f"{one.label} · {pair_title(one.pair)} · at 48 positions, temperature {temperature}"
         expect(page.get_by_role("heading", name=title)).to_be_visible()
         expect(page.locator(".js-plotly-plot").filter(has_text=title)).to_be_visible()
 

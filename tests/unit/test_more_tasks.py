@@ -19,6 +19,7 @@ from fsd_core.tasks.download import origin
 
 LICENCES = {
     "gsm8k": "MIT", "csqa": "MIT", "humaneval": "MIT", "mbpp": "CC BY 4.0", "mmlu": "MIT", "truthfulqa": "Apache 2.0",
+    "aime-2024": "MIT", "aime-2025": "MIT", "gpqa-diamond": "CC BY 4.0",
 }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repos
         assert f"{get_task(name).published:,} prompts, licence {licence}, from " in page
         assert f'href="{where}"' in page
     assert page.count(">Fetch</button>") == len(LICENCES)
-    assert "AddSub, SingleEq, MultiArith, SVAMP, MT-Bench and Spec-Bench come from their authors" in page
+    assert "AddSub, SingleEq, MultiArith, SVAMP, MT-Bench, Spec-Bench and SPEED-Bench come from their authors" in page
 
 
 def test_what_cannot_be_scored_here_is_not_offered(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,10 +35,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(saved: Path, tmp_path: Path) -> Path:
-    """A folder with a target and a draft that a test may change."""
-    shutil.copytree(saved, tmp_path / "models")
-    return tmp_path / "models"
+def folder(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a target and a draft that a test may change, of a short name: several make a pair's."""
+    return shutil.copytree(saved, tmp_path_factory.mktemp("own") / "pair")
 
 
 def named(folder: Path, **more: str) -> str:

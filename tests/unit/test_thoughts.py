@@ -8,7 +8,6 @@ import time
 import pytest
 
 from fsd_core.models.thoughts import MARKS, opens_thought, split_thoughts
-from fsd_core.tasks import Example
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
@@ -120,9 +119,3 @@ def test_a_fidelity_task_stays_unscored() -> None:
     task = custom_task("none", None)
     assert task.score("<think>B", task.all_examples()[0], "length").outcome == "unscored"
     assert set(SCORERS) == {"number", "choice", "exact", "contains", "regex", "none"}
-
-
-def test_a_task_may_name_its_own_marks() -> None:
-    task = custom_task("choice", "B")
-    task.thought_marks = (("(", ")"),)
-    assert task.score("(It is A.) B", Example("1", "?", "B"), "eos").outcome == "correct"

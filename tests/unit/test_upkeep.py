@@ -205,7 +205,7 @@ def test_runs_are_listed_with_their_ids(call: Call, repository: Repository) -> N
     status, out, _ = call("runs")
     lines = out.splitlines()
     assert (status, len(lines)) == (0, 5)
-    assert lines[0].split()[:4] == ["Run", "Setting", "Task", "Prompts"]
+    assert lines[0].split()[:4] == ["Run", "Setting", "Pair", "Task"]
     assert [line.split()[-1] for line in lines[1:]] == [experiment[:8]] * 3 + ["–"]
     assert lines[-1].startswith(alone[:8])
     found = [json.loads(line) for line in call("runs", "--json", "--search", "first")[1].splitlines()]

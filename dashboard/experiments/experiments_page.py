@@ -78,7 +78,7 @@ class ExperimentsPage:
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
-                self.finder = FindPanel(repository, self.form, self.latest.forget)
+                self.finder = FindPanel(repository, settings, self.form, self.latest.forget)
             with gr.Column(scale=6, min_width=340):
                 show(section("Progress and history"))
                 self.archived = gr.Checkbox(

@@ -15,12 +15,14 @@ from fsd_core.calibration.request import build_calibration
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
+    from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
 _GOALS = {
@@ -44,9 +46,11 @@ _LEAD = (
 class FindPanel:
     """The panel's components as attributes, and what it shows as a function of what is asked."""
 
-    def __init__(self, repository: Repository, form: ExperimentForm, forget: Callable[[], None]) -> None:
+    def __init__(
+        self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
+    ) -> None:
         """``forget`` is called after a start."""
-        self.repository, self.form, self._forget = repository, form, forget
+        self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
         with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
             show(render("experiments/form.html", "lead", _LEAD))
             self.goal = gr.Dropdown([(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal")
@@ -88,6 +92,7 @@ class FindPanel:
         goal = values[self.goal]
         bound = values[self.bounds[goal]] if goal in self.bounds else None
         config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task)
+        check_folders(config.pair, self.settings)
         gpu_billing.remember_requester(self.repository.create_experiment(config, id=values.key))
         self._forget()
         told = f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts."

@@ -159,10 +159,8 @@ class DecodingConfig(Frozen):
                 f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
                 f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {alternatives}."
             )
-        if self.strict_first and self.acceptance.lossless:
-            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out strict_first, or choose another.")
-        if self.lenient_in != EVERYWHERE and self.acceptance.lossless:
-            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out lenient_in, or choose another.")
+        if self.acceptance.lossless and (narrowed := self.narrowed_by):
+            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out {narrowed[0]}, or choose another.")
         self._check_shape(self.acceptance, self.topology)
         return self
 
@@ -192,6 +190,11 @@ class DecodingConfig(Frozen):
     def shared(self) -> dict[str, Any]:
         """The fields that a method and its baseline have alike: what is asked, and how the target is sampled."""
         return {"sampling": self.sampling, "template": self.template, "max_new_tokens": self.max_new_tokens}
+
+    @property
+    def narrowed_by(self) -> list[str]:
+        """Names of the :data:`JUDGING_OPTIONS` that leave a part of the text to the strict test."""
+        return [name for name in JUDGING_OPTIONS if getattr(self, name) != type(self).model_fields[name].default]
 
     @property
     def threshold(self) -> float | None:

@@ -18,6 +18,8 @@ MODEL_ROLES = ("target", "draft", "head", "adapter", "draft-adapter")
 """in the order in which a name has them"""
 ADAPTERS = ("adapter", "draft-adapter")
 HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
+PAIR_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
+"""the names that people may give to pairs"""
 LONGEST_NAME = 255
 """characters, for databases hold no longer ones"""
 

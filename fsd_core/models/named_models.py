@@ -51,8 +51,7 @@ def named_models(name: str) -> PairSpec:
 
 def _model(role: str, value: str) -> Path | HubModel:
     check_model(role, value)
-    model = None if role in ADAPTERS else hub_model(value)
-    return Path(value).expanduser() if model is None else model
+    return hub_model(value) or Path(value).expanduser()
 
 
 def title_of_models(name: str) -> str:

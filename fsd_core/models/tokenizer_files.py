@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,29 @@ def differing_tokens(first: Path, second: Path) -> int | None:
 
     One may have more tokens than the other.
     """
+    files = [folder / "tokenizer.json" for folder in (first, second)]
+    try:
+        stamps = [(stat.st_mtime_ns, stat.st_size) for stat in (file.stat() for file in files)]
+    except OSError:
+        return None
+    return _differing(*files, *stamps)
+
+
+@lru_cache(maxsize=64)
+def _differing(first: Path, second: Path, *stamps: tuple[int, int]) -> int | None:
+    """See :func:`differing_tokens`. A list of pairs asks at every poll, so files are read again when ``stamps``, their
+    times and sizes, have changed."""
+    if any(size > _LARGEST for _, size in stamps):
+        return None
     tables = _tokens(first), _tokens(second)
     if tables[0] is None or tables[1] is None:
         return None
     return sum(tables[1].get(index, token) != token for index, token in tables[0].items())
 
 
-def _tokens(folder: Path) -> dict[int, str] | None:
-    """Return the tokens by id."""
-    file = folder / "tokenizer.json"
+def _tokens(file: Path) -> dict[int, str] | None:
+    """Return the tokens of a tokenizer by id."""
     try:
-        if file.stat().st_size > _LARGEST:
-            return None
         content: Any = json.loads(file.read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
         pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))

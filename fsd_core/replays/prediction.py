@@ -11,7 +11,6 @@ import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
-from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
@@ -123,7 +122,7 @@ class Replay:
                 f"'{rule.kind}' drafts the likeliest tokens, and the trace holds sampled ones: replay it from a trace "
                 "of temperature 0."
             )
-        if any(getattr(config, name) != METHOD_OPTIONS[name].default for name in JUDGING_OPTIONS):
+        if config.narrowed_by:
             raise InvalidSetting(f"Replay judges every token by the rule: leave out {' and '.join(JUDGING_OPTIONS)}.")
         if (length := length_of(config)) > info.draft_length:
             raise InvalidSetting(

@@ -176,10 +176,10 @@ class Task(ABC):
 
     def check_limit(self, limit: int, named: str = "a limit") -> None:
         """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""
-        if not 1 <= limit <= self.size:
+        size = self.size
+        if not 1 <= limit <= size:
             raise InvalidSetting(
-                f"The task '{self.name}' has {self.size} prompt{'s' * (self.size != 1)}: expected {named} from 1 to "
-                f"{self.size}."
+                f"The task '{self.name}' has {size} prompt{'s' * (size != 1)}: expected {named} from 1 to {size}."
             )
 
 

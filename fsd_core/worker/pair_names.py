@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from fsd_core.config.model_names import MODELS
+from fsd_core.config.model_names import MODELS, PAIR_NAME
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _PREFIXES = ("path:", "hub:", MODELS)
 
 
 def checked_pair_name(name: str) -> str:
     """Return a name under which a pair can be kept. Raises ``InvalidSetting``."""
-    if not _NAME.fullmatch(name):
+    if not PAIR_NAME.fullmatch(name):
         raise InvalidSetting(
             f"The pair's name {name[:60]!r} cannot be used: expected 1 to 40 small letters, digits, dots and hyphens, "
             "such as support-7b."

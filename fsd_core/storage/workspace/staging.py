@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import read_sweep
-from fsd_core.config.model_names import is_name_of_models
+from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.frozen import text_hash
 from fsd_core.roles import ROLES
@@ -48,7 +48,6 @@ LONGEST_TRACE = 256_000_000
 _ENDED = ("finished", "failed", "cancelled")
 _BATCH_ROWS, _BATCH_BYTES = 500, 8_000_000
 _ID = re.compile("[0-9a-f]{32}")
-_PAIR = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _TASK = re.compile("[a-z0-9][a-z0-9-]*")
 
 
@@ -139,7 +138,7 @@ def _check(session: Session, file: Path) -> None:
             _require(RunConfig.model_validate(run.config).setting.id == run.setting_id)
             _require(_ID.fullmatch(run.id) and run.status in (*UNENDED, *_ENDED))
         for pair in session.scalars(select(OwnPairRow)):
-            _require(_PAIR.fullmatch(pair.name) and text_hash(pair.models) == pair.version)
+            _require(PAIR_NAME.fullmatch(pair.name) and text_hash(pair.models) == pair.version)
             _require(is_name_of_models(pair.models))
         for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dashboard.tables.task_version import lines_link
 from dashboard.ui.quantities import moment
@@ -11,6 +11,7 @@ from dashboard.ui.templates import Html, render
 from fsd_core.formatting import count
 from fsd_core.storage.records import TaskView
 from fsd_core.tasks.custom.custom_task import transcript
+from fsd_core.tasks.custom.lines import TaskLine
 from fsd_core.tasks.custom.reading import CheckedFile
 from fsd_core.tasks.custom.scorers import get_scorer
 
@@ -48,16 +49,19 @@ def checked_html(checked: CheckedFile, name: str) -> Html:
         summary = f"The file has {checked.summary}, so it cannot be added yet."
         return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes)
     scorer = get_scorer(checked.scorer)
-    summary = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
-    lines = [_line(line.model_input, line.reference) for line in checked.lines[:_PREVIEWED]]
-    remaining = len(checked.lines) - _PREVIEWED
+    summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
+    lines = [_line(line) for line in checked.lines[:_PREVIEWED]]
+    remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
     return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes)
 
 
-def _line(prompt: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:
+def _line(line: TaskLine) -> tuple[str, str | None]:
     """Return the text and the reference, each truncated if it is long."""
-    text = prompt if isinstance(prompt, str) else transcript(tuple(prompt))
+    asked, reference = line.model_input, line.reference
+    if line.turns and isinstance(asked, str):
+        asked = (("user", asked),)
+    text = asked if isinstance(asked, str) else transcript((*asked, *(("user", turn) for turn in line.turns)))
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
     return text, None if reference is None else reference[:_LONGEST]
 

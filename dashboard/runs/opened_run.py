@@ -191,15 +191,16 @@ class OpenedRun:
         return next(iter(on_same_prompts(run, sibling_runs(self.repository, run, "autoregressive"))), None)
 
     def _prompt(self, run: RunView, generation: GenerationView) -> str:
+        turns = range(generation.position - generation.turn, generation.position)
+        earlier = [said for position in turns for said in self.repository.generations(run.id, position=position)]
         try:
             tokens = displayed_tokens(run.pair, self.repository.trace(generation.id))
         except FsdError as error:
-            return prompt_html(generation, None, str(error))
+            return prompt_html(generation, None, str(error), earlier)
         if "".join(token.text for token in tokens) != generation.text:
-            return prompt_html(
-                generation, None, "The pair's tokenizer has changed since this run, so its tokens cannot be shown."
-            )
-        return prompt_html(generation, tokens)
+            problem = "The pair's tokenizer has changed since this run, so its tokens cannot be shown."
+            return prompt_html(generation, None, problem, earlier)
+        return prompt_html(generation, tokens, earlier=earlier)
 
 
 def _state(run: RunView) -> list[Any]:

@@ -233,7 +233,8 @@ def prompts_html(run_id: str, generations: Sequence[GenerationView], selected: i
 
 
 def _prompt_row(g: GenerationView, is_selected: bool) -> tuple[str, ...]:
-    prompt = g.prompt if len(g.prompt) <= 110 else g.prompt[:109].rstrip() + "…"
+    prompt = f"Turn {g.turn + 1}: {g.prompt}" if g.turn else g.prompt
+    prompt = prompt if len(prompt) <= 110 else prompt[:109].rstrip() + "…"
     return (
         str(g.position + 1),
         render("runs/run.html", "chooser", g.position, prompt, is_selected),
@@ -250,8 +251,14 @@ def _short(text: str | None) -> str:
     return DASH if text is None else text if len(text) <= 24 else text[:23] + "…"
 
 
-def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> Html:
-    """Return one prompt with its text. ``tokens`` is ``None`` if they are unavailable, and ``problem`` says why."""
+def prompt_html(
+    g: GenerationView,
+    tokens: Sequence[EmittedToken] | None,
+    problem: str = "",
+    earlier: Sequence[GenerationView] = (),
+) -> Html:
+    """Return one prompt with its text. ``tokens`` is ``None`` if they are unavailable, and ``problem`` says why.
+    ``earlier`` are the turns of its conversation before it."""
     figures = {
         "Outcome": g.outcome,
         "Answer": g.answer if g.answer is not None else DASH,
@@ -268,6 +275,7 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
         "runs/run.html",
         "prompt",
         g,
+        earlier=earlier,
         problem=problem,
         tokens=None if tokens is None else tokens_html(tokens),
         legend=legend() if tokens else "",

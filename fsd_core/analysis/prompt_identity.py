@@ -13,12 +13,12 @@ def rendered_differently(runs: Sequence[RunView], prompts: Prompts) -> list[int]
     """Return the positions at which runs of one pair and task were fed different token ids.
 
     Another template, its arguments, its date or another tokenizer does that. Prompts whose hashes were not recorded are
-    left out.
+    left out, and so are later turns of conversations: these follow what each run wrote before.
     """
     hashes: dict[tuple[str, str, int], set[str]] = {}
     for run in runs:
         for position, counts in prompts.get(run.id, {}).items():
-            if counts.prompt_hash is not None:
+            if counts.prompt_hash is not None and not counts.turn:
                 hashes.setdefault((run.pair, run.task, position), set()).add(counts.prompt_hash)
     return sorted({position for (_, _, position), seen in hashes.items() if len(seen) > 1})
 

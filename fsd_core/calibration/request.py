@@ -90,6 +90,7 @@ def build_calibration(
         raise InvalidSetting(_too_few(unlimited, task, limit, field_names))
     config = check_fields(CalibrationConfig, field_names, limit=limit, **fields)
     task.check_limit(limit)
+    task.check_alone("the search")
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config

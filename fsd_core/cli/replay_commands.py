@@ -57,6 +57,7 @@ def record(
     get_pair(config.setting.pair)
     task = run_commands.find_task(config.task, settings)
     task.check_limit(config.limit)
+    task.check_alone("replay")
     pair = run_commands.load_for([config], settings.threads)
     with output.progress_bar("Recording", config.limit) as advance_to:
         trace = recorded(

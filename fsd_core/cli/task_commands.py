@@ -36,10 +36,11 @@ ReferenceField = Annotated[
     str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: reference]")
 ]
 IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
+AllTurns = Annotated[bool, typer.Option("--all-turns", help="Ask the user turns of conversations one after another.")]
 _WHO = "command line"
 
 
-def _checked(file: Path, scorer: str | None, *fields: str) -> CheckedFile:
+def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool) -> CheckedFile:
     """Return the content of a file, whose ``fields`` hold prompt, reference and id.
 
     Raises ``InvalidSetting`` after every problem was printed to standard error.
@@ -50,7 +51,7 @@ def _checked(file: Path, scorer: str | None, *fields: str) -> CheckedFile:
 
     if scorer is not None and scorer not in SCORERS:
         raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
-    checked = check(read_file(file), scorer, FieldNames(*fields))
+    checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
     for problem in checked.problems:
         output.say(problem.sentence)
     if checked.unlisted:
@@ -80,10 +81,11 @@ def check_task(
     prompt_field: PromptField = "",
     reference_field: ReferenceField = "",
     id_field: IdField = "",
+    all_turns: AllTurns = False,
 ) -> None:
     """Report everything that is wrong with a file, line by line. Nothing is stored."""
-    checked = _checked(file, scorer, prompt_field, reference_field, id_field)
-    print(f"{file} has {count(len(checked.lines), 'prompt')}, scored by {checked.scorer}.")
+    checked = _checked(file, scorer, prompt_field, reference_field, id_field, all_turns=all_turns)
+    print(f"{file} has {count(checked.prompts, 'prompt')}, scored by {checked.scorer}.")
 
 
 @task.command("add")
@@ -95,13 +97,14 @@ def add_task(
     prompt_field: PromptField = "",
     reference_field: ReferenceField = "",
     id_field: IdField = "",
+    all_turns: AllTurns = False,
 ) -> None:
     """Store a file as a task, or as the next version of one. Commands and pages then offer it."""
     from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
 
     name = checked_name(suggested_name(file.name) if name is None else name)
-    checked = _checked(file, scorer, prompt_field, reference_field, id_field)
+    checked = _checked(file, scorer, prompt_field, reference_field, id_field, all_turns=all_turns)
     view = keep(_repository(), CustomTask.of(name, checked, title), _WHO)
     print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")
 

@@ -50,7 +50,9 @@ def bench(
     from fsd_core.models.model_pairs import get_pair, require_draft
 
     require_draft(pair)
-    examples = run_commands.find_task(task or get_pair(pair).tasks[0], settings).examples(limit)
+    prompts = run_commands.find_task(task or get_pair(pair).tasks[0], settings)
+    prompts.check_alone("bench")
+    examples = prompts.examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = run_commands.load_for([config], threads or settings.threads)

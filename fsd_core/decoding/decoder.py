@@ -12,6 +12,7 @@ from fsd_core.decoding.composition import compose
 from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.models.chat_messages import Message
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.prompt import encode_prompt
@@ -39,7 +40,7 @@ class PairDecoder:
         )
         self.eos = self.method.model.eos_tokens  # a draft's own end tokens do not end the target's text
 
-    def prompt_ids(self, prompt: str | Sequence[tuple[str, str]]) -> list[int]:
+    def prompt_ids(self, prompt: str | Sequence[Message]) -> list[int]:
         """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""
         return encode_prompt(self.pair.tokenizer, prompt, self.method.context, self.config.template)
 

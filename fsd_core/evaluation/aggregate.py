@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.evaluation.conversations import by_conversation
 from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.intervals import Interval, wilson
 from fsd_core.statistics.ratios import ratio_interval
@@ -30,7 +31,8 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
 
     Accuracy counts truncated and failed prompts as not solved. Failed prompts have no tokens and do not enter the
     metrics of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
-    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios.
+    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios, which take the
+    turns of a conversation as one prompt. ``generations`` are in order of position.
     ``negative_log_likelihood`` is in nats per token under the target, or under the draft if it decodes alone.
     ``mean_acceptance_length`` is tokens per round, which equals tokens per target forward if there is a target.
     """
@@ -81,7 +83,7 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
         lambda: (
             wilson(round(sum(numerator for numerator, _ in pairs)), len(pairs))
             if metric.counted
-            else ratio_interval(pairs, is_share=metric.is_share)
+            else ratio_interval(by_conversation(pairs, done), is_share=metric.is_share)
         ),
     )
 

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.evaluation.conversations import asked_prompt
+from fsd_core.models.chat_messages import Messages
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import require_draft
 from fsd_core.models.prompt import encode_prompt
@@ -26,8 +28,7 @@ from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
 from fsd_core.statistics.ratios import ratio_interval
 from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.base import Messages
-from fsd_core.tasks.custom.lookup import conversations
+from fsd_core.tasks.custom.lookup import conversations, find_task
 from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance
 from fsd_core.theory.samplings import MOST_DRAFTS
 
@@ -131,6 +132,9 @@ def _sample_positions(repository: Repository, run_id: str, positions: int, seed:
         if offsets := sorted(int(i) for i in sampled[(sampled >= start) & (sampled < end)] - start):
             written = tuple(token for record in traces[generation.position] for token in record.emitted)
             prompt = messages.get(generation.position, generation.prompt)
+            if generation.turn:
+                task = find_task(run.task, repository)
+                prompt = asked_prompt(repository, run_id, task, generation.position).model_input
             template = run.decoding.template
             texts.append(SampledPositions(generation.position, prompt, template, written, tuple(offsets)))
     return texts

@@ -18,7 +18,10 @@ FIDELITY_KEYS = (
 
 @dataclass(frozen=True)
 class ComparedText:
-    """One prompt's emitted tokens, and their negative log-likelihood under the target, in nats."""
+    """One prompt's emitted tokens, and their negative log-likelihood under the target, in nats.
+
+    A conversation is one text: later turns follow what was written before, so they cannot be compared alone.
+    """
 
     tokens: Sequence[int]
     negative_log_likelihood: float

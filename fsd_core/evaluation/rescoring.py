@@ -31,8 +31,7 @@ def rescore(repository: Repository, run_id: str) -> int:
         if generation.stop_reason == "error":  # no text to score
             rescored.append(generation)
             continue
-        thinking = 0 < generation.thought_tokens == generation.tokens
-        score = task.score(generation.text, example, generation.stop_reason, thinking=thinking)
+        score = task.score(generation.text, example, generation.stop_reason, thinking=generation.only_thought)
         if (score.outcome, score.answer) != (generation.outcome, generation.answer):
             changes[generation.id] = (score.outcome, score.answer)
         rescored.append(replace(generation, outcome=score.outcome, answer=score.answer))

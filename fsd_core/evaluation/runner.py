@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.conversations import TurnFailed, asked_prompt
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
@@ -102,9 +104,14 @@ def _take_turn(
     examples: Mapping[int, Example],
     observer: RunObserver,
 ) -> None:
+    if repository.run(open_run.run.id).ended:
+        return
+    asked: dict[int, Example] = {}
+    with _fail_on_error(repository, open_run.run.id):
+        asked = _continued(repository, open_run, examples)
     # A prompt that killed a process is written alone, so that another crash is attributed to the right prompt.
-    separate = [{position: examples[position]} for position in examples if position in open_run.run.losses]
-    together = {position: examples[position] for position in examples if position not in open_run.run.losses}
+    separate = [{position: asked[position]} for position in asked if position in open_run.run.losses]
+    together = {position: asked[position] for position in asked if position not in open_run.run.losses}
     for group in (*separate, *([together] if together else [])):
         records = generator.write(open_run.run, open_run.task, group)
         remaining = list(group)
@@ -121,10 +128,22 @@ def _take_turn(
                 remaining.remove(record.position)
 
 
+def _continued(repository: Repository, open_run: _OpenRun, examples: Mapping[int, Example]) -> dict[int, Example]:
+    """Return the examples as they are asked, with what was written in earlier turns. One whose earlier turn failed is
+    recorded as failed, and left out."""
+    asked: dict[int, Example] = {}
+    for position, example in examples.items():
+        try:
+            asked[position] = asked_prompt(repository, open_run.run.id, open_run.task, position)
+        except TurnFailed as error:
+            repository.record_generation(open_run.run.id, failure(example, position, error, 0.0))
+    return asked
+
+
 def _in_turn(open_runs: Sequence[_OpenRun]) -> Iterator[tuple[_OpenRun, dict[int, Example]]]:
     """Yield the runs with their examples, position by position. Another run goes first at each position.
 
-    With batches, a run writes several of them in its turn.
+    With batches, a run writes several of them in its turn. First turns of conversations come before second ones.
     """
     rows = max((open_run.run.config.batch for open_run in open_runs), default=1)
     size = 1 if rows == 1 else BATCHES_A_TURN * rows
@@ -132,10 +151,11 @@ def _in_turn(open_runs: Sequence[_OpenRun]) -> Iterator[tuple[_OpenRun, dict[int
     for start in range(0, len(positions), size):
         chunk = positions[start : start + size]
         first = (chunk[0] // size) % len(open_runs)
-        for open_run in (*open_runs[first:], *open_runs[:first]):
-            if examples := {
-                position: open_run.remaining[position] for position in chunk if position in open_run.remaining
-            }:
+        in_order = *open_runs[first:], *open_runs[:first]
+        asked = [open_run.remaining[i] for open_run in in_order for i in chunk if i in open_run.remaining]
+        for turn, open_run in product(sorted({example.turn for example in asked}), in_order):
+            remaining = {i: open_run.remaining[i] for i in chunk if i in open_run.remaining}
+            if examples := {i: example for i, example in remaining.items() if example.turn == turn}:
                 yield open_run, examples
 
 
@@ -165,9 +185,11 @@ def _begin(
     if done:
         _check_unchanged(repository, run, task, generator, about)
     repository.start_run(run.id, about)
-    first = next(iter(remaining))
-    with writing(run.id, [first]):
-        generator.warm_up(run, remaining[first])
+    first = min(remaining, key=lambda position: remaining[position].turn)
+    with suppress(TurnFailed):  # recorded when its turn comes
+        example = asked_prompt(repository, run.id, task, first)
+        with writing(run.id, [first]):
+            generator.warm_up(run, example)
     return [_OpenRun(run, task, remaining, conditions_of(about))]
 
 
@@ -179,7 +201,7 @@ def _check_unchanged(
     if run.weights and not same_weights(run.weights, about.get("weights") or {}):
         raise FsdError(f"The models of '{run.pair}' have changed {since}")
     done = repository.prompts([run.id])[run.id]
-    position = next((i for i, counts in done.items() if counts.prompt_hash is not None), None)
+    position = next((i for i, counts in done.items() if counts.prompt_hash is not None and not counts.turn), None)
     if position is None:
         return
     if generator.prompt_hash(run, task.all_examples()[position]) != done[position].prompt_hash:
@@ -225,15 +247,20 @@ def _finish(
 
 
 def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
-    """Return the written texts by position, without the prompts that failed."""
-    likelihoods = {
-        g.position: g.negative_log_likelihood for g in repository.generations(run_id) if g.outcome != "failed"
-    }
-    return {
-        position: ComparedText([token for record in records for token in record.emitted], likelihoods[position])
-        for position, records in repository.traces(run_id)
-        if position in likelihoods
-    }
+    """Return what was written, by position, without the prompts that failed. All turns of a conversation are one text,
+    at the position of the first. A conversation with a failed turn is left out."""
+    generations = {g.position: g for g in repository.generations(run_id)}
+    failed = {g.position - g.turn for g in generations.values() if g.outcome == "failed"}
+    texts: dict[int, ComparedText] = {}
+    for position, records in repository.traces(run_id):
+        generation = generations[position]
+        first, tokens = position - generation.turn, [token for record in records for token in record.emitted]
+        if first in failed:
+            continue
+        before = texts.get(first, ComparedText([], 0.0))
+        nats = before.negative_log_likelihood + generation.negative_log_likelihood
+        texts[first] = ComparedText([*before.tokens, *tokens], nats)
+    return texts
 
 
 def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:

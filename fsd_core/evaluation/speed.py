@@ -28,9 +28,9 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.models.chat_messages import Messages
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.statistics.intervals import median_interval
-from fsd_core.tasks.base import Messages
 from fsd_core.tracking import provenance
 
 WARM_UP_PROMPTS = 2

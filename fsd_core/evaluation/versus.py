@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from fsd_core.evaluation.conversations import by_conversation
 from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.paired import paired_difference
 from fsd_core.statistics.ratios import Pairs, difference_interval, quotient_interval
@@ -46,6 +47,8 @@ def versus(metric: Metric, run: Mapping[int, Generated], baseline: Mapping[int, 
             dict(zip(shared, (numerator > 0 for numerator, _ in side), strict=True)) for side in (a, b)
         )
         return Versus(value - other, *paired_difference(run_hits, baseline_hits).interval)
+    # Of one task, so both sides have the same conversations.
+    a, b = (by_conversation(pairs, [run[key] for key in shared]) for pairs in (a, b))
     if not metric.as_ratio:
         return Versus(value - other, *(difference_interval(a, b) or ()))
     return Versus(value / other, *(quotient_interval(a, b) or ())) if other else None

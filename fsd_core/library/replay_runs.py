@@ -71,6 +71,7 @@ def record(
     template = checked(TemplateConfig, in_python, arguments=template_arguments, date=template_date)
     loaded_task = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
     loaded_task.check_limit(limit)
+    loaded_task.check_alone("replay")
     trace = strict_run.record(
         loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, template=template, draft_length=draft_length,
         max_new_tokens=max_new_tokens, top=told_apart, on_prompt=on_prompt,

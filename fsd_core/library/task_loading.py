@@ -19,6 +19,7 @@ def load_task(
     prompt_field: str = "",
     reference_field: str = "",
     id_field: str = "",
+    all_turns: bool = False,
 ) -> CustomTask:
     """Return the task of a file of JSON Lines, JSON or Parquet, for ``compare`` and ``sweep``. Nothing is stored.
 
@@ -31,6 +32,7 @@ def load_task(
         prompt_field: Field that holds the prompt or the conversation. Empty takes the usual one.
         reference_field: Field that holds what is right. Empty takes ``reference``.
         id_field: Field that holds the name of a line. Empty takes ``id``.
+        all_turns: Whether the user turns of conversations are asked one after another, behind what the setting wrote.
 
     Raises:
         InvalidSetting: The file has a problem, with its line (``fsd-lab task check`` lists all), or the name cannot be
@@ -43,6 +45,6 @@ def load_task(
     'sums@98192fd31a8ecfc5'
     """
     path = Path(path)
-    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field))
+    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field), all_turns=all_turns)
     checked.require(str(path))
     return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)

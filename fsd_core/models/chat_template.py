@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from types import FrameType
@@ -17,39 +17,42 @@ from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.models.chat_messages import TOOLS, Message, ToolMessage, fields_of
+from fsd_core.models.thoughts import split_thoughts
 
 TEMPLATE_SECONDS = 5.0
 _LONGEST_REFUSAL = 200
+_WHOLE = ("user", "assistant", "tool")
+"""roles whose text has to be in a rendered prompt"""
 _DIRECTIVES = tuple(f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBcdHIjmMpSUwWxXyYZ")
 """of ``strftime``"""
 _MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
 
 
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], template: TemplateConfig) -> str:
-    """Return messages, (role, content) each, as the tokenizer's chat template writes them.
+def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig) -> str:
+    """Return messages as the tokenizer's chat template writes them, with the tools and the calls that they hold.
 
-    Raises ``InvalidSetting`` for arguments that the template does not read and for messages that it refuses,
-    ``ModelUnavailable`` for a template that cannot be rendered or leaves out what a user says.
+    Raises ``InvalidSetting`` for arguments that the template does not read, for messages that it refuses, and for tools
+    or calls that it does not read; ``ModelUnavailable`` for a template that cannot be rendered or leaves out what is
+    said.
     """
     _check_arguments(tokenizer, template)
-    if any(role == "developer" for role, _ in messages):
+    if any(message[0] == "developer" for message in messages):
         with suppress(InvalidSetting, ModelUnavailable):
-            return _render_whole(tokenizer, messages, template, ("developer", "user", "tool"))
-        messages = [("system" if role == "developer" else role, content) for role, content in messages]
-    return _render_whole(tokenizer, messages, template, ("user", "tool"))
+            return _render_whole(tokenizer, messages, template, ("developer", *_WHOLE))
+        messages = [("system", message[1]) if message[0] == "developer" else message for message in messages]
+    return _render_whole(tokenizer, messages, template, _WHOLE)
 
 
 def _render_whole(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[tuple[str, str]],
-    template: TemplateConfig,
-    whole: Sequence[str],
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, whole: Sequence[str]
 ) -> str:
     """Render messages, of which the text of the roles ``whole`` has to be there."""
     missing = ""
     for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
         text = _rendered(tokenizer, messages, template, as_parts)
         if not (missing := _missing_role(text, messages, whole)):
+            _check_tools(tokenizer, messages, template, text, as_parts)
             return text
     raise ModelUnavailable(
         f"The chat template of the model leaves out what the {missing} says, so different prompts would become the "
@@ -57,17 +60,68 @@ def _render_whole(
     )
 
 
-def _missing_role(text: str, messages: Sequence[tuple[str, str]], whole: Sequence[str]) -> str:
-    """Return the first role in ``whole`` that a rendered conversation lacks a message of, or an empty text.
+def _missing_role(text: str, messages: Sequence[Message], whole: Sequence[str]) -> str:
+    """Return the first role in ``whole`` that a rendered conversation lacks a message of, or an empty text. Thoughts of
+    earlier answers may be left out, as templates do.
 
     Templates may change a message's spaces, or quote it as JSON.
     """
+    holds = _contained(text)
+    for message in messages:
+        role, content = message[:2]
+        said = split_thoughts(content).answer if role == "assistant" else content
+        if role in whole and not holds(said):
+            return role
+    return ""
+
+
+def _contained(text: str) -> Callable[[str], bool]:
+    """Return a function that says whether a rendered text holds another one, apart from spaces and quoting."""
     compact = _compact(text)
 
-    def holds(content: str) -> bool:
-        return _compact(content) in compact or _compact(json.dumps(content, ensure_ascii=False)[1:-1]) in compact
+    def holds(part: str) -> bool:
+        return _compact(part) in compact or any(
+            _compact(json.dumps(part, ensure_ascii=ascii_only)[1:-1]) in compact for ascii_only in (False, True)
+        )
 
-    return next((role for role, content in messages if role in whole and not holds(content)), "")
+    return holds
+
+
+def _check_tools(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, text: str, as_parts: bool
+) -> None:
+    """Raise ``InvalidSetting`` unless a rendered text holds the tools and the calls of its messages.
+
+    Their names may stand in it by chance, so without them it has to be another text.
+    """
+    plain = [message for message in messages if not isinstance(message, ToolMessage)]
+    if len(plain) == len(messages):
+        return
+    holds = _contained(text)
+    for number, message in enumerate(messages):
+        fields = fields_of(message)
+        functions = [each["function"] for each in (*fields.get("tool_calls", ()), *fields.get(TOOLS, ()))]
+        if not functions:
+            continue
+        others = (*messages[:number], *messages[number + 1 :])
+        without = others if message[0] == TOOLS else (*messages[:number], message[:2], *messages[number + 1 :])
+        named = [leaf for function in functions for leaf in (function["name"], *_leaves(function.get("arguments")))]
+        if all(map(holds, named)) and _rendered(tokenizer, without, template, as_parts) != text:
+            continue
+        what = "the tools" if message[0] == TOOLS else f"the tool_calls of message {number + 1}"
+        raise InvalidSetting(
+            f"The chat template of the model does not read {what}, so the model would not see them: choose a pair "
+            "whose template knows tools, or write them as text."
+        )
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in the arguments of a call."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
 
 
 def _compact(text: str) -> str:
@@ -112,18 +166,21 @@ def _dated(chat_template: str, template: TemplateConfig) -> str:
 
 
 def _rendered(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]], template: TemplateConfig, as_parts: bool
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, as_parts: bool
 ) -> str:
     conversation = [
-        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content}
-        for role, content in messages
+        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content, **fields_of(message)}
+        for message in messages
+        for role, content in [message[:2]]
+        if role != TOOLS
     ]
+    tools = next((fields_of(message)[TOOLS] for message in messages if message[0] == TOOLS), None)
     try:
         with _time_limit(TEMPLATE_SECONDS):
             return str(
                 tokenizer.apply_chat_template(
-                    conversation, chat_template=_dated(str(tokenizer.get_chat_template()), template), tokenize=False,
-                    add_generation_prompt=True, **template.values,
+                    conversation, tools=tools, tokenize=False, add_generation_prompt=True,
+                    chat_template=_dated(str(tokenizer.get_chat_template()), template), **template.values,
                 )
             )  # fmt: skip
     except Exception as error:  # Jinja and the code that a template calls raise any exception

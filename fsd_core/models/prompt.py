@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.frozen import text_hash
+from fsd_core.models.chat_messages import Message
 from fsd_core.models.chat_template import render
 
 _CHARACTERS_PER_TOKEN = 8
@@ -22,13 +23,13 @@ _DEFAULT = TemplateConfig()
 
 def encode_prompt(
     tokenizer: PreTrainedTokenizerBase,
-    prompt: str | Sequence[tuple[str, str]],
+    prompt: str | Sequence[Message],
     context: int | None = None,
     template: TemplateConfig = _DEFAULT,
 ) -> list[int]:
     """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
-    conversation, (role, content) of each message, needs the template. ``template`` says how it is rendered. A template
-    that does not know the role developer gets its message as one of system.
+    conversation needs the template. ``template`` says how it is rendered. A template that does not know the role
+    developer gets its message as one of system.
 
     Raises ``InvalidSetting`` for an empty prompt, for a conversation or arguments without a template, for arguments
     that the template does not read, and for a conversation that it refuses; ``ModelUnavailable`` for a template that

@@ -55,6 +55,7 @@ def record(
     context is left out. Raises ``InvalidSetting``, or ``FsdError`` if no draft was judged.
     """
     check(draft_length, top)
+    task.check_alone("replay")
     sampling, template, vocabulary = sampling or SamplingConfig(), template or TemplateConfig(), pair.target.vocabulary
     examples = dict(enumerate(task.examples(prompts))) if isinstance(prompts, int) else prompts
     info = TraceInfo(

@@ -27,6 +27,9 @@ class _Generation:
     """index of the prompt in the task"""
     example_id: str
     prompt: str
+    """what is asked, without earlier turns"""
+    turn: int = 0
+    """how many turns of its conversation stand before it, at the positions right before its own"""
     prompt_hash: str | None = None
     """of the token ids that were fed, as rendered; ``None`` for prompts of before revision 0012, and for those that
     could not be rendered"""
@@ -52,6 +55,11 @@ class _Generation:
     seconds: float
     time_to_first_token: float
     """seconds"""
+
+    @property
+    def only_thought(self) -> bool:
+        """Whether all of it belongs to a thought, as of a text that was cut off inside of one."""
+        return 0 < self.thought_tokens == self.tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +106,7 @@ class PromptCounts(NamedTuple):
     time_to_first_token: float
     thought_tokens: int = 0
     prompt_hash: str | None = None
+    turn: int = 0
     text: str = ""
     """read only if a metric of another package may need it"""
 

@@ -43,9 +43,13 @@ _BUILT_IN: tuple[Task, ...] = (
     HumanEval(),
     Mbpp(),
     MtBench(),
+    MtBench(turns=True),
     WholeSpecBench(),
+    WholeSpecBench(turns=True),
     *(SpecBench(category) for category in SPEC_BENCH),
+    SpecBench("mt", turns=True),
     SpeedBench(),
+    SpeedBench(turns=True),
 )
 
 

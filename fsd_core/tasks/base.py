@@ -7,19 +7,18 @@ import gzip
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.chat_messages import Messages, continued
 from fsd_core.models.thoughts import MARKS, split_thoughts
 from fsd_core.settings import get_settings
 
-Messages = tuple[tuple[str, str], ...]
-"""A conversation: role (system, developer, user, assistant or tool) and content of each message."""
 Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 
@@ -35,11 +34,38 @@ class Example:
     """a conversation in place of a single prompt"""
     category: str = ""
     """the kind of prompt, by which figures are told too; empty in a task of one kind"""
+    turn: int = 0
+    """how many turns of its conversation stand before it, at the positions right before its own"""
 
     @property
     def model_input(self) -> str | Messages:
-        """The input of a model."""
+        """The input of a model.
+
+        Raises ``InvalidSetting`` for a later turn, until :meth:`Task.asked` has put the answers to the earlier ones
+        before it.
+        """
+        if self.turn and not self.messages:
+            raise InvalidSetting(
+                f"The prompt '{self.id}' goes on a conversation, so it cannot be asked alone: choose a task whose "
+                "prompts stand alone, such as one without '-turns'."
+            )
         return self.messages or self.prompt
+
+
+def in_turns(first: Example, later: Iterable[str]) -> tuple[Example, ...]:
+    """Return a conversation, whose ``later`` user turns are asked one after another, as one prompt for each turn."""
+    following = (
+        replace(first, id=f"{first.id}/{turn + 1}", prompt=text, messages=(), turn=turn)
+        for turn, text in enumerate(later, 1)
+    )
+    return (first, *following)
+
+
+class Said(NamedTuple):
+    """What a model wrote, and whether it began inside of a thought that the prompt opened and no mark ends."""
+
+    text: str
+    thinking: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,9 +181,54 @@ class Task(ABC):
     @property
     def repeats(self) -> frozenset[int]:
         """Positions of prompts that ask the same as an earlier one. No run takes them: a prompt counts once."""
-        first: dict[str | Messages, int] = {}
-        asked = enumerate(self.all_examples())
-        return frozenset(i for i, example in asked if first.setdefault(example.model_input, i) != i)
+        first: dict[tuple[str | Messages, ...], int] = {}
+        repeats: set[int] = set()
+        for start, turns in self._conversations():
+            asked = turns[0].model_input, *(example.prompt for example in turns[1:])
+            if first.setdefault(asked, start) != start:
+                repeats.update(range(start, start + len(turns)))
+        return frozenset(repeats)
+
+    def _conversations(self) -> Iterator[tuple[int, list[Example]]]:
+        """Yield the position of the first turn of each conversation, and its turns. A prompt that stands alone is a
+        conversation of one turn."""
+        turns: list[Example] = []
+        for position, example in enumerate(self.all_examples()):
+            if turns and not example.turn:
+                yield position - len(turns), turns
+                turns = []
+            turns.append(example)
+        if turns:
+            yield len(self.all_examples()) - len(turns), turns
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether some of its prompts go on a conversation, behind answers of the setting that is measured."""
+        return any(example.turn for example in self.all_examples())
+
+    def check_alone(self, purpose: str) -> None:
+        """Raise ``InvalidSetting`` if some prompts go on a conversation. ``purpose`` needs prompts that stand alone."""
+        if self.has_turns:
+            raise InvalidSetting(
+                f"Later turns of the task '{self.name}' follow what each setting wrote before, and {purpose} needs the "
+                "same prompts for every setting: choose a task whose prompts stand alone."
+            )
+
+    def asked(self, position: int, said: Sequence[Said]) -> Example:
+        """Return the prompt of that position, with the earlier turns of its conversation before it.
+
+        ``said``: what was written in these turns. Thoughts are left out of it, since chat models are trained on
+        conversations in which only the last answer has them.
+        """
+        examples = self.all_examples()
+        example = examples[position]
+        if not example.turn:
+            return example
+        first = position - example.turn
+        following = [each.prompt for each in examples[first + 1 : position + 1]]
+        answers = [split_thoughts(text, thinking=thinking, marks=self.thought_marks).answer for text, thinking in said]
+        turns = zip(answers, following, strict=True)
+        return replace(example, messages=continued(examples[first].model_input, turns))
 
     def examples(self, limit: int) -> tuple[Example, ...]:
         """Return the first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
@@ -167,8 +238,15 @@ class Task(ABC):
     def examples_of(self, config: RunConfig) -> dict[int, Example]:
         """Return the prompts of a run by position. Raises ``InvalidSetting`` if the task has fewer."""
         self.check_limit(config.first + config.limit)
-        examples = self.all_examples()
-        return {position: examples[position] for position in self.positions(config)}
+        examples, asked = self.all_examples(), {}
+        for position in self.positions(config):
+            if examples[position].turn and position - 1 not in asked:
+                raise InvalidSetting(
+                    f"Prompt {position + 1} of the task '{self.name}' goes on the conversation of the one before it, "
+                    "which the run does not ask first: take the prompts in order, from the first."
+                )
+            asked[position] = examples[position]
+        return asked
 
     def positions(self, config: RunConfig) -> list[int]:
         """Return the positions of a run's prompts, in the order in which it takes them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
@@ -10,7 +11,7 @@ from typing import Any
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.tasks.base import Example, Score, Task, rows
+from fsd_core.tasks.base import Example, Score, Task, in_turns, rows
 
 EVERYDAY = ASSETS / "everyday" / "prompts.jsonl"
 
@@ -23,7 +24,7 @@ _NAMES = {"math_reasoning": "math", **{name: name for name in ("translation", "s
 
 
 class OpenEnded(Task):
-    """Nothing is right or wrong. Only the first turn of a conversation is used."""
+    """Nothing is right or wrong."""
 
     scored = False
 
@@ -51,20 +52,33 @@ def _everyday() -> tuple[Example, ...]:
         return tuple(Example(row["id"], row["prompt"], None) for row in map(json.loads, lines))
 
 
-class SpeedBench(OpenEnded):
-    """The qualitative split of SPEED-Bench (Abramovich et al. 2026), the first turn of its 880 conversations.
+class Conversations(OpenEnded):
+    """A benchmark whose conversations have several user turns.
+
+    With ``turns`` each of them is a prompt, which follows what the setting wrote before. Otherwise only the first turn
+    is asked, so that all settings are asked the same.
+    """
+
+    def __init__(self, name: str, title: str, *, turns: bool = False) -> None:
+        self.name, self.title = (f"{name}-turns", f"{title}, all turns") if turns else (name, title)
+        self.turns = turns
+
+
+class SpeedBench(Conversations):
+    """The qualitative split of SPEED-Bench (Abramovich et al. 2026), of 880 conversations.
 
     The dataset at the hub lacks more than half of the texts. NVIDIA's ``prepare_data.py`` (Model-Optimizer,
     ``examples/specdec_bench``) gets them from where they are published, and writes the file that is read here.
     """
 
-    name = "speed-bench"
-    title = "SPEED-Bench"
-    published = 880
     files = ("speed/qualitative/test.parquet",)
 
+    def __init__(self, *, turns: bool = False) -> None:
+        super().__init__("speed-bench", "SPEED-Bench", turns=turns)
+        self.published = None if turns else 880
+
     def all_examples(self) -> tuple[Example, ...]:
-        return _speed_bench(self.files[0])
+        return _speed_bench(self.files[0], self.turns)
 
 
 _WITHHELD = "FULL BENCHMARK DATA SHOULD BE FETCHED"
@@ -72,8 +86,8 @@ _WITHHELD = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 
 
 @cache
-def _speed_bench(file: str) -> tuple[Example, ...]:
-    examples = tuple(Example(str(row["question_id"]), row["turns"][0], None, category=_kind(row)) for row in rows(file))
+def _speed_bench(file: str, turns: bool) -> tuple[Example, ...]:
+    examples = tuple(example for row in rows(file) for example in _asked(row, _kind(row), turns))
     if withheld := sum(example.prompt.startswith(_WITHHELD) for example in examples):
         raise InvalidSetting(
             f"The file {file} lacks the texts of {withheld} of {len(examples)} prompts, as the one at the hub does: "
@@ -82,48 +96,54 @@ def _speed_bench(file: str) -> tuple[Example, ...]:
     return examples
 
 
-class MtBench(OpenEnded):
-    """MT-Bench (Zheng et al. 2023), the first turn of its 80 conversations."""
+class MtBench(Conversations):
+    """MT-Bench (Zheng et al. 2023), of 80 conversations in two turns."""
 
-    name = "mt-bench"
-    title = "MT-Bench"
     files = ("mtbench/mt_bench/question.jsonl",)
 
+    def __init__(self, *, turns: bool = False) -> None:
+        super().__init__("mt-bench", "MT-Bench", turns=turns)
+
     def all_examples(self) -> tuple[Example, ...]:
-        return _first_turns(self.files[0], None)
+        return _flat(_conversations(self.files[0], None, self.turns))
 
 
-class SpecBench(OpenEnded):
-    """One of the six categories of Spec-Bench (Xia et al. 2024), 80 prompts each."""
+class SpecBench(Conversations):
+    """One of the six categories of Spec-Bench (Xia et al. 2024), 80 questions each. Those of ``mt`` have two turns."""
 
     files = ("specbench/question.jsonl",)
 
-    def __init__(self, category: str) -> None:
-        self.name, self.category = f"spec-bench-{category}", category
-        self.title = f"Spec-Bench, {SPEC_BENCH[category]}"
+    def __init__(self, category: str, *, turns: bool = False) -> None:
+        super().__init__(f"spec-bench-{category}", f"Spec-Bench, {SPEC_BENCH[category]}", turns=turns)
+        self.category = category
 
     def all_examples(self) -> tuple[Example, ...]:
-        return _first_turns(self.files[0], self.category)
+        return _flat(_conversations(self.files[0], self.category, self.turns))
 
 
-class WholeSpecBench(OpenEnded):
+class WholeSpecBench(Conversations):
     """All of Spec-Bench, whose categories alternate, so that any number of first prompts is a mix."""
 
-    name = "spec-bench"
-    title = "Spec-Bench, all categories"
     files = SpecBench.files
 
+    def __init__(self, *, turns: bool = False) -> None:
+        super().__init__("spec-bench", "Spec-Bench, all categories", turns=turns)
+
     def all_examples(self) -> tuple[Example, ...]:
-        return _spec_bench(self.files[0])
+        return _spec_bench(self.files[0], self.turns)
 
 
 @cache
-def _spec_bench(file: str) -> tuple[Example, ...]:
+def _spec_bench(file: str, turns: bool) -> tuple[Example, ...]:
     parts = [
-        [replace(example, category=title) for example in _first_turns(file, category)]
+        [[replace(example, category=title) for example in asked] for asked in _conversations(file, category, turns)]
         for category, title in SPEC_BENCH.items()
     ]
-    return tuple(example for turn in zip_longest(*parts) for example in turn if example is not None)
+    return _flat(asked for row in zip_longest(*parts, fillvalue=()) for asked in row)
+
+
+def _flat(conversations: Iterable[Iterable[Example]]) -> tuple[Example, ...]:
+    return tuple(example for asked in conversations for example in asked)
 
 
 def _kind(row: dict[str, Any]) -> str:
@@ -131,9 +151,15 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 @cache
-def _first_turns(file: str, category: str | None) -> tuple[Example, ...]:
+def _conversations(file: str, category: str | None, turns: bool) -> tuple[tuple[Example, ...], ...]:
     return tuple(
-        Example(str(row["question_id"]), row["turns"][0], None, category=_kind(row) if category is None else "")
+        _asked(row, _kind(row) if category is None else "", turns)
         for row in rows(file)
         if category is None or _NAMES.get(row["category"], "mt") == category
     )
+
+
+def _asked(row: dict[str, Any], category: str, turns: bool) -> tuple[Example, ...]:
+    """Return the prompts of a row: its first turn, or all of them."""
+    first, *later = row["turns"]
+    return in_turns(Example(str(row["question_id"]), first, None, category=category), later if turns else ())

@@ -10,7 +10,7 @@ An error is also sent as an answer, by its message, because ZeroGPU passes on on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,9 +22,11 @@ from fsd_core.evaluation import bounds
 from fsd_core.evaluation.generator import about, warm_up
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair
+from fsd_core.storage.database.rows import storable
 from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.storage.records import GenerationRecord
-from fsd_core.tasks import get_task
+from fsd_core.tasks import Example, Task, get_task
+from fsd_core.tasks.base import Said
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.worker import playground
 from fsd_core.worker.pair_cache import PairCache
@@ -78,6 +80,9 @@ class RunBatch:
     seed: int
     batch_size: int
     positions: tuple[int, ...]
+    asked: tuple[tuple[int, Example], ...] = ()
+    """later turns of conversations by position, with the earlier ones before them, where these were written before the
+    call; the call continues what it has written itself"""
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,7 @@ def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Ite
     decoders: dict[str, PairDecoder] = {}
     custom_tasks = dict(call.custom_tasks)
     failed: set[str] = set()
+    said: dict[tuple[str, int], Said] = {}  # by run and position
     for run_batch in call.batches:
         if decoders and _expired(deadline):
             return
@@ -176,18 +182,32 @@ def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Ite
             continue
         try:
             task = custom_tasks.get(run_batch.task) or get_task(run_batch.task)
-            examples = task.all_examples()
-            selected = {position: examples[position] for position in run_batch.positions}
+            if (selected := _selected(task, run_batch, said)) is None:
+                return
             if (decoder := decoders.get(run_batch.run_id)) is None:
                 decoder = decoders[run_batch.run_id] = PairDecoder(
                     _pair(device, run_batch.pair_ref), run_batch.decoding
                 )
                 warm_up(decoder, next(iter(selected.values())))
             for record in run_examples(decoder, task, selected, run_batch.seed, run_batch.batch_size):
+                if record.outcome != "failed":
+                    said[run_batch.run_id, record.position] = Said(storable(record.text), record.only_thought)
                 yield WrittenPrompt(run_batch.run_id, record)
         except Exception as error:
             failed.add(run_batch.run_id)
             yield Failed(user_message(error), run_batch.run_id)
+
+
+def _selected(task: Task, run_batch: RunBatch, said: Mapping[tuple[str, int], Said]) -> dict[int, Example] | None:
+    """Return the prompts of a batch as they are asked, or ``None`` if earlier turns of one are not known here."""
+    given, examples = dict(run_batch.asked), task.all_examples()
+    selected: dict[int, Example] = {}
+    for position in run_batch.positions:
+        earlier = [(run_batch.run_id, position - back) for back in range(examples[position].turn, 0, -1)]
+        if position not in given and any(each not in said for each in earlier):
+            return None
+        selected[position] = given.get(position) or task.asked(position, [said[each] for each in earlier])
+    return selected
 
 
 def _expired(deadline: float | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -182,18 +183,18 @@ class RemoteGenerator:
             self._tasks[run.task] = task
         remaining = list(examples)
         while remaining:
-            item = self._next(run, remaining)
+            item = self._next(run, remaining, examples)
             if isinstance(item, Failed) and item.run_id == run.id:
                 raise FsdError(item.sentence)
             if isinstance(item, WrittenPrompt) and item.run_id == run.id and item.record.position in remaining:
                 remaining.remove(item.record.position)
                 yield item.record
 
-    def _next(self, run: RunView, remaining: Sequence[int]) -> Any:
+    def _next(self, run: RunView, remaining: Sequence[int], examples: Mapping[int, Example]) -> Any:
         """Return the next answer, or ``None`` if the call is over and a new one has to be made."""
         is_new = self._answers is None
         if self._answers is None:
-            batches = self._next_batches(run, remaining)
+            batches = self._next_batches(run, remaining, examples)
             tasks = {batch.task: self._tasks[batch.task] for batch in batches if batch.task in self._tasks}
             self._answers = self._ask(RunSlice(batches, tuple(tasks.items())))
         try:
@@ -209,13 +210,17 @@ class RemoteGenerator:
                 raise DeviceUnavailable("A GPU was lent, and nothing was written on it: resume this later.")
         return item
 
-    def _next_batches(self, run: RunView, remaining: Sequence[int]) -> tuple[RunBatch, ...]:
+    def _next_batches(
+        self, run: RunView, remaining: Sequence[int], examples: Mapping[int, Example]
+    ) -> tuple[RunBatch, ...]:
         """Return the remaining prompts of this run, followed by the planned ones."""
         at = next((i for i, (r, prompts) in enumerate(self._plan) if r.id == run.id and remaining[0] in prompts), None)
         # Prompts that a process died with are written one at a time, so the plan does not apply to their successors.
         later = [] if at is None or run.losses else self._plan[at + 1 : at + MOST_BATCHES]
         sendable = takewhile(lambda planned: planned[0].task in TASKS or planned[0].task in self._tasks, later)
-        return tuple(_run_batch(r, prompts) for r, prompts in [(run, tuple(remaining)), *sendable])
+        asked = tuple((position, examples[position]) for position in remaining if examples[position].turn)
+        first = replace(_run_batch(run, tuple(remaining)), asked=asked)
+        return first, *(_run_batch(r, prompts) for r, prompts in sendable)
 
 
 def _pair_ref(run: RunView) -> PairRef:

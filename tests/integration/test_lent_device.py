@@ -20,6 +20,7 @@ from fsd_core.storage.messages import BoundsJob, PlaygroundJob
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
+from fsd_core.testing.toy import toy_pair
 from fsd_core.worker import gpu_billing, remote_calls
 from fsd_core.worker.remote_calls import (
     Call,
@@ -102,6 +103,37 @@ def test_a_call_brings_tasks_of_ones_own_along(home: Home) -> None:
         written = home.repository.generations(run)
         assert [(one.prompt, one.reference) for one in written] == [(f"{n} apples", str(n)) for n in range(3)]
         assert {one.outcome for one in written} <= {"correct", "wrong", "truncated"}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_call_continues_the_conversations_that_it_or_an_earlier_one_began(
+    home: Home, tmp_path: Path, batch: int
+) -> None:
+    pair = toy_pair()
+    pair.tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    for role, model in (("target", pair.target), ("draft", pair.draft)):
+        model.module.save_pretrained(tmp_path / "m" / role)
+        pair.tokenizer.save_pretrained(tmp_path / "m" / role)
+    content = b'{"turns": ["One?", "Two?", "Three?"]}\n{"turns": ["A?", "B?"]}\n'
+    kept = keep(home.repository, CustomTask.of("chats", check(content)), "Ann")
+    told = {"task": kept.full_name, "pair": f"path:{tmp_path / 'm'}", "batch": batch}
+    config = home.sweep(5).model_copy(update=told)
+
+    def begin() -> tuple[str, list[str]]:
+        experiment = home.repository.create_experiment(config, enqueue=False)
+        return experiment, [run.id for run in home.repository.experiment(experiment).runs]
+
+    (lent, ids), (own, others) = begin(), begin()
+    lender = Lender((4, None), (2, None))
+    execute_runs(
+        home.repository, ids, RemoteGenerator(lambda call: lender.ask(pickle.loads(pickle.dumps(call))), describe)
+    )
+    execute_runs(home.repository, others, lambda name, *_: load_pair(name, "cpu"))
+    assert home.written(lent) == home.written(own)
+    assert len(home.written(lent)) == 5 * len(ids)
+    assert lender.slices[1].batches[0].asked or lender.slices[2].batches[0].asked  # within a conversation
+    for run in home.repository.experiment(lent).runs:
+        assert run.status == "finished"
 
 
 def test_a_device_that_is_taken_back_is_asked_for_again_while_it_brings_something(home: Home) -> None:

@@ -27,6 +27,7 @@ class Generated:
     seconds: float = 2.0
     time_to_first_token: float = 0.1
     thought_tokens: int = 0
+    turn: int = 0
 
 
 def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:

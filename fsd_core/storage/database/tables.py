@@ -142,6 +142,8 @@ class GenerationRow(Base):
     position: Mapped[int]  # index of the prompt in the task
     example_id: Mapped[str]
     prompt: Mapped[str] = mapped_column(Text)
+    # how many turns of its conversation stand before it, at the positions right before its own
+    turn: Mapped[int] = mapped_column(server_default="0")
     prompt_hash: Mapped[str | None] = mapped_column(String(16))  # of the token ids that were fed
     reference: Mapped[str | None] = mapped_column(Text)
     text: Mapped[str] = mapped_column(Text)

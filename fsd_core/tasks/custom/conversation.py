@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fsd_core.tasks.base import Messages
+from fsd_core.models.chat_messages import Message, Messages, ToolMessage
 from fsd_core.tasks.custom.problems import LineError
+from fsd_core.tasks.custom.tool_calls import READ_FIELDS, message_fields
 
 MOST_MESSAGES = 100
 _FIRST = ("system", "developer")
@@ -41,7 +42,37 @@ def without_answer(messages: Any) -> tuple[Any, Any]:
 def unused_fields(messages: Any) -> set[str]:
     """Return the fields of messages that are not read and hold something."""
     objects = [each for each in messages if isinstance(each, dict)] if isinstance(messages, list) else []
-    return {name for each in objects for name, value in each.items() if value and name not in ("role", "content")}
+    return {
+        name
+        for each in objects
+        for name, value in each.items()
+        if value and name not in ("role", "content") and name not in READ_FIELDS.get(str(each.get("role")), ())
+    }
+
+
+def user_turns(messages: Any) -> tuple[Any, list[Any], int]:
+    """Return a conversation up to its first user turn, the contents of its later ones, and the number of messages
+    between them, which are left out. Raises ``LineError`` for a conversation with tools.
+    """
+    objects = messages if isinstance(messages, list) and all(isinstance(each, dict) for each in messages) else []
+    turns = [place for place, message in enumerate(objects) if message.get("role") == "user"]
+    if len(turns) < 2:
+        return messages, [], 0
+    if any(message.get("role") == "tool" or message.get("tool_calls") for message in objects):
+        raise LineError(
+            "It has calls of tools or their results, which belong to the given answers: its user turns cannot be asked "
+            "one after another."
+        )
+    behind = objects[turns[0] + 1 :]
+    later = [message.get("content") for message in behind if message.get("role") == "user"]
+    return objects[: turns[0] + 1], later, len(behind) - len(later)
+
+
+def checked_turns(value: Any) -> tuple[str, ...]:
+    """Return the later user turns of a line. Raises ``LineError``."""
+    if not isinstance(value, list) or len(value) > MOST_MESSAGES:
+        raise LineError(f"Its turns are no list of at most {MOST_MESSAGES} texts: expected what the user says in each.")
+    return tuple(checked_text(f"turn {n}", text_of(f"Turn {n}", turn)) for n, turn in enumerate(value, 1))
 
 
 def checked_conversation(value: Any) -> str | Messages:
@@ -49,22 +80,24 @@ def checked_conversation(value: Any) -> str | Messages:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_MESSAGES:
         raise LineError(f"Its messages are no list of 1 to {MOST_MESSAGES}: expected objects with role and content.")
     messages = [_checked_message(number, message) for number, message in enumerate(value, 1)]
-    turns = [role for role, _ in messages]
+    turns = [message[0] for message in messages]
     _check_order(turns[1:] if turns[0] in _FIRST else turns)
     return messages[0][1] if len(messages) == 1 else tuple(messages)
 
 
-def _checked_message(number: int, message: Any) -> tuple[str, str]:
+def _checked_message(number: int, message: Any) -> Message:
     if not isinstance(message, dict) or "role" not in message:
         raise LineError(f"Message {number} has no role: expected an object with role and content.")
     role, content = message["role"], message.get("content")
     if role not in _ROLES:
         raise LineError(f"The role of message {number} is not known: expected one of {', '.join(_ROLES)}.")
-    if message.get("tool_calls"):
-        raise LineError(f"Message {number} has tool_calls, which no model is given here: write the call as its text.")
-    if content is None:
+    fields = message_fields(number, role, message)
+    if content is None and not (role == "assistant" and fields):
         raise LineError(f"Message {number} has no content: expected a text.")
-    return role, checked_text(f"message {number}", text_of(f"Message {number}", content))
+    content = "" if content is None else text_of(f"Message {number}", content)
+    if not (role == "assistant" and fields and content == ""):
+        content = checked_text(f"message {number}", content)
+    return ToolMessage(role, content, fields) if fields else (role, content)
 
 
 def _check_order(turns: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,9 +11,10 @@ from typing import Any
 
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
+from fsd_core.models.chat_messages import TOOLS, Message, Messages, fields_of
 from fsd_core.models.thoughts import MARKS
 from fsd_core.storage.records import TaskView
-from fsd_core.tasks.base import Example, Messages, Score, Task
+from fsd_core.tasks.base import Example, Score, Task, in_turns
 from fsd_core.tasks.custom.lines import TaskLine
 from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import Scorer, get_scorer
@@ -35,7 +37,7 @@ class CustomTask(Task):
         """Return a task that is not stored yet, from a file without problems."""
         content, moment = checked.content, datetime.now(UTC)
         view = TaskView(
-            name, text_hash(content), title or checked.title, checked.scorer, len(checked.lines), "", moment
+            name, text_hash(content), title or checked.title, checked.scorer, checked.prompts, "", moment
         )  # fmt: skip
         return cls(view, lambda: content)
 
@@ -71,12 +73,13 @@ class CustomTask(Task):
 
     @cached_property
     def _examples(self) -> tuple[Example, ...]:
-        return tuple(self._example(number, line) for number, line in enumerate(self._file.lines))
+        asked = ((self._example(number, line), line.turns) for number, line in enumerate(self._file.lines))
+        return tuple(example for first, later in asked for example in in_turns(first, later))
 
     @cached_property
     def _file(self) -> CheckedFile:
         checked = check(self.content.encode())
-        if checked.problems or (checked.scorer, len(checked.lines)) != (self.view.scorer, self.view.prompts):
+        if checked.problems or (checked.scorer, checked.prompts) != (self.view.scorer, self.view.prompts):
             raise DataDamaged(f"The prompts of the task '{self.name}' cannot be read: restore the database.")
         return checked
 
@@ -99,4 +102,13 @@ def _with_content(view: TaskView, content: str) -> CustomTask:
 
 def transcript(messages: Messages) -> str:
     """Return a conversation as text for people. Models are given the messages."""
-    return "\n\n".join(f"{role.capitalize()}: {content}" for role, content in messages)
+    return "\n\n".join(f"{message[0].capitalize()}: {_for_people(message)}" for message in messages)
+
+
+def _for_people(message: Message) -> str:
+    fields = fields_of(message)
+    if message[0] == TOOLS:
+        return ", ".join(tool["function"]["name"] for tool in fields["tools"])
+    calls = [call["function"] for call in fields.get("tool_calls", ())]
+    written = [f"{call['name']}({json.dumps(call['arguments'], ensure_ascii=False)})" for call in calls]
+    return "\n".join(filter(None, [message[1], *written]))

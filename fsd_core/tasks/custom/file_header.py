@@ -24,14 +24,21 @@ class Header(NamedTuple):
     scorer: str | None = None
     thought_marks: tuple[tuple[str, str], ...] = ()
     """what a thought begins and ends with, in place of the usual marks"""
+    all_turns: bool = False
+    """whether the user turns of conversations are asked one after another"""
 
 
 def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
     """Return what the first line says. What is wrong with it is told."""
-    if unknown := sorted(set(row) - {"scorer", "title", "thought_marks"}):
+    if unknown := sorted(set(row) - {"scorer", "title", "thought_marks", "all_turns"}):
         findings.wrong(
-            number, f"The field {unknown[0][:40]!r} is not known beside scorer: expected title or thought_marks."
+            number,
+            f"The field {unknown[0][:40]!r} is not known beside scorer: expected title, thought_marks or all_turns.",
         )
+    all_turns = row.get("all_turns", False)
+    if not isinstance(all_turns, bool):
+        findings.wrong(number, "The field all_turns is neither true nor false: expected one of them.")
+        all_turns = False
     marks = _thought_marks(number, row.get("thought_marks", []), findings)
     title, scorer = row.get("title", ""), row["scorer"]
     if not isinstance(title, str) or len(title) > 120 or not title.isprintable():
@@ -39,8 +46,8 @@ def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
         title = ""
     if not isinstance(scorer, str):
         findings.wrong(number, f"The scorer is no text: expected one of {', '.join(SCORERS)}.")
-        return Header(title, None, marks)
-    return Header(title.strip(), scorer, marks)
+        return Header(title, None, marks, all_turns)
+    return Header(title.strip(), scorer, marks, all_turns)
 
 
 def _thought_marks(number: int, value: Any, findings: Findings) -> tuple[tuple[str, str], ...]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fsd_core.tasks.base import Messages
-from fsd_core.tasks.custom.conversation import checked_conversation, checked_text, storable, text_of
+from fsd_core.models.chat_messages import TOOLS, Message, Messages, fields_of
+from fsd_core.tasks.custom.conversation import (
+    checked_conversation,
+    checked_text,
+    checked_turns,
+    storable,
+    text_of,
+)
 from fsd_core.tasks.custom.problems import LineError
 from fsd_core.tasks.custom.scorers import Scorer
 from fsd_core.tasks.custom.shapes import ShapedRow
+from fsd_core.tasks.custom.tool_calls import checked_tools
 
 LONGEST_REFERENCE = 10_000
 """characters"""
@@ -27,6 +34,13 @@ class TaskLine:
     """as written"""
     id: str | None
     category: str = ""
+    turns: tuple[str, ...] = ()
+    """user turns that follow, each asked when the one before is answered"""
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts that it makes."""
+        return 1 + len(self.turns)
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as it stands in a task file."""
@@ -34,7 +48,14 @@ class TaskLine:
         if isinstance(self.model_input, str):
             row["prompt"] = self.model_input
         else:
-            row["messages"] = [{"role": role, "content": content} for role, content in self.model_input]
+            tools = [message for message in self.model_input if message[0] == TOOLS]
+            row |= fields_of(tools[0]) if tools else {}
+            row["messages"] = [
+                {"role": message[0], "content": message[1], **fields_of(message)}
+                for message in self.model_input
+                if message[0] != TOOLS
+            ]
+        row |= {"turns": list(self.turns)} if self.turns else {}
         row |= {} if self.reference is None else {"reference": self.reference}
         return row | ({"category": self.category} if self.category else {})
 
@@ -45,10 +66,19 @@ def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
     Without a reference, a scorer that needs one gets the answer that the conversation ended with.
     """
     asked = checked_text("prompt", row.prompt) if row.messages is None else checked_conversation(row.messages)
+    if row.tools is not None:
+        messages: tuple[Message, ...] = (("user", asked),) if isinstance(asked, str) else asked
+        asked = checked_tools(row.tools), *messages
+    turns = checked_turns(row.turns) if row.turns else ()
+    if turns and scorer.needs_reference:
+        raise LineError(
+            f"It has several turns, and the scorer {scorer.name} reads one answer: choose the scorer none, or leave "
+            "the later turns out."
+        )
     reference = row.reference
     if reference is None and row.answer is not None and scorer.needs_reference:
         reference = text_of("Its answer", row.answer)
-    return TaskLine(asked, _reference(reference, scorer), _id(row.id), _category(row.category))
+    return TaskLine(asked, _reference(reference, scorer), _id(row.id), _category(row.category), turns)
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:

@@ -8,8 +8,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.models.chat_messages import Messages
 from fsd_core.tasks import TASKS, Task, get_task
-from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check, read_file
 

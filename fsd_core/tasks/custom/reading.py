@@ -53,6 +53,11 @@ class CheckedFile:
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     @property
+    def prompts(self) -> int:
+        """Number of prompts: each turn is one."""
+        return sum(line.prompts for line in self.lines)
+
+    @property
     def summary(self) -> str:
         """The number of problems, in words."""
         return count(len(self.problems) + self.unlisted, "problem")
@@ -79,35 +84,38 @@ def read_file(path: Path) -> bytes:
         raise InvalidSetting(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
 
 
-def check(data: bytes, scorer: str | None = None, names: FieldNames = USUAL_FIELDS) -> CheckedFile:
+def check(
+    data: bytes, scorer: str | None = None, names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False
+) -> CheckedFile:
     """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is ``none``, if
-    no line has a reference. ``names`` are the fields that hold prompt, reference and id."""
+    no line has a reference. ``names`` are the fields that hold prompt, reference and id. With ``all_turns``, or if its
+    first line says so, the user turns of conversations are asked one after another."""
     findings = Findings()
     rows = list(json_rows(unpacked(data, findings), findings))
     header = Header()
     if rows and (first := header_of(rows[0][1], names)) is not None:
         number, _ = rows.pop(0)
         header = read_header(number, first, findings)
-    shaped = _shaped(rows, names, findings)
+    shaped = _shaped(rows, names, findings, all_turns or header.all_turns)
     scorer_name = _scorer(scorer or header.scorer, shaped, findings)
     lines = _read_prompts(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
     if not findings.count and not lines:
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
-    if len(lines) > MOST_TASK_PROMPTS:
-        findings.wrong(None, f"The file has {len(lines):,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
+    if (prompts := sum(line.prompts for line in lines)) > MOST_TASK_PROMPTS:
+        findings.wrong(None, f"The file has {prompts:,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
     listed = findings.listed()
     notes = tuple(_notes([row for _, row in shaped], scorer_name))
     unlisted = findings.count - len(listed)
     return CheckedFile(scorer_name, header.title, tuple(lines), listed, unlisted, notes, header.thought_marks)
 
 
-def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings) -> Numbered:
+def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings, all_turns: bool) -> Numbered:
     """Return what the rows ask. If every row lacks a field, this is one problem."""
     shaped: Numbered = []
     missing: list[tuple[int, str]] = []
     for number, row in rows:
         try:
-            shaped.append((number, shape(row, names)))
+            shaped.append((number, shape(row, names, all_turns=all_turns)))
         except FieldMissing as wrong:
             missing.append((number, str(wrong)))
         except LineError as wrong:
@@ -140,7 +148,7 @@ def _read_prompts(rows: Numbered, scorer: Scorer, findings: Findings) -> list[Ta
     for number, row in rows:
         try:
             line = read_line(row, scorer)
-            if (first := prompts.setdefault(line.model_input, number)) != number:
+            if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
                 raise LineError(
                     f"It asks the same as {unit} {first:,}: a prompt counts once, so leave one of them out."
                 )
@@ -155,8 +163,14 @@ def _read_prompts(rows: Numbered, scorer: Scorer, findings: Findings) -> list[Ta
 def _notes(rows: list[ShapedRow], scorer: str) -> Iterable[str]:
     """Yield sentences on what is not part of the task."""
     if unused := {name: None for row in rows for name in sorted(row.unused)}:
-        missing = [own for own in ("reference", "id") if all(getattr(row, own) is None for row in rows)]
+        absent = [own for own in ("reference", "id") if all(getattr(row, own) is None for row in rows)]
+        missing = [own for own in absent if own not in unused]
         yield unused_sentence(unused, missing)
+    if left_out := sum(row.answers_left_out for row in rows):
+        yield (
+            f"{count(left_out, 'given answer')} between user turns {'is' if left_out == 1 else 'are'} left out: "
+            "those of the setting that is measured stand there."
+        )
     if answers := [row for row in rows if row.answer is not None]:
         are_references = scorer != "none" and any(row.reference is None for row in answers)
         yield (

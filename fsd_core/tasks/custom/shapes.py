@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import islice, product
 from types import MappingProxyType
 from typing import Any
 
-from fsd_core.tasks.custom.conversation import as_messages, unused_fields, without_answer
+from fsd_core.tasks.custom.conversation import as_messages, unused_fields, user_turns, without_answer
 from fsd_core.tasks.custom.problems import LineError
+from fsd_core.tasks.custom.tool_calls import is_list_of_tools
 
-QUESTION_FIELDS = ("prompt", "messages", "conversations", "body")
-"""of a line, of chats, of ShareGPT, and of batches for an OpenAI server, in the order in which they are looked for"""
+QUESTION_FIELDS = ("prompt", "messages", "conversations", "body", "turns")
+"""of a line, of chats, of ShareGPT, of batches for an OpenAI server, and of MT-Bench, looked for in this order"""
 _LIKE_OURS = 0.85
 """similarity from which a name is taken for a misspelt one"""
 _LONGEST_FIELD_NAME = 40
@@ -48,14 +49,21 @@ class ShapedRow:
     reference: Any = None
     answer: Any = None
     """content of the answer that the messages ended with"""
+    turns: Any = ()
+    """user turns that follow, each asked when the one before is answered"""
+    answers_left_out: int = 0
+    """number of given answers in whose place stand those of the setting that is measured"""
+    tools: Any = None
+    """what may be called"""
     id: Any = None
     category: Any = None
     unused: Collection[str] = ()
     """names of fields that hold something and are not read"""
 
 
-def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS) -> ShapedRow:
-    """Return what a row asks. A field that holds null counts as absent. Raises ``LineError``."""
+def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False) -> ShapedRow:
+    """Return what a row asks. A field that holds null counts as absent. With ``all_turns``, the user turns of messages
+    are asked one after another. Raises ``LineError``."""
     given = without_nulls(row)
     for name in (names.prompt, names.reference, names.id):
         if name and name not in row:
@@ -74,11 +82,29 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS) -> ShapedRow:
     if name != "category":
         shared["category"] = given.get("category")
     unused -= {id_name, reference_name, "category"}
+    holder, tools_name = (batch, "body.tools") if batch is not None else (given, "tools")
+    if name != "tools" and is_list_of_tools(holder.get("tools")):
+        shared["tools"] = holder["tools"]
+        unused -= {tools_name}
+    if name == "turns" and isinstance(asked, list) and asked:
+        return _followed(ShapedRow(prompt=asked[0], unused=unused, **shared), asked[1:], reference_name)
+    later = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
+    unused -= {"turns"} if later else set()
     if name not in ("messages", "conversations") and not _holds_objects(asked):
-        return ShapedRow(prompt=asked, unused=unused, **shared)
+        return _followed(ShapedRow(prompt=asked, unused=unused, **shared), later, reference_name)
     messages, answer = without_answer(as_messages(asked))
+    messages, turns, left_out = user_turns(messages) if all_turns else (messages, [], 0)
     unused |= {f"{name}.{each}" for each in unused_fields(messages)}
-    return ShapedRow(messages=messages, answer=answer, unused=unused, **shared)
+    shaped = ShapedRow(messages=messages, answer=answer, answers_left_out=left_out, unused=unused, **shared)
+    return _followed(shaped, [*turns, *later], reference_name)
+
+
+def _followed(row: ShapedRow, turns: list[Any], reference_name: str) -> ShapedRow:
+    """Return a row with the user turns that follow. No scorer reads several answers, so it has no reference then."""
+    if not turns:
+        return row
+    unused = {*row.unused, reference_name} if row.reference is not None else row.unused
+    return replace(row, turns=turns, reference=None, answer=None, unused=unused)
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:

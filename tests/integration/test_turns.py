@@ -1,0 +1,194 @@
+"""Conversations whose turns are asked one after another, with toy weights, beside plain transformers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd_core.analysis.prompt_identity import rendered_differently
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    FuzzyReducible,
+    RunConfig,
+    SettingConfig,
+    Speculative,
+)
+from fsd_core.errors import InvalidSetting
+from fsd_core.evaluation import bounds
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.observer import RunObserver
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import execute_runs
+from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.replays.strict_run import record
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.tasks import get_task
+from fsd_core.testing.toy import TOY, related, toy_model, toy_tokenizer
+
+TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+QUESTIONS = [["One stone?", "And two?"], ["A bird", "A second bird", "Both"], ["Alone"]]
+STRICT = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=3), max_new_tokens=12)
+PLAIN = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=12)
+FUZZY = DecodingConfig(acceptance=FuzzyReducible(threshold=0.6), topology=ChainTopology(length=3), max_new_tokens=12)
+TASK = "mt-bench-turns"
+
+
+@pytest.fixture(autouse=True)
+def questions(data_folder: Path, request: pytest.FixtureRequest) -> None:
+    file = data_folder / "mtbench/mt_bench/question.jsonl"
+    file.parent.mkdir(parents=True)
+    asked = getattr(request, "param", QUESTIONS)
+    rows = [{"question_id": 81 + i, "category": "a", "turns": turns} for i, turns in enumerate(asked)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def pair() -> LoadedPair:
+    tokenizer = toy_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    target = toy_model(len(tokenizer), 3, context=512)
+    return make_pair(TOY, tokenizer, target, related(target, 0.3, 4))
+
+
+def new_run(repository: Repository, decoding: DecodingConfig = STRICT, limit: int = 6, **more: Any) -> str:
+    setting = SettingConfig(pair="bundled", decoding=decoding)
+    return repository.create_run(RunConfig(setting=setting, task=TASK, limit=limit, **more))
+
+
+def run(repository: Repository, pair: LoadedPair, *run_ids: str, **more: Any) -> None:
+    execute_runs(repository, run_ids, lambda *_: pair, **more)
+
+
+def texts(repository: Repository, run_id: str) -> list[str]:
+    return [g.text for g in repository.generations(run_id)]
+
+
+def by_transformers(pair: LoadedPair, questions: Sequence[Sequence[str]]) -> list[str]:
+    """Return the answers of whole conversations by apply_chat_template and generate, greedily."""
+    tokenizer: Any = pair.tokenizer
+    model: Any = pair.target.module
+    answers: list[str] = []
+    for turns in questions:
+        messages: list[dict[str, str]] = []
+        for turn in turns:
+            messages.append({"role": "user", "content": turn})
+            prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt")
+            output = model.generate(**prompt, max_new_tokens=12, do_sample=False)[0, prompt["input_ids"].shape[1] :]
+            answers.append(tokenizer.decode(output, skip_special_tokens=True))
+            messages.append({"role": "assistant", "content": answers[-1]})
+    return answers
+
+
+@pytest.mark.parametrize(("decoding", "batch"), [(STRICT, 1), (PLAIN, 1), (STRICT, 3)])
+def test_a_conversation_is_that_of_plain_transformers(
+    repository: Repository, pair: LoadedPair, decoding: DecodingConfig, batch: int
+) -> None:
+    run_id = new_run(repository, decoding, batch=batch)
+    run(repository, pair, run_id)
+    assert repository.run(run_id).status == "finished"
+    assert texts(repository, run_id) == by_transformers(pair, QUESTIONS)
+    generations = repository.generations(run_id)
+    assert [(g.turn, g.prompt, g.example_id) for g in generations] == [
+        (0, "One stone?", "81"), (1, "And two?", "81/2"),
+        (0, "A bird", "82"), (1, "A second bird", "82/2"), (2, "Both", "82/3"), (0, "Alone", "83"),
+    ]  # fmt: skip
+
+
+def test_figures_are_sums_over_turns(repository: Repository, pair: LoadedPair) -> None:
+    run_id, target = new_run(repository, FUZZY), new_run(repository, PLAIN)
+    run(repository, pair, run_id, target)
+    generations, traces = repository.generations(run_id), dict(repository.traces(run_id))
+    metrics = repository.run(run_id).metrics or {}
+    rounds = [record for position in traces for record in traces[position]]
+    assert metrics["tokens"] == sum(len(r.emitted) for r in rounds) == sum(g.tokens for g in generations)
+    assert metrics["rounds"] == len(rounds)
+    assert metrics["drafted"] == sum(len(r.drafted) for r in rounds)
+    assert metrics["accepted"] == sum(r.accepted for r in rounds)
+    assert metrics["n"] == 6
+    assert metrics["seconds"] == pytest.approx(sum(g.seconds for g in generations))
+    assert all(g.tokens <= 12 for g in generations)  # the limit is that of a turn
+    assert {name: metrics[name] for name in summarise(generations, None)} == summarise(generations, None)
+    # A conversation is held against the target's as one text.
+    own, others = texts(repository, run_id), texts(repository, target)
+    same = [own[start:end] == others[start:end] for start, end in ((0, 2), (2, 5), (5, 6))]
+    assert metrics["same_text"] == pytest.approx(sum(same) / 3)
+    # Later turns follow what each wrote, so they are no sign of another template.
+    runs = [repository.run(run_id), repository.run(target)]
+    prompts = repository.prompts([run_id, target])
+    assert own != others
+    assert rendered_differently(runs, prompts) == []
+    assert any(prompts[run_id][p].prompt_hash != prompts[target][p].prompt_hash for p in (1, 3, 4))
+    assert rescore(repository, run_id) == 0
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("done", [1, 3, 4])
+def test_a_run_that_was_killed_goes_on_within_a_conversation(
+    repository: Repository, pair: LoadedPair, batch: int, done: int
+) -> None:
+    whole, broken = new_run(repository, FUZZY, batch=batch), new_run(repository, FUZZY, batch=batch)
+    run(repository, pair, whole)
+    begun: list[int] = []
+
+    def stop(view: RunView) -> None:
+        if len(begun) == done:
+            raise Killed
+        begun.append(view.prompts_done)
+
+    with pytest.raises(Killed):
+        run(repository, pair, broken, observer=RunObserver(stop))
+    before = repository.generations(broken)
+    assert len(before) == done
+    run(repository, pair, broken)
+    after = {g.position: g for g in repository.generations(broken)}
+    assert [after[g.position] for g in before] == before
+    assert Counter(g.position for g in repository.generations(broken)) == Counter(range(6))
+    assert texts(repository, broken) == texts(repository, whole)
+    assert repository.run(broken).status == "finished"
+
+
+@pytest.mark.parametrize("questions", [[["x" * 600, "And?"], ["Fine", "Too"]]], indirect=True)
+def test_a_turn_whose_earlier_one_failed_is_not_asked(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository, limit=4)  # the first prompt is longer than the context
+    run(repository, pair, run_id)
+    first, second, *others = repository.generations(run_id)
+    assert (first.outcome, second.outcome) == ("failed", "failed")
+    assert "An earlier turn of this conversation failed" in (second.error or "")
+    assert [g.outcome for g in others] == ["unscored", "unscored"]
+    assert (repository.run(run_id).metrics or {})["tokens"] == sum(g.tokens for g in others)
+
+
+def test_bounds_are_measured_behind_what_was_written(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository, FUZZY, limit=2)
+    run(repository, pair, run_id)
+    sampled = bounds._sample_positions(repository, run_id, 100, 0)
+    answer = repository.generations(run_id)[0].text
+    assert [text.prompt for text in sampled] == [
+        "One stone?", (("user", "One stone?"), ("assistant", answer), ("user", "And two?")),
+    ]  # fmt: skip
+
+
+def test_replay_needs_prompts_that_stand_alone(pair: LoadedPair) -> None:
+    with pytest.raises(InvalidSetting, match="replay needs the same prompts for every setting"):
+        record(pair, get_task(TASK), 2)
+
+
+def test_the_first_turns_are_those_of_the_task_without_turns() -> None:
+    alone, turns = get_task("mt-bench"), get_task(TASK)
+    assert [e for e in turns.all_examples() if not e.turn] == list(alone.all_examples())
+    assert (alone.size, turns.size) == (3, 6)

@@ -55,10 +55,11 @@ def build_calibration(
         limit: maximum number of prompts
         others: other fields of :class:`CalibrationConfig`
 
-    Raises ``InvalidSetting`` before anything is loaded: as ``candidates``, for settings with different sampling, for
-    values out of range, for more prompts than the task has or too few, for a promise of accuracy if nothing is scored,
-    and for a drafter that the pair lacks.
+    Raises ``InvalidSetting`` before anything is loaded: for a task whose later turns follow answers, as ``candidates``,
+    for settings with different sampling, for values out of range, for more prompts than the task has or too few, for a
+    promise of accuracy if nothing is scored, and for a drafter that the pair lacks.
     """
+    task.check_alone("a calibration")
     given = [
         {option: value for option, value in entry.items() if value is not None and value != []} for entry in options
     ]
@@ -90,7 +91,6 @@ def build_calibration(
         raise InvalidSetting(_too_few(unlimited, task, limit, field_names))
     config = check_fields(CalibrationConfig, field_names, limit=limit, **fields)
     task.check_limit(limit)
-    task.check_alone("the search")
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config

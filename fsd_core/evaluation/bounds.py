@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.evaluation.conversations import asked_prompt
+from fsd_core.evaluation.asked_prompts import asked_prompt
 from fsd_core.models.chat_messages import Messages
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import require_draft

@@ -1,32 +1,11 @@
-"""Conversations whose turns a run asks one after another: what a later turn is asked, and figures by conversation.
-
-The turns of one are not independent, so an interval takes them as one.
-"""
+"""Figures by conversation: its turns are not independent, so an interval takes them as one prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsd_core.errors import FsdError
 from fsd_core.metrics import Generated
 from fsd_core.statistics.ratios import Pairs
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.base import Example, Said, Task
-
-
-class TurnFailed(FsdError):
-    """A turn of a conversation cannot be asked, because an earlier one failed."""
-
-
-def asked_prompt(repository: Repository, run_id: str, task: Task, position: int) -> Example:
-    """Return a prompt of a run as it is asked, with what the run wrote in earlier turns. Raises ``TurnFailed``."""
-    turn = task.all_examples()[position].turn
-    earlier = [repository.generations(run_id, position=position - back) for back in range(turn, 0, -1)]
-    if any(not found or found[0].outcome == "failed" for found in earlier):
-        raise TurnFailed(
-            "An earlier turn of this conversation failed, so this one could not be asked. Resume the run to try again."
-        )
-    return task.asked(position, [Said(found[0].text, found[0].only_thought) for found in earlier])
 
 
 def conversation_numbers(generations: Sequence[Generated]) -> list[int]:
@@ -36,7 +15,7 @@ def conversation_numbers(generations: Sequence[Generated]) -> list[int]:
     """
     numbers, number, last = [], -1, 0
     for generation in generations:
-        if not numbers or generation.turn <= last or not generation.turn:
+        if not numbers or generation.turn <= last:
             number += 1
         last = generation.turn
         numbers.append(number)

@@ -17,7 +17,7 @@ from typing import Any
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.conversations import TurnFailed, asked_prompt
+from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure

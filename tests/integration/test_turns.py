@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+from dashboard.runs.run_html import prompt_html, prompts_html
+from dashboard.tables.pairs_html import pairs_html
+from dashboard.tables.prompt_pairs import pair_up
+from dashboard.ui.templates import escape
+from fsd_core.analysis.comparability import COSTS, comparable, measured_of
 from fsd_core.analysis.prompt_identity import rendered_differently
 from fsd_core.config import (
     Autoregressive,
@@ -192,3 +197,31 @@ def test_the_first_turns_are_those_of_the_task_without_turns() -> None:
     alone, turns = get_task("mt-bench"), get_task(TASK)
     assert [e for e in turns.all_examples() if not e.turn] == list(alone.all_examples())
     assert (alone.size, turns.size) == (3, 6)
+
+
+def test_pages_show_each_turn_and_what_was_said_before(repository: Repository, pair: LoadedPair) -> None:
+    run_id, target = new_run(repository, FUZZY, limit=5), new_run(repository, PLAIN, limit=5)
+    run(repository, pair, run_id, target)
+    generations = repository.generations(run_id)
+    listed = prompts_html(run_id, generations, None, filtered=False)
+    assert "Turn 2: And two?" in listed
+    assert "Turn 3: Both" in listed
+    third = prompt_html(generations[4], None, earlier=generations[2:4])
+    assert "Prompt 5, turn 3 of a conversation" in third
+    for said in generations[2:4]:
+        assert escape(said.prompt) in third
+        assert escape(said.text) in third
+    paired = pairs_html(pair_up(repository, run_id, target).pairs, "a", "b")
+    assert paired.count("turn 2 of a conversation: each follows its own answers") == 2
+
+
+def test_matched_points_take_a_conversation_as_one_prompt(repository: Repository, pair: LoadedPair) -> None:
+    ids = [new_run(repository, decoding) for decoding in (PLAIN, STRICT, FUZZY)]
+    run(repository, pair, *ids)
+    runs, prompts = [repository.run(id) for id in ids], repository.prompts(ids)
+    quality, settings, places = comparable(runs, prompts)
+    assert places == list(range(6))
+    target, exact, _ = settings
+    measured = measured_of(settings, target, exact, places, prompts, COSTS["target_passes"], quality)
+    assert measured.cost.shape == (3, 3)  # conversations, settings
+    assert measured.cost[1].tolist() == [sum(prompts[id][i].rounds for i in (2, 3, 4)) for id in ids]

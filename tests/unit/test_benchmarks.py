@@ -20,7 +20,7 @@ ADD = {
     "prompt": 'from math import floor\n\n\ndef add(a: int, b: int) -> int:\n    """ Their sum. """\n',
     "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
 }  # fmt: skip
-WITH_CATEGORIES = ("aime-2024", "aime-2025", "gpqa-diamond", "speed-bench")
+WITH_CATEGORIES = ("aime-2024", "aime-2025", "gpqa-diamond", "speed-bench", "speed-bench-turns")
 """whose files test_categories.py writes"""
 SQUARE = {
     "text": "Write a function to square.", "code": "def sq(x): return x * x", "test_setup_code": "import math",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,3 +122,23 @@ def test_a_run_takes_the_name_and_is_refused_before_anything_is_loaded(
     assert (status, "is queued for the worker" in out) == (0, True)
     _, out, _ = call("runs", "--json")
     assert out.count('"task": "traffic@') == 3
+
+
+def test_user_turns_are_asked_one_after_another_where_that_is_asked_for(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    turns = [("user", "One?"), ("assistant", "A"), ("user", "Two?")]
+    file.write_text(json.dumps({"messages": [{"role": role, "content": text} for role, text in turns]}) + "\n")
+    assert call("task", "check", str(file))[1] == f"{file} has 1 prompt, scored by none.\n"
+    status, out, err = call("task", "add", str(file), "--all-turns")
+    assert (status, "has 2 prompts" in out, "1 given answer between user turns is left out" in err) == (0, True, True)
+    _, shown, _ = call("task", "show", "chats")
+    assert shown.splitlines()[1] == '{"prompt": "One?", "turns": ["Two?"]}'
+    trace = str(tmp_path / "trace.gz")
+    limited = "--task", "chats", "--limit", "2"
+    for command, purpose in (
+        (("record", trace, *limited), "replay"),
+        (("bench", *limited), "bench"),
+        (("calibrate", "--task", "chats", "--accepted", "0.9"), "a calibration"),
+    ):
+        status, _, err = call(*command)
+        assert (status, f"and {purpose} needs the same prompts for every setting" in " ".join(err.split())) == (2, True)

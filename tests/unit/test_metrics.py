@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.versus import versus_target
+from fsd_core.evaluation.versus import versus, versus_target
+from fsd_core.metrics import METRICS
 from fsd_core.statistics.intervals import wilson
 
 
@@ -184,3 +185,23 @@ def test_two_prompts_leave_their_ratios_without_an_interval() -> None:
 def test_thoughts_have_a_length_of_their_own() -> None:
     figures = summarise([Generated(tokens=30, thought_tokens=20), Generated(tokens=10)], None)
     assert (figures["mean_tokens"], figures["mean_thought_tokens"]) == (20, 10)
+
+
+def test_the_turns_of_a_conversation_are_one_prompt_in_intervals() -> None:
+    lengths = [10, 20, 30, 40]
+    turns = [Generated(i, tokens=n, turn=turn) for i, n in enumerate(lengths) for turn in (0, 1)]
+    whole = [Generated(i, tokens=2 * n, rounds=8, drafted=40, accepted=12, seconds=4.0) for i, n in enumerate(lengths)]
+    apart = [Generated(i, tokens=n) for i, n in enumerate(sorted(lengths * 2))]
+    of_turns, of_whole, of_apart = (summarise(each, None) for each in (turns, whole, apart))
+    for end in ("", "_low", "_high"):
+        key = f"tokens_per_second{end}"
+        assert of_turns[key] == pytest.approx(of_whole[key])
+    assert of_turns["tokens_per_second_high"] > of_apart["tokens_per_second_high"]  # else too sure of itself
+    assert (of_turns["n"], of_turns["tokens"]) == (8, 200)
+    assert of_turns["mean_tokens"] == 25  # of a turn
+
+    slower = [replace(each, seconds=2.0 + i % 3) for i, each in enumerate(turns)]
+    sums = [replace(each, seconds=slower[2 * i].seconds + slower[2 * i + 1].seconds) for i, each in enumerate(whole)]
+    metric = METRICS["tokens_per_second"]
+    by_turn = versus(metric, dict(enumerate(slower)), dict(enumerate(turns)))
+    assert by_turn == pytest.approx(versus(metric, dict(enumerate(sums)), dict(enumerate(whole))))

@@ -21,8 +21,8 @@ _LONGEST = 400
 """characters of a prompt in a preview"""
 _LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
-    "reference where the scorer needs one; id if you like. A list in JSON, Parquet, chats of ShareGPT, batches for an "
-    "OpenAI server and files of gzip are read too."
+    "reference where the scorer needs one; id if you like; turns for what the user says next. A list in JSON, Parquet, "
+    "chats of ShareGPT, batches for an OpenAI server and files of gzip are read too."
 )
 _EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'

@@ -47,6 +47,10 @@ def test_speed_bench_is_read_as_nvidia_s_program_writes_it(data_folder: Path) ->
     assert [example.prompt for example in task.all_examples()] == ["Sort a list.", "Sum it up.", "Sort a tree."]
     assert [example.category for example in task.all_examples()] == ["coding", "low entropy", "coding"]
     assert not task.scored
+    turns = get_task("speed-bench-turns").all_examples()
+    assert [example.prompt for example in turns[:3]] == ["Sort a list.", "And then?", "Sum it up."]
+    assert [example.category for example in turns[1::2]] == ["coding", "low entropy", "coding"]
+    assert len({example.id for example in turns}) == 6
 
 
 def test_speed_bench_without_its_texts_is_refused(data_folder: Path) -> None:
@@ -108,6 +112,13 @@ def test_the_categories_of_spec_bench_alternate(data_folder: Path) -> None:
     assert len({example.category for example in examples[:6]}) == 6
     assert len({example.prompt for example in examples}) == 12
     assert [example.category for example in get_task("spec-bench-qa").all_examples()] == ["", ""]
+    turns = get_task("spec-bench-turns").all_examples()
+    assert [example for example in turns if not example.turn] == list(examples)
+    for first, second in zip(turns[::2], turns[1::2], strict=True):
+        assert (second.prompt, second.turn, second.category) == ("more", 1, first.category)
+    assert [example.prompt for example in get_task("spec-bench-mt-turns").all_examples()] == [
+        "writing 0", "more", "writing 1", "more",
+    ]  # fmt: skip
 
 
 def counts(outcome: str, accepted: int) -> PromptCounts:

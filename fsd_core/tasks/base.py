@@ -81,6 +81,24 @@ class Split:
     """number of files, if its name has ``<subject>``"""
 
 
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a Hugging Face dataset that is a file of a task as it is."""
+
+    file: str
+    """below the data folder"""
+    repo: str
+    licence: str
+    """as stated by the dataset's authors"""
+    path: str
+    """within the dataset"""
+    revision: str
+    """the commit"""
+    size: int
+    """bytes"""
+    sha256: str
+
+
 def as_lines(records: Iterable[Any]) -> str:
     """Return records as JSON lines."""
     return "".join(json.dumps(record) + "\n" for record in records)
@@ -100,8 +118,8 @@ class Task(ABC):
     title: str
     files: tuple[str, ...] = ()
     """files that it reads, below the data folder (``FSD_DATA_DIR``)"""
-    hub: tuple[Split, ...] = ()
-    """splits from which ``fetch`` makes them; empty for files that only their authors provide"""
+    hub: tuple[Split | HubFile, ...] = ()
+    """what ``fetch`` makes them from; empty for files that only their authors provide"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:
@@ -150,14 +168,25 @@ class Task(ABC):
     @property
     def size(self) -> int:
         """Number of prompts that a run can take."""
-        return len(self.all_examples()) - len(self.repeats)
+        examples = self.all_examples()
+        return len(examples) - len(self._repeats_of(examples))
 
     @property
     def repeats(self) -> frozenset[int]:
         """Positions of prompts that ask the same as an earlier one. No run takes them: a prompt counts once."""
-        first: dict[str | Messages, int] = {}
-        asked = enumerate(self.all_examples())
-        return frozenset(i for i, example in asked if first.setdefault(example.model_input, i) != i)
+        return self._repeats_of(self.all_examples())
+
+    _counted: tuple[tuple[Example, ...], frozenset[int]] | None = None
+    """the prompts whose repeats were counted last, and these"""
+
+    def _repeats_of(self, examples: tuple[Example, ...]) -> frozenset[int]:
+        """Return the repeats among all prompts. They are counted once, as long as a task returns the same tuple."""
+        if self._counted is None or self._counted[0] is not examples:
+            first: dict[str | Messages, int] = {}
+            asked = enumerate(examples)
+            repeats = frozenset(i for i, example in asked if first.setdefault(example.model_input, i) != i)
+            self._counted = (examples, repeats)
+        return self._counted[1]
 
     def examples(self, limit: int) -> tuple[Example, ...]:
         """Return the first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
@@ -172,7 +201,8 @@ class Task(ABC):
 
     def positions(self, config: RunConfig) -> list[int]:
         """Return the positions of a run's prompts, in the order in which it takes them."""
-        return config.positions(len(self.all_examples()), self.repeats)
+        examples = self.all_examples()
+        return config.positions(len(examples), self._repeats_of(examples))
 
     def check_limit(self, limit: int, named: str = "a limit") -> None:
         """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""

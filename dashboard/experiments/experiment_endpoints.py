@@ -14,7 +14,7 @@ from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
-from fsd_core.config.model_names import models_of
+from fsd_core.config.model_names import models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
@@ -56,7 +56,12 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
                 for name, pair in MODEL_PAIRS.items()
             ],
             "own_pairs": [
-                {"pair": pair.name, "models": models_of(pair.models), "added_by": pair.added_by}
+                {
+                    "pair": pair.name,
+                    "models": models_of(pair.models),
+                    "added_by": pair.added_by,
+                    "template_arguments": template_arguments_of(pair.models),
+                }
                 for pair in repository.own_pairs()
             ],
             "rules": [

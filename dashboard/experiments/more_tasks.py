@@ -10,10 +10,12 @@ from dashboard.ui.actions import button
 from dashboard.ui.components import notice
 from dashboard.ui.templates import Html, render
 from fsd_core.errors import DataDamaged
+from fsd_core.models.pair_check import size
+from fsd_core.settings import get_settings
 from fsd_core.storage.messages import FetchJob
 from fsd_core.storage.records import UNENDED
 from fsd_core.tasks import TASKS, Task
-from fsd_core.tasks.download import fetchable, origin
+from fsd_core.tasks.download import fetchable, missing_bytes, origin
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -89,6 +91,8 @@ def _line(fetch: Fetch, worker: WorkerView | None) -> Html:
     source, licence = origin(task.name)
     waiting = job is not None and job.status in UNENDED
     about = f"{task.published:,} prompts, licence {licence}" if task.published else f"Licence {licence}"
+    download = missing_bytes(task, get_settings().data_folder)
+    about += f", {size(download)}" if download else ""
     action = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
     return render("experiments/more_tasks.html", "task", task, about, source, action, _state(task, job, worker))
 

@@ -14,7 +14,7 @@ from dashboard.ui.components import notice, show
 from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
-from fsd_core.config.model_names import models_of, name_of_models
+from fsd_core.config.model_names import models_of, name_of_models, template_arguments_of
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.model_roots import check_folders
@@ -53,6 +53,7 @@ class OwnModelsPanel:
                 self.models["head"] = _model("EAGLE head", "None")
                 self.models["adapter"] = _model("Adapter of the target", "Folder of a LoRA, or none")
                 self.models["draft-adapter"] = _model("Adapter of the draft", "Folder of a LoRA, or none")
+                self.models["template"] = _model("Template arguments of the pair", '{"enable_thinking": false}')
             with gr.Row():
                 self.check = gr.Button("Check the models", scale=0, min_width=150)
                 self.add = gr.Button("Add the pair", scale=0, min_width=130)
@@ -124,6 +125,8 @@ def own_pairs_html(pairs: list[OwnPair]) -> Html:
 
 def _described(pair: OwnPair) -> tuple[str, str, Html]:
     models = ", ".join(f"{role} {model}" for role, model in models_of(pair.models).items())
+    arguments = template_arguments_of(pair.models)
+    models += f", template arguments {arguments}" if arguments else ""
     about = f"{models} · {pair.added_by}, {moment(pair.added_at)}"
     question = f"Forget the name {pair.name}? What was measured with it stays."
     return about, _badge(pair.models), button("forget models", "pair", pair.name, "Forget", question)

@@ -11,6 +11,7 @@ from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     categories_html,
     header_html,
+    models_note_html,
     prompt_html,
     prompts_html,
     provenance_html,
@@ -173,6 +174,7 @@ class OpenedRun:
             **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)
+            + models_note_html(run)
             + (slower_html(slower) if slower else ""),
             self.categories: categories_html(by_category(prompts.get(run.id, {}), self._categories(run))),
             self.figures: gr.Row(visible=has_drafts),

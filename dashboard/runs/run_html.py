@@ -179,6 +179,11 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
     return notice(f"{text} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if text else Html()
 
 
+def models_note_html(run: RunView) -> Html:
+    """Return what was told of the pair's files when it was loaded, if anything."""
+    return notice(run.note_on_models, "warn") if run.note_on_models else Html()
+
+
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
     _, low, high = estimate(metrics, key)
     ends = interval(low, high, scale)

@@ -68,10 +68,12 @@ def list_runs(
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
     """Fetch a task's files from the Hugging Face hub into the data folder."""
+    from fsd_core.models.pair_check import size
     from fsd_core.tasks import download, get_task
 
     source, licence = download.origin(task)
-    print(f"{get_task(task).title}, licence {licence}, from {source}")
+    to_fetch = download.missing_bytes(get_task(task), get_settings().data_folder)
+    print(f"{get_task(task).title}, licence {licence}, from {source}" + (f", {size(to_fetch)}" if to_fetch else ""))
     written = download.fetch(
         task, get_settings().data_folder,
         lambda what, done, total: output.say(f"Fetching {what}: file {done + 1} of {total}."),

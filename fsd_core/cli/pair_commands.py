@@ -25,6 +25,13 @@ Name = Annotated[str, typer.Argument(help="Name of a pair, or path:FOLDER, or hu
 Target = Annotated[str, typer.Option(metavar="MODEL", help="OWNER/NAME[@REVISION] of the hub, or a folder.")]
 Model = Annotated[str, typer.Option(metavar="MODEL", help="As the target; may be left out.")]
 Adapter = Annotated[str, typer.Option(metavar="FOLDER", help="LoRA, merged into the model on loading.")]
+Template = Annotated[
+    str,
+    typer.Option(
+        metavar="JSON",
+        help='Arguments of the chat template, such as {"enable_thinking": false}. A setting\'s come first.',
+    ),
+]
 _WHO = "command line"
 
 
@@ -50,6 +57,7 @@ def add_pair(
     head: Model = "",
     adapter: Adapter = "",
     draft_adapter: Adapter = "",
+    template_arguments: Template = "",
 ) -> None:
     """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
     from fsd_core.config.model_names import name_of_models
@@ -58,6 +66,7 @@ def add_pair(
     name = checked_pair_name(name)
     models = name_of_models(
         {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
+        | {"template": template_arguments}
     )
     checked = _checked(models)
     if checked.problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_validator
 
 from fsd_core.config.drafting import (
     DRAFTERS,
@@ -16,7 +16,7 @@ from fsd_core.config.drafting import (
     MultiDraftTopology,
     TopologyConfig,
 )
-from fsd_core.config.template_config import TemplateConfig
+from fsd_core.config.template_config import TemplateConfig, TemplateField
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, before_fields, option
 from fsd_core.rules import (
@@ -115,7 +115,7 @@ class DecodingConfig(Frozen):
     drafter: DrafterConfig | None = DraftModelDrafter()
     topology: TopologyConfig | None = ChainTopology()
     sampling: SamplingConfig = SamplingConfig()
-    template: TemplateConfig = Field(default=TemplateConfig(), exclude_if=lambda template: template == TemplateConfig())
+    template: TemplateField = TemplateConfig()
     strict_first: int = option(
         0, "Strict first", "So many tokens of an answer are judged strictly, whatever the rule is", unit="tokens",
         before=0, ge=0, le=8192,

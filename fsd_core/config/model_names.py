@@ -2,7 +2,8 @@
 
 Such a name is ``models:target=/models/mine;draft=Qwen/Qwen2.5-0.5B-Instruct;adapter=/models/lora``. ``target`` is
 required. ``draft``, ``head``, ``adapter`` (of the target) and ``draft-adapter`` may be left out. A folder is given
-whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders.
+whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders. ``;template={"name": "value"}``
+are arguments of the chat template where a setting gives none of their name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from fsd_core.config.template_config import TemplateConfig
 from fsd_core.errors import InvalidSetting, UnknownName
 
 MODELS = "models:"
@@ -22,19 +24,29 @@ PAIR_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 """the names that people may give to pairs"""
 LONGEST_NAME = 255
 """characters, for databases hold no longer ones"""
+_TEMPLATE = "template"
 
 
 def name_of_models(models: Mapping[str, str]) -> str:
-    """Return the name of a pair made of these models, by role. Empty texts are left out.
+    """Return the name of a pair made of these models, by role, and of its ``template``'s arguments. Empty texts are
+    left out.
 
-    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, and without a target.
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, without a target, and for
+    arguments that are no JSON object.
     """
     given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
     if "target" not in given:
         raise InvalidSetting("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
     for role, value in given.items():
         check_model(role, value)
-    name = MODELS + ";".join(f"{role}={_written(value)}" for role, value in given.items())
+    parts = {role: _written(value) for role, value in given.items()}
+    if arguments := TemplateConfig.checked(arguments=models.get(_TEMPLATE, "")).arguments:
+        if ";" in arguments:
+            raise InvalidSetting(
+                "The template arguments of a pair cannot have a semicolon: give them with each setting."
+            )
+        parts[_TEMPLATE] = arguments
+    name = MODELS + ";".join(f"{part}={value}" for part, value in parts.items())
     if len(name) > LONGEST_NAME:
         raise InvalidSetting(
             f"The models' names have {len(name)} characters together: expected at most {LONGEST_NAME}. Move the "
@@ -45,12 +57,24 @@ def name_of_models(models: Mapping[str, str]) -> str:
 
 def models_of(name: str) -> dict[str, str]:
     """Return the models by role that a name says. Raises ``UnknownName`` for a name of another form."""
+    return {role: value for role, value in _parts(name).items() if role != _TEMPLATE}
+
+
+def template_arguments_of(name: str) -> str:
+    """Return the template arguments that a pair's name says, as JSON; empty if none.
+
+    Raises as :func:`models_of` does.
+    """
+    return _parts(name).get(_TEMPLATE, "") if name.startswith(MODELS) else ""
+
+
+def _parts(name: str) -> dict[str, str]:
     parts = [part.partition("=") for part in name.removeprefix(MODELS).split(";")]
     given = {role: value for role, _, value in parts}
     if (
         "target" not in given
         or len(given) < len(parts)
-        or not set(given) <= set(MODEL_ROLES)
+        or not set(given) <= {*MODEL_ROLES, _TEMPLATE}
         or not all(given.values())
     ):
         raise UnknownName(
@@ -63,8 +87,7 @@ def models_of(name: str) -> dict[str, str]:
 def is_name_of_models(name: str) -> bool:
     """Return whether a name says models in the form of this module."""
     try:
-        models = models_of(name)
-        return name.startswith(MODELS) and name_of_models(models) == name
+        return name.startswith(MODELS) and name_of_models(_parts(name)) == name
     except (UnknownName, InvalidSetting):
         return False
 

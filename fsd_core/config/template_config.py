@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, option
 
-_RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "date_string")
-"""arguments that the program gives itself"""
+GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "date_string")
+"""what a template gets from the program, or what would change the day that it is told: no arguments of a setting"""
 
 
 class TemplateConfig(Frozen):
@@ -45,10 +45,10 @@ class TemplateConfig(Frozen):
                 '{"enable_thinking": false}.'
             )
         for name, value in values.items():
-            if name in _RESERVED or not name.isidentifier():
+            if name in GIVEN or not name.isidentifier():
                 raise InvalidSetting(
                     f"The template argument {name[:40]!r} cannot be given: expected a name that the template reads, "
-                    f"other than {', '.join(_RESERVED)}."
+                    f"other than {', '.join(GIVEN)}."
                 )
             if not isinstance(value, str | int | float):
                 raise InvalidSetting(
@@ -72,6 +72,12 @@ class TemplateConfig(Frozen):
         """The arguments by name."""
         return json.loads(self.arguments) if self.arguments else {}
 
+    def filled(self, arguments: str) -> TemplateConfig:
+        """Return these, with the arguments of a pair, which are JSON as here, where there are none of their name."""
+        if not arguments:
+            return self
+        return self.model_copy(update={"arguments": json.dumps(json.loads(arguments) | self.values, sort_keys=True)})
+
     @property
     def day(self) -> date:
         return date.fromisoformat(self.date)
@@ -82,3 +88,7 @@ class TemplateConfig(Frozen):
             f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in self.values.items()
         ]
         return parts + [f"dated {self.date}"] * (self.date != TemplateConfig().date)
+
+
+TemplateField = Annotated[TemplateConfig, Field(exclude_if=lambda template: template == TemplateConfig())]
+"""of values older than templates: the default is not stored, so that they keep their hashes"""

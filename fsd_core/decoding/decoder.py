@@ -42,7 +42,8 @@ class PairDecoder:
 
     def prompt_ids(self, prompt: str | Sequence[Message]) -> list[int]:
         """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""
-        return encode_prompt(self.pair.tokenizer, prompt, self.method.context, self.config.template)
+        template = self.config.template.filled(self.pair.spec.template_arguments)
+        return encode_prompt(self.pair.tokenizer, prompt, self.method.context, template)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """Return the prompt unchanged. Raises ``PromptTooLong`` for one that fills the context."""

@@ -152,7 +152,8 @@ def _distributions(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the prompt's position with p and q, float64 [V] each."""
     for text in texts:
-        prompt = encode_prompt(pair.tokenizer, text.prompt, template=text.template)
+        template = text.template.filled(pair.spec.template_arguments)
+        prompt = encode_prompt(pair.tokenizer, text.prompt, template=template)
         tokens = torch.tensor([prompt + list(text.written[:-1])], device=pair.target.device)
         indices = len(prompt) - 1 + torch.tensor(text.positions)
         distributions = [_probabilities(model, tokens, indices, sampling) for model in (pair.target, pair.draft)]

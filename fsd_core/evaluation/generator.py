@@ -102,7 +102,7 @@ class LocalGenerator:
 def about(pair: LoadedPair) -> dict[str, Any]:
     """Return the provenance of the texts that a pair writes in this process."""
     details = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
-    return details | ({"weights": pair.weights} if pair.weights else {})
+    return details | ({"weights": pair.weights} if pair.weights else {}) | ({"note": pair.note} if pair.note else {})
 
 
 def warm_up(decoder: PairDecoder, example: Example) -> None:

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
+from fsd_core.config.model_names import template_arguments_of
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
@@ -182,6 +183,8 @@ def _begin(
     if not remaining:
         return []
     about = generator.open(run)
+    if arguments := run.decoding.template.filled(template_arguments_of(run.pair)).arguments:
+        about = {**about, "template_arguments": arguments}  # in force, whether the setting or the pair gives them
     if done:
         _check_unchanged(repository, run, task, generator, about)
     repository.start_run(run.id, about)

@@ -16,6 +16,7 @@ from jinja2 import Environment, TemplateError, meta
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
+from fsd_core.config.template_config import GIVEN
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models.chat_messages import TOOLS, Message, ToolMessage, fields_of
 from fsd_core.models.thoughts import split_thoughts
@@ -149,8 +150,7 @@ def _variables(chat_template: str) -> frozenset[str]:
         )
     except TemplateError:  # rendering it says what is wrong
         return frozenset()
-    given = {"messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception"}
-    return frozenset(name for name in meta.find_undeclared_variables(parsed) if name not in given)
+    return frozenset(name for name in meta.find_undeclared_variables(parsed) if name not in GIVEN)
 
 
 def _dated(chat_template: str, template: TemplateConfig) -> str:

@@ -47,6 +47,8 @@ class LoadedPair:
     weights: dict[str, str] | None = None
     """each model's :func:`fingerprint` and source, and the fingerprint of the files beside the weights; ``None`` for
     modules made in memory"""
+    note: str = ""
+    """a sentence on what its files say, if people should know it"""
 
     def inputs(self, prompt: str, **template: str) -> dict[str, torch.Tensor]:
         """Return a prompt as transformers' ``generate`` takes it: token ids and attention mask, int64 [1,T] each.
@@ -54,7 +56,8 @@ class LoadedPair:
         It is rendered as in a measured run, by the chat template if there is one. ``template``: ``arguments`` and
         ``date`` of :class:`fsd_core.config.TemplateConfig`. Raises as :func:`encode_prompt` does.
         """
-        ids = torch.tensor([encode_prompt(self.tokenizer, prompt, template=TemplateConfig.checked(**template))])
+        in_force = TemplateConfig.checked(**template).filled(self.spec.template_arguments)
+        ids = torch.tensor([encode_prompt(self.tokenizer, prompt, template=in_force)])
         ids = ids.to(self.target.device)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
@@ -202,17 +205,17 @@ def load_pair(
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
-    if untold := unknown_end(pair):
-        logger.warning(untold)
+    if note := unknown_end(pair):
+        logger.warning(note)
     weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)})
+    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)}, note=note)
 
 
-def unknown_end(pair: LoadedPair) -> str | None:
+def unknown_end(pair: LoadedPair) -> str:
     """Return a sentence on an end token that the tokenizer names and the target's configuration does not, if any."""
     tokenizer: Any = pair.tokenizer
     if tokenizer.eos_token_id is None or tokenizer.eos_token_id in pair.target.eos_tokens:
-        return None
+        return ""
     return (
         f"The tokenizer of '{pair.spec.name}' ends texts with {tokenizer.eos_token!r}, and the target's configuration "
         "does not: a text goes on behind it. If it should end there, add its id to eos_token_id in the target's "

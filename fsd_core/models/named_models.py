@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, is_name_of_models, models_of
+from fsd_core.config import TemplateConfig
+from fsd_core.config.model_names import (
+    ADAPTERS,
+    HUB_ID,
+    MODELS,
+    check_model,
+    is_name_of_models,
+    models_of,
+    template_arguments_of,
+)
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
@@ -45,8 +54,13 @@ def named_models(name: str) -> PairSpec:
     return PairSpec(
         name, title_of_models(name) or name, f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
         target, draft, head=models.get("head"), adapter=folders.get("adapter"),
-        draft_adapter=folders.get("draft-adapter"),
+        draft_adapter=folders.get("draft-adapter"), template_arguments=_template_of(name),
     )  # fmt: skip
+
+
+def _template_of(name: str) -> str:
+    """Return the template arguments of a pair, checked: a name may come from a link. Raises ``InvalidSetting``."""
+    return TemplateConfig.checked(arguments=template_arguments_of(name)).arguments
 
 
 def _model(role: str, value: str) -> Path | HubModel:
@@ -59,4 +73,5 @@ def title_of_models(name: str) -> str:
     if not is_name_of_models(name):
         return ""
     models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
-    return models["target"] + (f" with {models['draft']}" if "draft" in models else "")
+    title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
+    return ", ".join([title, *TemplateConfig.checked(arguments=template_arguments_of(name)).label_parts()])

@@ -61,3 +61,5 @@ class PairSpec:
     """EAGLE head of the target"""
     calibration: Path | None = None
     """file that ``train calibration`` wrote for it"""
+    template_arguments: str = ""
+    """of the chat template, where a setting gives none of their name; JSON as in ``TemplateConfig``"""

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fsd_core.config import SamplingConfig, TemplateConfig
+from fsd_core.config.template_config import TemplateField
 from fsd_core.frozen import Frozen
 
 TRACE_VERSION = 1
@@ -51,7 +52,7 @@ class TraceInfo(Frozen):
     tokenizer: str
     """first 16 hex digits of the SHA-256 of the tokenizer's vocabulary"""
     sampling: SamplingConfig
-    template: TemplateConfig = Field(default=TemplateConfig(), exclude_if=lambda template: template == TemplateConfig())
+    template: TemplateField = TemplateConfig()
     draft_length: int = Field(ge=1)
     """γ; a round also judges the position of the bonus"""
     max_new_tokens: int = Field(ge=1)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.flat import options_read
+from fsd_core.config.model_names import template_arguments_of
 from fsd_core.errors import NoEquivalent
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
@@ -197,7 +198,7 @@ def _sampling(setting: SettingConfig, length: str) -> dict[str, Any]:
 
 def _template_note(setting: SettingConfig) -> str:
     """Return what requests must say of the chat template, in the words of both engines, if anything."""
-    values = setting.decoding.template.values
+    values = setting.decoding.template.filled(template_arguments_of(setting.pair)).values
     return f"# With each request: {json.dumps({'chat_template_kwargs': values})}\n" if values else ""
 
 

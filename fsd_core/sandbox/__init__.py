@@ -3,17 +3,29 @@
 :mod:`.judge_process` starts two processes for each program. *The program* (:mod:`.program_child`) runs the model's
 code. *The judge* (:mod:`.judge_child`) runs the benchmark's own tests and reaches the program over a pipe, by values
 (:mod:`.wire_values`). Both are confined (:mod:`.confinement`) by Landlock and seccomp. Only the judge reports a
-verdict. docs/benchmarks.md states what this guarantees.
+verdict. A program that reads standard input and prints is one process (:mod:`.printing_process`), confined likewise:
+what it should print stays outside. docs/benchmarks.md states what this guarantees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsd_core.sandbox import judge_process
+from fsd_core.sandbox import judge_process, printing_process
 from fsd_core.sandbox.availability import refusal, require_sandbox
+from fsd_core.sandbox.printing_process import LONGEST_OUTPUT, Printed
 
-__all__ = ["LONGEST_PROGRAM", "MEMORY", "SECONDS", "judge", "refusal", "require_sandbox"]
+__all__ = [
+    "LONGEST_OUTPUT",
+    "LONGEST_PROGRAM",
+    "MEMORY",
+    "SECONDS",
+    "Printed",
+    "judge",
+    "printed_by",
+    "refusal",
+    "require_sandbox",
+]
 
 SECONDS = 5.0
 MEMORY = 1 << 30
@@ -39,6 +51,21 @@ def judge(
     Raises ``InvalidSetting`` on a machine that cannot confine a program, and ``FsdError`` if confinement fails.
     """
     require_sandbox()
-    if len(program.encode("utf-8", "surrogatepass")) > LONGEST_PROGRAM:
-        return f"failed: it is longer than {LONGEST_PROGRAM:,} bytes"
-    return judge_process.run(program, tests, given, entry_points, seconds, memory)
+    return _too_long(program) or judge_process.run(program, tests, given, entry_points, seconds, memory)
+
+
+def printed_by(program: str, given: str, seconds: float = SECONDS, memory: int = MEMORY) -> Printed:
+    """Return what ``program`` prints, at most ``LONGEST_OUTPUT`` bytes, when its standard input is ``given``.
+
+    It runs as ``__main__``. If it raises an exception or ends itself, takes more than ``seconds`` of CPU or ``memory``
+    bytes, or prints more, ``failure`` says so in the words of :func:`judge`. Raises as that does.
+    """
+    require_sandbox()
+    if failure := _too_long(program):
+        return Printed("", failure)
+    return printing_process.run(program, given, seconds, memory)
+
+
+def _too_long(program: str) -> str:
+    is_longer = len(program.encode("utf-8", "surrogatepass")) > LONGEST_PROGRAM
+    return f"failed: it is longer than {LONGEST_PROGRAM:,} bytes" if is_longer else ""

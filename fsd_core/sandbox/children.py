@@ -15,8 +15,13 @@ from types import CodeType
 from typing import Any
 
 # Modules that a child runs, in import order. The last one is its role.
-_COMMON = ("wire_values", "channel", "landlock", "seccomp", "confinement")
-_MODULES = {"program": (*_COMMON, "program_child"), "judge": (*_COMMON, "proxies", "judge_child")}
+_CONFINING = ("landlock", "seccomp", "confinement")
+_COMMON = ("wire_values", "channel", *_CONFINING)
+_MODULES = {
+    "program": (*_COMMON, "program_child"),
+    "judge": (*_COMMON, "proxies", "judge_child"),
+    "printing": (*_CONFINING, "printing_child"),
+}
 
 # Not a virtual environment's interpreter, which would reveal its path.
 _PYTHON = getattr(sys, "_base_executable", None) or sys.executable

@@ -21,16 +21,18 @@ _SYSTEM_FOLDERS = ("/lib", "/usr/lib")
 _NOT_STDLIB = {"site-packages", "dist-packages", "sitecustomize.py", "usercustomize.py"}
 
 
-def confine(keep: tuple[int, ...], parent: int, seconds: float, memory: int) -> None:
+def confine(
+    keep: tuple[int, ...], parent: int, seconds: float, memory: int, standard: tuple[int, int] | None = None
+) -> None:
     """Leave the process only the descriptors in ``keep``, ``seconds`` of CPU, ``memory`` bytes and Python's own files.
 
-    Standard input, output and error become ``/dev/null``. The process dies with its ``parent``, more precisely with the
-    parent's thread that started it and waits for it. This cannot be undone. Raises ``OSError`` if the kernel refuses
-    any part of it.
+    The descriptors ``standard`` become standard input and output. Without them, these become ``/dev/null``, as standard
+    error always does. The process dies with its ``parent``, more precisely with the parent's thread that started it and
+    waits for it. This cannot be undone. Raises ``OSError`` if the kernel refuses any part of it.
     """
     null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
+    for number, descriptor in enumerate((*(standard or (null, null)), null)):
+        os.dup2(descriptor, number)
     lowest = 3
     for number in (*sorted(keep), _DESCRIPTORS):
         os.closerange(lowest, number)

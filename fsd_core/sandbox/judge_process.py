@@ -24,7 +24,7 @@ ENDING = 1.0
 """seconds that a process may take to end after its pipe is closed"""
 _LONGEST_VERDICT = 4096  # bytes
 _WIDTH = 200  # characters
-_OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
+OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ def run(program: str, tests: str, given: str, entry_points: Collection[str], sec
         try:
             judgement = _begin(stack, {"program": program, **limits}, {**benchmark, **limits})
         except OSError as error:
-            raise _unconfined(error.strerror or str(error)) from error
+            raise unconfined(error.strerror or str(error)) from error
         output, in_time = _read(judgement.verdict, seconds + SPARE)
         if output[:1] != b"R":
             reason = output[1:].decode("utf-8", "replace") if in_time else f"no answer within {STARTING:g} s"
-            raise _unconfined(reason or "the process ended")
+            raise unconfined(reason or "the process ended")
         if output == b"Rpassed":
             return "passed"
         failure = _failure(output[1:], judgement) if in_time else None
-        return f"stopped after {seconds:g} s" if failure is None else _one_line(f"failed: {failure}")
+        return f"stopped after {seconds:g} s" if failure is None else one_line(f"failed: {failure}")
 
 
 def _begin(stack: ExitStack, program_job: dict[str, Any], judge_job: dict[str, Any]) -> _Judgement:
     """Start both processes, which the stack ends again. Raises ``OSError``."""
     folder = stack.enter_context(TemporaryDirectory(prefix="fsd-program-"))
-    (requests, to_program), (answers, to_judge), (verdict, to_parent) = (_pipe(stack) for _ in range(3))
+    (requests, to_program), (answers, to_judge), (verdict, to_parent) = (pipe(stack) for _ in range(3))
     program = start("program", folder, {"requests": requests, "answers": to_judge}, program_job)
     stack.callback(end, program)
     judge = start("judge", folder, {"requests": to_program, "answers": answers, "verdict": to_parent}, judge_job)
@@ -71,7 +71,7 @@ def _begin(stack: ExitStack, program_job: dict[str, Any], judge_job: dict[str, A
     return _Judgement(program, judge, verdict)
 
 
-def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+def pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
     """Return the read end and the write end of a pipe. The stack closes both. Raises ``OSError``."""
     reader, writer = os.pipe()
     return stack.enter_context(FileIO(reader, "r")), stack.enter_context(FileIO(writer, "w"))
@@ -104,15 +104,15 @@ def _failure(verdict: bytes, judgement: _Judgement) -> str | None:
         status = process.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
     except subprocess.TimeoutExpired:
         status = None
-    return None if status in _OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"
+    return None if status in OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Return text that a program may have chosen, without control characters and those that reverse a line."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:_WIDTH]
 
 
-def _unconfined(reason: str) -> FsdError:
+def unconfined(reason: str) -> FsdError:
     return FsdError(
         f"A program written by a model could not be judged, because its processes could not be confined "
         f"({reason}): try again, or choose another task."

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-LARGEST = 1 << 20
+LARGEST = 1 << 23
 """bytes of one message"""
 DEEPEST = 100
 """containers within containers"""

@@ -187,6 +187,12 @@ class RunView:
         return {role: str(fingerprint) for role, fingerprint in recorded.items()} if isinstance(recorded, dict) else {}
 
     @property
+    def note_on_models(self) -> str:
+        """What was told when the pair was loaded, such as an end token that the target's configuration lacks."""
+        recorded = (self.provenance or {}).get("note")
+        return recorded if isinstance(recorded, str) else ""
+
+    @property
     def speed_mixed(self) -> tuple[str, ...]:
         """Names of the differences between its measurement sessions; empty if its speeds and times are one figure."""
         return mixed([session.conditions for session in self.measurement_sessions])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fsd_core.errors import UnknownName
 from fsd_core.plugins import Registry
 from fsd_core.tasks.arithmetic import Arithmetic
-from fsd_core.tasks.base import Example, Outcome, Score, Split, Task, as_lines, as_table, judged
+from fsd_core.tasks.base import Example, HubFile, Outcome, Score, Split, Task, as_lines, as_table, judged
 from fsd_core.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.tasks.code import HumanEval, Mbpp
 from fsd_core.tasks.gpqa import Gpqa
+from fsd_core.tasks.live.live_code_bench import live_code_bench, live_task
 from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench, SpeedBench, WholeSpecBench
 from fsd_core.tasks.short_problems import ShortProblems
 from fsd_core.tasks.word_problems import Gsm8k, WordProblems, aime_examinations
@@ -16,6 +17,7 @@ from fsd_core.tasks.word_problems import Gsm8k, WordProblems, aime_examinations
 __all__ = [
     "TASKS",
     "Example",
+    "HubFile",
     "Outcome",
     "Score",
     "Split",
@@ -42,6 +44,7 @@ _BUILT_IN: tuple[Task, ...] = (
     Gpqa(),
     HumanEval(),
     Mbpp(),
+    *live_code_bench(),
     MtBench(),
     MtBench(turns=True),
     WholeSpecBench(),
@@ -59,7 +62,20 @@ def _task(thing: object) -> Task | None:
     return thing if isinstance(thing, Task) else None
 
 
-TASKS: Registry[Task] = Registry(lambda: _BUILT_IN, lambda task: task.name, _task)
+class TaskRegistry(Registry[Task]):
+    """The tasks that are offered, by name, and those of LiveCodeBench that are made by their names."""
+
+    def __getitem__(self, name: str) -> Task:
+        try:
+            return super().__getitem__(name)
+        except KeyError:
+            task = live_task(name)
+            if task is None:
+                raise
+            return task
+
+
+TASKS = TaskRegistry(lambda: _BUILT_IN, lambda task: task.name, _task)
 
 
 def get_task(name: str) -> Task:

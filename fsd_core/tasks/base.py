@@ -107,6 +107,24 @@ class Split:
     """number of files, if its name has ``<subject>``"""
 
 
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a Hugging Face dataset that is a file of a task as it is."""
+
+    file: str
+    """below the data folder"""
+    repo: str
+    licence: str
+    """as stated by the dataset's authors"""
+    path: str
+    """within the dataset"""
+    revision: str
+    """the commit"""
+    size: int
+    """bytes"""
+    sha256: str
+
+
 def as_lines(records: Iterable[Any]) -> str:
     """Return records as JSON lines."""
     return "".join(json.dumps(record) + "\n" for record in records)
@@ -126,8 +144,8 @@ class Task(ABC):
     title: str
     files: tuple[str, ...] = ()
     """files that it reads, below the data folder (``FSD_DATA_DIR``)"""
-    hub: tuple[Split, ...] = ()
-    """splits from which ``fetch`` makes them; empty for files that only their authors provide"""
+    hub: tuple[Split | HubFile, ...] = ()
+    """what ``fetch`` makes them from; empty for files that only their authors provide"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:
@@ -176,30 +194,28 @@ class Task(ABC):
     @property
     def size(self) -> int:
         """Number of prompts that a run can take."""
-        return len(self.all_examples()) - len(self.repeats)
+        examples = self.all_examples()
+        return len(examples) - len(self._repeats_of(examples))
 
     @property
     def repeats(self) -> frozenset[int]:
         """Positions of prompts that ask the same as an earlier one. No run takes them: a prompt counts once."""
-        first: dict[tuple[str | Messages, ...], int] = {}
-        repeats: set[int] = set()
-        for start, turns in self._conversations():
-            asked = turns[0].model_input, *(example.prompt for example in turns[1:])
-            if first.setdefault(asked, start) != start:
-                repeats.update(range(start, start + len(turns)))
-        return frozenset(repeats)
+        return self._repeats_of(self.all_examples())
 
-    def _conversations(self) -> Iterator[tuple[int, list[Example]]]:
-        """Yield the position of the first turn of each conversation, and its turns. A prompt that stands alone is a
-        conversation of one turn."""
-        turns: list[Example] = []
-        for position, example in enumerate(self.all_examples()):
-            if turns and not example.turn:
-                yield position - len(turns), turns
-                turns = []
-            turns.append(example)
-        if turns:
-            yield len(self.all_examples()) - len(turns), turns
+    _counted: tuple[tuple[Example, ...], frozenset[int]] | None = None
+    """the prompts whose repeats were counted last, and these"""
+
+    def _repeats_of(self, examples: tuple[Example, ...]) -> frozenset[int]:
+        """Return the repeats among all prompts. They are counted once, as long as a task returns the same tuple."""
+        if self._counted is None or self._counted[0] is not examples:
+            first: dict[tuple[str | Messages, ...], int] = {}
+            repeats: set[int] = set()
+            for start, turns in _conversations(examples):
+                asked = turns[0].model_input, *(example.prompt for example in turns[1:])
+                if first.setdefault(asked, start) != start:
+                    repeats.update(range(start, start + len(turns)))
+            self._counted = (examples, frozenset(repeats))
+        return self._counted[1]
 
     @property
     def has_turns(self) -> bool:
@@ -250,7 +266,8 @@ class Task(ABC):
 
     def positions(self, config: RunConfig) -> list[int]:
         """Return the positions of a run's prompts, in the order in which it takes them."""
-        return config.positions(len(self.all_examples()), self.repeats)
+        examples = self.all_examples()
+        return config.positions(len(examples), self._repeats_of(examples))
 
     def check_limit(self, limit: int, named: str = "a limit") -> None:
         """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""
@@ -297,3 +314,16 @@ def _table_rows(path: Path) -> tuple[Any, ...]:
 
     with path.open("rb") as stream:
         return tuple(parquet.read_table(stream).to_pylist())
+
+
+def _conversations(examples: Sequence[Example]) -> Iterator[tuple[int, list[Example]]]:
+    """Yield the position of the first turn of each conversation, and its turns. A prompt that stands alone is a
+    conversation of one turn."""
+    turns: list[Example] = []
+    for position, example in enumerate(examples):
+        if turns and not example.turn:
+            yield position - len(turns), turns
+            turns = []
+        turns.append(example)
+    if turns:
+        yield len(examples) - len(turns), turns

@@ -1,4 +1,4 @@
-"""Programs, scored by running them in :mod:`fsd_core.sandbox`: HumanEval and MBPP."""
+"""Programs, scored by running them in :mod:`fsd_core.sandbox`: HumanEval, MBPP, and what they share with others."""
 
 from __future__ import annotations
 
@@ -69,6 +69,11 @@ class Programs(Task):
         """Return how that code is judged."""
         raise NotImplementedError
 
+    def verdict(self, text: str, example: Example) -> str:
+        """Return what :func:`fsd_core.sandbox.judge` says of the code in a text."""
+        problem = self.problem(example)
+        return sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
+
     def prompts(self) -> tuple[Example, ...]:
         """Return every prompt of the benchmark's file."""
         raise NotImplementedError
@@ -82,8 +87,7 @@ class Programs(Task):
         return sandbox.refusal() is None
 
     def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
-        problem = self.problem(example)
-        verdict = sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
+        verdict = self.verdict(text, example)
         if verdict == "passed":
             return Score("correct", verdict)
         fences = text.count("```")

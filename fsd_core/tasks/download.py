@@ -5,16 +5,21 @@ The tasks read only those files, so that a question has one form wherever it cam
 
 from __future__ import annotations
 
+import errno
 import gzip
+import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.tasks import TASKS, Split, Task
+from fsd_core.tasks import TASKS, HubFile, Split, Task
 
 OnFile = Callable[[str, int, int], None]
 """Called before each file with its name, the number of files done and the total. May stop the download by raising."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
@@ -25,7 +30,7 @@ def fetchable(task: Task) -> bool:
 
 def origin(task: str) -> tuple[str, str]:
     """Return the address of the files of a task, and their licence. Raises ``UnknownName`` as :func:`fetch` does."""
-    first = _splits(task)[0]
+    first = _sources(task)[0]
     return f"https://huggingface.co/datasets/{first.repo}", first.licence
 
 
@@ -36,17 +41,29 @@ def fetch(task: str, folder: Path, on_file: OnFile = lambda what, done, total: N
     for a task that the hub does not have in this form, ``ModelUnavailable`` if the hub does not answer,
     ``InvalidSetting`` if the folder cannot be written to.
     """
-    missing = [split for split in _splits(task) if len(list(folder.glob(_pattern(split)))) < split.files]
+    missing = [source for source in _sources(task) if not _is_there(source, folder)]
     written: list[Path] = []
-    for done, split in enumerate(missing):
-        on_file(f"{split.file} of {split.repo}", done, len(missing))
-        written += _fetch(split, folder)
+    for done, source in enumerate(missing):
+        on_file(f"{source.file} of {source.repo}", done, len(missing))
+        written += [_copied(source, folder)] if isinstance(source, HubFile) else _made(source, folder)
     return written
 
 
-def _splits(task: str) -> tuple[Split, ...]:
-    names = [name for name, candidate in TASKS.items() if candidate.hub]
-    if task not in names:
+def missing_bytes(task: Task, folder: Path) -> int:
+    """Return how much of a task would be downloaded, as far as that is known."""
+    files = (source for source in task.hub if isinstance(source, HubFile))
+    return sum(file.size for file in files if not _is_there(file, folder))
+
+
+def _is_there(source: Split | HubFile, folder: Path) -> bool:
+    if isinstance(source, HubFile):
+        return (folder / source.file).exists()
+    return len(list(folder.glob(source.file.replace("<subject>", "*")))) >= source.files
+
+
+def _sources(task: str) -> tuple[Split | HubFile, ...]:
+    if task not in TASKS or not TASKS[task].hub:
+        names = [name for name, candidate in TASKS.items() if candidate.hub]
         if task in TASKS and TASKS[task].available:
             raise UnknownName(f"Nothing of '{task}' is missing: it can be run as it is.")
         raise UnknownName(
@@ -67,11 +84,69 @@ def _check_hub(repo: str) -> None:
         HfApi().dataset_info(repo, timeout=_HUB_PATIENCE)
 
 
-def _pattern(split: Split) -> str:
-    return split.file.replace("<subject>", "*")
+def _copied(source: HubFile, folder: Path) -> Path:
+    """Download a file as it is."""
+    path = folder / source.file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (free := shutil.disk_usage(path.parent).free) < source.size:
+            raise OSError(errno.ENOSPC, f"{free / 1e9:.1f} GB are left and {source.size / 1e9:.1f} GB are needed")
+        with TemporaryDirectory(prefix="fetch-", dir=path.parent) as partial:
+            copy = _downloaded(source, Path(partial), folder)
+            with copy.open("rb") as content:
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+            if digest != source.sha256:
+                raise ModelUnavailable(
+                    f"{source.path} of {source.repo} arrived with other content than it has at commit "
+                    f"{source.revision[:12]}: fetch it again."
+                )
+            copy.replace(path)
+        with (path.parent / "SOURCE.txt").open("a", encoding="utf-8") as source_file:
+            where = f"https://huggingface.co/datasets/{source.repo}, commit {source.revision}"
+            source_file.write(f"{path.name}: {where}, SHA-256 {source.sha256}\n")
+    except ModelUnavailable:  # an OSError too
+        raise
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return path
 
 
-def _fetch(split: Split, folder: Path) -> list[Path]:
+def _downloaded(source: HubFile, partial: Path, folder: Path) -> Path:
+    """Return the file, in the folder ``partial``. Raises ``ModelUnavailable``, and ``OSError`` if it finds no room."""
+    if Path(source.repo).exists():
+        return Path(shutil.copy(Path(source.repo) / source.path, partial))
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        _check_hub(source.repo)
+        return Path(
+            hf_hub_download(
+                source.repo, source.path, repo_type="dataset", revision=source.revision, local_dir=partial
+            )
+        )  # fmt: skip
+    except Exception as error:  # the hub or a proxy
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise
+        raise _unreachable(source, folder, error) from error
+
+
+def _unreachable(source: Split | HubFile, folder: Path, error: Exception) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"The dataset {source.repo} could not be fetched from the Hugging Face hub ({type(error).__name__}): check "
+        f"the network, or put {source.file} into {folder}."
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidSetting:
+    return InvalidSetting(
+        f"{path} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can, and has room for it."
+    )
+
+
+def _made(split: Split, folder: Path) -> list[Path]:
+    """Download a split and write the files that it makes."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -83,10 +158,7 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
             by_file.setdefault(split.file.replace("<subject>", row.get("subject", "")), []).append(row)
         texts = {folder / file: split.text(rows) for file, rows in by_file.items()}
     except Exception as error:  # the hub, a proxy, a file that has changed
-        raise ModelUnavailable(
-            f"The dataset {split.repo} could not be fetched from the Hugging Face hub ({type(error).__name__}): check "
-            f"the network, or put {split.file} into {folder}."
-        ) from error
+        raise _unreachable(split, folder, error) from error
     first = folder / split.file
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +173,5 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
                 f"{first.name}: https://huggingface.co/datasets/{source}, fingerprint {dataset._fingerprint}\n"
             )
     except OSError as error:
-        raise InvalidSetting(
-            f"{first} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
-        ) from error
+        raise _unwritable(first, error) from error
     return list(texts)

@@ -163,8 +163,11 @@ class RemoteGenerator:
 
     def prompt_hash(self, run: RunView, example: Example) -> str:
         """See ``generator.TextGenerator``. Takes the tokenizer alone, which needs no device."""
-        tokenizer = load_tokenizer(obtain_pair(get_pair(run.pair))["target"])
-        return prompt_hash(encode_prompt(tokenizer, example.model_input, template=run.decoding.template))
+        spec = get_pair(run.pair)
+        template = run.decoding.template.filled(spec.template_arguments)
+        return prompt_hash(
+            encode_prompt(load_tokenizer(obtain_pair(spec)["target"]), example.model_input, template=template)
+        )
 
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]

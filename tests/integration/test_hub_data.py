@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from datasets import Dataset
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.storage.messages import FetchJob
-from fsd_core.tasks import TASKS, Example, Score, Split, Task, as_lines, get_task, judged
+from fsd_core.tasks import TASKS, Example, HubFile, Score, Split, Task, as_lines, get_task, judged
 from fsd_core.tasks.base import rows as records
 from fsd_core.tasks.download import fetch
+from tests.tools.live_problems import ADD, ADD_TESTS, row
 from tests.tools.worker_process import Home
 
 pytestmark = pytest.mark.processes
@@ -58,13 +61,26 @@ TRUE = [
 ]  # fmt: skip
 
 
+def _live_file(file: Split | HubFile, hub: str) -> HubFile:
+    """Return the file as one of a local folder, which is written."""
+    assert isinstance(file, HubFile)
+    content = json.dumps(row(ADD | {"question_content": f"Add what {file.path} asks."}, ADD_TESTS)) + "\n"
+    path = Path(hub) / file.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return replace(file, repo=hub, size=len(content), sha256=sha256(content.encode()).hexdigest())
+
+
 @pytest.fixture
 def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Datasets as folders of parquet files, and an empty data folder."""
     known = {"gsm8k": GSM, "csqa": CSQA, "humaneval": CODE, "mbpp": MBPP, "mmlu": MMLU, "truthfulqa": TRUE}
     known |= {"aime-2024": AIME, "aime-2025": AIME, "gpqa-diamond": GPQA}
+    live_hub = str(tmp_path / "hub" / "live")
+    for name in [name for name in TASKS if name.startswith("livecodebench")]:
+        monkeypatch.setattr(TASKS[name], "hub", tuple(_live_file(file, live_hub) for file in TASKS[name].hub))
     for name, rows in known.items():
-        for split in {split.split for split in TASKS[name].hub}:
+        for split in {split.split for split in TASKS[name].hub if isinstance(split, Split)}:
             for part in split.split("+"):
                 some = rows if "+" not in split else rows[MBPP_PARTS[part]]
                 (tmp_path / "hub" / name / "data").mkdir(parents=True, exist_ok=True)
@@ -125,6 +141,30 @@ def test_a_task_of_another_package_is_fetched_as_it_says(hub: Path, monkeypatch:
     assert [example.prompt for example in get_task("sums").all_examples()] == [row["question"] for row in GSM]
 
 
+def test_a_release_is_fetched_as_it_is(hub: Path) -> None:
+    window = "livecodebench-v5-v6:2024-10-01.."  # made by its name: its files are those of the true hub
+    assert get_task(window).files == ("livecodebench/test5.jsonl", "livecodebench/test6.jsonl")
+    assert fetch("livecodebench-v6", hub) == [hub / "livecodebench" / "test6.jsonl"]
+    fetch("livecodebench-v5", hub)
+    assert fetch(window, hub) == []
+    assert get_task(window).size == 2
+    live = hub / "livecodebench"
+    assert live.joinpath("test6.jsonl").read_bytes() == (hub.parent / "hub" / "live" / "test6.jsonl").read_bytes()
+    assert "commit 0fe84c3912ea" in live.joinpath("SOURCE.txt").read_text()
+    assert sorted(path.name for path in live.iterdir()) == ["SOURCE.txt", "test5.jsonl", "test6.jsonl"]
+
+
+def test_a_file_with_other_content_is_not_kept(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (hub.parent / "hub" / "live" / "test6.jsonl").write_text("{}")
+    with pytest.raises(ModelUnavailable, match=r"test6\.jsonl of .* arrived with other content"):
+        fetch("livecodebench-v6", hub)
+    assert list((hub / "livecodebench").iterdir()) == []
+    monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(InvalidSetting, match=r"0\.0 GB are left and 0\.0 GB are needed\): set FSD_DATA_DIR"):
+        fetch("livecodebench-v6", hub)
+    assert not get_task("livecodebench-v6").available
+
+
 def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="expected one of gsm8k, aime-2024, aime-2025, csqa"):
         fetch("specbench", hub)
@@ -161,6 +201,9 @@ def test_a_hub_that_does_not_answer_is_told_at_once(data_folder: Path, monkeypat
         fetch("humaneval", data_folder)
     assert begun == []
     assert not (data_folder / "humaneval").exists()
+    with pytest.raises(ModelUnavailable, match=r"livecodebench/code_generation_lite could not be fetched .* put live"):
+        fetch("livecodebench-v6", data_folder)
+    assert list((data_folder / "livecodebench").iterdir()) == []
 
 
 @pytest.fixture

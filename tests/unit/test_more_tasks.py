@@ -20,6 +20,7 @@ from fsd_core.tasks.download import origin
 LICENCES = {
     "gsm8k": "MIT", "csqa": "MIT", "humaneval": "MIT", "mbpp": "CC BY 4.0", "mmlu": "MIT", "truthfulqa": "Apache 2.0",
     "aime-2024": "MIT", "aime-2025": "MIT", "gpqa-diamond": "CC BY 4.0",
+    **{f"livecodebench-v{version}": "CC" for version in (1, 2, 3, 4, 5, 6, "1-v6")},
 }  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repos
     for name, licence in LICENCES.items():
         where, told = origin(name)
         assert told == licence
-        assert f"{get_task(name).published:,} prompts, licence {licence}, from " in page
+        assert f"{get_task(name).published:,} prompts, licence {licence}, " in page
         assert f'href="{where}"' in page
     assert page.count(">Fetch</button>") == len(LICENCES)
     assert "AddSub, SingleEq, MultiArith, SVAMP, MT-Bench, Spec-Bench and SPEED-Bench come from their authors" in page
@@ -58,7 +59,18 @@ def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repos
 
 def test_what_cannot_be_scored_here_is_not_offered(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "refusal", lambda: "No Landlock.")
-    assert set(names(repository)) == set(LICENCES) - {"humaneval", "mbpp"}
+    programs = {"humaneval", "mbpp"} | {name for name in LICENCES if name.startswith("livecodebench")}
+    assert set(names(repository)) == set(LICENCES) - programs
+
+
+def test_how_much_is_downloaded_is_told_before(repository: Repository, data: Path) -> None:
+    page = html(repository)
+    assert "LiveCodeBench v6 (until April 2025)" in page
+    assert "175 prompts, licence CC, 134.3 MB, from " in page
+    assert "1,055 prompts, licence CC, 4.5 GB, from " in page
+    (data / "livecodebench").mkdir()
+    (data / "livecodebench" / "test.jsonl").write_text("{}")
+    assert "1,055 prompts, licence CC, 3.2 GB, from " in html(repository)
 
 
 def test_a_click_leaves_one_job_however_often_it_is_made(repository: Repository) -> None:

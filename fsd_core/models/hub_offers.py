@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsd_core.errors import FsdError, ModelUnavailable
+from fsd_core.models.local_models import remember_size
 from fsd_core.models.specs import HubModel
 from fsd_core.models.weight_files import weights_among
 
@@ -47,9 +48,14 @@ class Offered(NamedTuple):
 
 
 def offered(model: HubModel) -> Offered:
-    """Return what the hub has of a model. Raises ``ModelUnavailable``, and ``HubUnreachable`` if it does not answer."""
+    """Return what the hub has of a model, whose size is remembered.
+
+    Raises ``ModelUnavailable``, and ``HubUnreachable`` if the hub does not answer.
+    """
     with hub_errors(model):
-        return _ask(model)
+        offer = _ask(model)
+    remember_size(model, offer.size)
+    return offer
 
 
 def _ask(model: HubModel) -> Offered:

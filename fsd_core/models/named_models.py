@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, is_name_of_models, models_of
+from fsd_core.config.model_names import ADAPTERS, HUB_ID, MODELS, check_model, dtype_of, models_of, title_of_models
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
@@ -35,7 +35,7 @@ def named_models(name: str) -> PairSpec:
     Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
     ``ModelUnavailable`` for a folder without a model.
     """
-    models = {role: _model(role, value) for role, value in models_of(name).items()}
+    models = {role: model_of(role, value) for role, value in models_of(name).items()}
     for role, model in models.items():
         file = "adapter_config.json" if role in ADAPTERS else "config.json"
         if isinstance(model, Path) and not (model / file).is_file():
@@ -45,18 +45,11 @@ def named_models(name: str) -> PairSpec:
     return PairSpec(
         name, title_of_models(name) or name, f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
         target, draft, head=models.get("head"), adapter=folders.get("adapter"),
-        draft_adapter=folders.get("draft-adapter"),
+        draft_adapter=folders.get("draft-adapter"), dtype=dtype_of(name),
     )  # fmt: skip
 
 
-def _model(role: str, value: str) -> Path | HubModel:
+def model_of(role: str, value: str) -> Path | HubModel:
+    """Return the model of an id or a folder. Raises ``InvalidSetting`` for anything else."""
     check_model(role, value)
     return hub_model(value) or Path(value).expanduser()
-
-
-def title_of_models(name: str) -> str:
-    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B``; empty for others."""
-    if not is_name_of_models(name):
-        return ""
-    models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
-    return models["target"] + (f" with {models['draft']}" if "draft" in models else "")

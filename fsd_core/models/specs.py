@@ -61,3 +61,5 @@ class PairSpec:
     """EAGLE head of the target"""
     calibration: Path | None = None
     """file that ``train calibration`` wrote for it"""
+    dtype: str = "auto"
+    """of runs whose setting names none"""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.config.model_names import MODELS, PAIR_NAME
-from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
+from fsd_core.models.specs import HubModel
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -35,10 +38,7 @@ def recorded_name(repository: Repository, name: str) -> str:
         return name
     own = {pair.name: pair.models for pair in repository.own_pairs()}
     if name not in own:
-        raise UnknownName(
-            f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join([*MODEL_PAIRS, *own])}; or "
-            "path:FOLDER; or hub:TARGET+DRAFT. `pairs add` names models of your own."
-        )
+        raise unknown_pair(name, own)
     return own[name]
 
 
@@ -46,3 +46,14 @@ def offered_pairs(repository: Repository) -> list[tuple[str, str]]:
     """Return the titles of all pairs that can be chosen, with the names under which their runs are recorded."""
     own = [(pair.name, pair.models) for pair in repository.own_pairs()]
     return [*own, *((spec.title, name) for name, spec in MODEL_PAIRS.items())]
+
+
+def known_models(repository: Repository | None) -> list[Path | HubModel]:
+    """Return the targets and drafts of all pairs, whether they are here or not."""
+    names = [*MODEL_PAIRS, *(pair.models for pair in (repository.own_pairs() if repository else ()))]
+    models: dict[Path | HubModel, None] = {}
+    for name in names:
+        with suppress(FsdError):  # a folder that is gone
+            spec = get_pair(name)
+            models |= dict.fromkeys(model for model in (spec.target, spec.draft) if model is not None)
+    return list(models)

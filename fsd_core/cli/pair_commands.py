@@ -61,19 +61,16 @@ def add_pair(
 ) -> None:
     """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
     from fsd_core.config.model_names import name_of_models
-    from fsd_core.worker.pair_names import checked_pair_name
+    from fsd_core.worker.pair_names import add_checked, checked_pair_name
 
-    name = checked_pair_name(name)
-    models = name_of_models(
-        {
-            "target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter,
-            "dtype": dtype,
-        }
-    )  # fmt: skip
-    checked = _checked(models)
+    models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
+    checked_pair_name(name)
+    checked = add_checked(
+        local_runs.open_repository(get_settings()), name, name_of_models(models | {"dtype": dtype}), _WHO
+    )
+    _tell(checked)
     if checked.problems:
         raise InvalidSetting(f"'{name}' cannot be used. {checked.problems[0]}")
-    local_runs.open_repository(get_settings()).add_pair(name, models, _WHO)
     print(f"{name} is {checked.badge}. Measure with --pair {name}.")
 
 
@@ -152,6 +149,10 @@ def _checked(models: str) -> PairCheck:
     from fsd_core.models.pair_check import check_pair
 
     checked = check_pair(get_pair(models), psutil.virtual_memory().total)
+    _tell(checked)
+    return checked
+
+
+def _tell(checked: PairCheck) -> None:
     for sentence in (*checked.facts, *checked.notes, *checked.problems):
         output.say(sentence)
-    return checked

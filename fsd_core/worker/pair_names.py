@@ -6,9 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from fsd_core.config.model_names import MODELS, PAIR_NAME
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
+from fsd_core.models.pair_check import PairCheck, check_pair
 from fsd_core.models.specs import HubModel
 
 if TYPE_CHECKING:
@@ -27,6 +30,18 @@ def checked_pair_name(name: str) -> str:
     if name in MODEL_PAIRS:
         raise InvalidSetting(f"The name '{name}' is that of a pair of the program: choose another one.")
     return name
+
+
+def add_checked(repository: Repository, name: str, models: str, who: str) -> PairCheck:
+    """Keep a pair under a name, unless it cannot be used. Returns what was found of it.
+
+    ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
+    ``get_pair`` raises.
+    """
+    name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), psutil.virtual_memory().total)
+    if not checked.problems:
+        repository.add_pair(name, models, who)
+    return checked
 
 
 def recorded_name(repository: Repository, name: str) -> str:

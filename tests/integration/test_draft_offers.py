@@ -81,7 +81,7 @@ def test_without_a_network_what_is_here_is_offered_and_the_rest_is_told(
     stand_in: StandInHub, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_hub("http://127.0.0.1:9", monkeypatch)
-    with pytest.raises(HubUnreachable, match="does not answer .* so its models cannot be searched: connect, or name"):
+    with pytest.raises(HubUnreachable, match=r"does not answer .* so its models cannot be searched: connect, or name"):
         search_models("hen")
     offers = offered_drafts(models / "Hen-7B", [models / "Hen-0.5B"])
     assert [draft.model for draft in offers.drafts] == [f"{models}/Hen-0.5B"]

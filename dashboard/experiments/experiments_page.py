@@ -114,8 +114,9 @@ class ExperimentsPage:
             self.start,
         ]
         view.listen(
-            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()], kept=kept
-        )
+            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
+            self.own_models.filled_in, kept,
+        )  # fmt: skip
 
     # --- what is shown -------------------------------------------------------------------------------------------
 

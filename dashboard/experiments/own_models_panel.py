@@ -37,6 +37,7 @@ _LEAD = (
     "A target and what drafts for it: folders on the worker's machine, or models of the Hugging Face hub, as "
     "OWNER/NAME or OWNER/NAME@REVISION. Nothing is loaded until you measure."
 )
+_FOUND_ROLES = ("target", "draft")
 _DTYPES = [("As the checkpoint", "auto"), *((dtype, dtype) for dtype in get_args(Dtype) if dtype != "auto")]
 
 
@@ -77,6 +78,11 @@ class OwnModelsPanel:
     def fields(self) -> list[Any]:
         """What a person fills in."""
         return [self.name, *self.models.values()]
+
+    @property
+    def filled_in(self) -> list[Any]:
+        """Fields that a click on a found model fills in."""
+        return [self.models[role] for role in _FOUND_ROLES]
 
     def listen(self, view: View) -> None:
         """Attach the events."""
@@ -128,7 +134,7 @@ class OwnModelsPanel:
 
     def use_model(self, act: Act, asked: Asked) -> None:
         """Fill in a model that was found."""
-        if act["kind"] in ("target", "draft"):
+        if act["kind"] in _FOUND_ROLES:
             asked.fill(self.models[act["kind"]], act["id"])
 
     def fetch_models(self, act: Act, asked: Asked) -> Updates:
@@ -179,7 +185,7 @@ def found_html(models: Sequence[FoundModel]) -> Html:
     for model in models:
         parts = [f"{model.parameters / 1e9:.2g} billion parameters"] if model.parameters else []
         parts += [f"{count(model.downloads, 'download')} a month"] + ["gated"] * model.gated
-        lines.append(_model_line(model.id, ", ".join(parts), "target", "draft"))
+        lines.append(_model_line(model.id, ", ".join(parts), *_FOUND_ROLES))
     summary = count(len(models), "model") if models else "No text model with safetensors has such a name"
     return render(_FILE, "found", f"{summary} at the hub.", lines)
 

@@ -1,4 +1,4 @@
-"""Models of a hub on the page: found, named, fetched with progress, cancelled and continued after the page was closed."""
+"""Models of a hub on the page: found, named, fetched with progress, cancelled, continued after the page was closed."""
 
 from __future__ import annotations
 

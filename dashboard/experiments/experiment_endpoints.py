@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import psutil
 
 from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
+from dashboard.experiments.pair_endpoints import pair_endpoints
 from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import experiment_record
 from dashboard.ui import actions
@@ -14,12 +16,13 @@ from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
-from fsd_core.config.model_names import models_of, template_arguments_of
+from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders
+from fsd_core.models.pair_check import badge_of
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, latest_custom_tasks
 from fsd_core.tasks.suitable import offered
@@ -49,10 +52,15 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         a setting with their ranges and defaults.
         """
         folder.take_in(repository)
-        custom_tasks = latest_custom_tasks(repository)
+        custom_tasks, memory = latest_custom_tasks(repository), psutil.virtual_memory().total
         return {
             "pairs": [
-                {"pair": name, "title": pair.title, "tasks": [task.name for task in offered(pair, custom_tasks)]}
+                {
+                    "pair": name,
+                    "title": pair.title,
+                    "tasks": [task.name for task in offered(pair, custom_tasks)],
+                    "state": badge_of(name, memory),
+                }
                 for name, pair in MODEL_PAIRS.items()
             ],
             "own_pairs": [
@@ -61,6 +69,8 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
                     "models": models_of(pair.models),
                     "added_by": pair.added_by,
                     "template_arguments": template_arguments_of(pair.models),
+                    "dtype": dtype_of(pair.models),
+                    "state": badge_of(pair.models, memory),
                 }
                 for pair in repository.own_pairs()
             ],
@@ -162,6 +172,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         cancel_experiment,
         resume_experiment,
     ]
+    endpoints += pair_endpoints(repository, settings)
     return [*endpoints, *calibration_endpoints(repository, home, folder, recorded)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -14,12 +15,12 @@ from dashboard.ui.components import notice, show
 from dashboard.ui.option_fields import ARGUMENTS, field, multiselect_field
 from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.templates import escape
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.view import Asked, Updates, digest
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
-from fsd_core.errors import UnknownName
+from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, is_known
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.lookup import find_task
@@ -178,12 +179,6 @@ class ExperimentForm:
             updates |= {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
         return updates
 
-    def redraw_pairs(self, asked: Asked, pairs: Sequence[tuple[str, str]]) -> Updates:
-        """Return the pairs that can be chosen, titles with names, if they differ."""
-        if not asked.differs("pairs", pairs):
-            return {}
-        return {self.fields["pair"]: gr.Dropdown([*pairs])}
-
     def redraw_tasks(self, asked: Asked, names: tuple[str, ...], custom: Sequence[Task]) -> Updates:
         """Return the tasks, suitable ones first, if they differ.
 
@@ -193,11 +188,21 @@ class ExperimentForm:
         pair, task = values[self.fields["pair"]], values[self.fields["task"]]
         if not is_known(pair) or not asked.differs("tasks", pair, names):
             return {}
-        before = asked.shown.get("pair of the tasks", pair)
-        asked.shown["pair of the tasks"] = pair
-        if before != pair or task not in names:
+        before = asked.shown.get("pair of the tasks", digest(pair))
+        asked.shown["pair of the tasks"] = digest(pair)
+        if before != digest(pair) or task not in names:
             asked.fill(self.fields["task"], kept_or_first(task, get_pair(pair), custom))
         return {self.fields["task"]: gr.Dropdown(task_choices(pair, custom))}
+
+    def clamp_prompts(self, asked: Asked) -> None:
+        """Fill in the number of a task's prompts, if another task than before has fewer than are asked for."""
+        values = self.values(asked)
+        task, limit = values[self.fields["task"]], values[self.fields["limit"]]
+        if not asked.differs("task of the prompts", task) or not isinstance(limit, int | float):
+            return
+        with suppress(FsdError):  # what is wrong with a task is told below the form
+            if limit > (size := self.task(task).size):
+                asked.fill(self.fields["limit"], size)
 
     def redraw_hint(self, asked: Asked) -> Updates:
         """Return the source of the pair's defaults, if it differs. What was measured on another task goes."""
@@ -236,9 +241,9 @@ class ExperimentForm:
         """Fill in the defaults of another pair than before, in fields that nobody has changed."""
         values = self.values(asked)
         pair, before = values[self.fields["pair"]], asked.shown.get("pair")
-        if pair == before or not is_known(pair):
+        if digest(pair) == before or not is_known(pair):
             return
-        asked.shown["pair"] = pair
+        asked.shown["pair"] = digest(pair)
         defaults = pair_defaults(pair)
         for name, default in _PAIR_DEFAULTS.items() if before else ():
             if is_default(default, values[self.fields[name]]):

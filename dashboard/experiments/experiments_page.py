@@ -11,12 +11,14 @@ from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
 from dashboard.experiments.experiment_form import ExperimentForm, task_names
 from dashboard.experiments.experiment_list import PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
-from dashboard.experiments.own_models_panel import OwnModelsPanel, own_pairs_html
+from dashboard.experiments.own_models_panel import OwnModelsPanel
+from dashboard.experiments.pair_lists import PairLists, pair_lists
 from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
 from dashboard.ui.pager import turned
+from dashboard.ui.pair_field import pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, escape, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
@@ -26,7 +28,6 @@ from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
-from fsd_core.worker.pair_names import offered_pairs
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -53,7 +54,7 @@ class Latest(NamedTuple):
     custom_tasks: Html
     tasks: tuple[str, ...]
     custom: tuple[Task, ...]
-    own_pairs: Html
+    own_pairs: PairLists
     pairs: tuple[tuple[str, str], ...]
     """titles and names"""
 
@@ -108,12 +109,14 @@ class ExperimentsPage:
             self.more_tasks,
             self.custom_tasks.list,
             self.own_models.list,
+            self.own_models.presets,
             self.size,
             self.start,
         ]
         view.listen(
-            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()], kept=kept
-        )
+            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
+            self.own_models.filled_in, kept,
+        )  # fmt: skip
 
     # --- what is shown -------------------------------------------------------------------------------------------
 
@@ -127,8 +130,9 @@ class ExperimentsPage:
             unknown = notice(str(error), "bad")
             updates = self.form.redraw_hint(asked) | updates | self._size(asked, ())
             return updates | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
-        updates |= self.form.redraw_pairs(asked, now.pairs)
+        updates |= redraw_pairs(asked, self.form.fields["pair"], now.pairs)
         updates |= self.form.redraw_tasks(asked, now.tasks, now.custom)
+        self.form.clamp_prompts(asked)
         updates = self.form.redraw_hint(asked) | updates | self._size(asked, now.tasks)
         if asked.differs("worker", now.worker):
             updates[self.worker] = now.worker
@@ -136,8 +140,7 @@ class ExperimentsPage:
             updates[self.more_tasks] = now.missing_tasks
         if asked.differs("custom tasks", now.custom_tasks):
             updates[self.custom_tasks.list] = now.custom_tasks
-        if asked.differs("own pairs", now.own_pairs):
-            updates[self.own_models.list] = now.own_pairs
+        updates |= self.own_models.redraw(asked, now.own_pairs)
         if asked.differs("list", page, now.experiments, now.has_older):
             updates[self.list] = render("experiments/list.html", "list", now.experiments, turned(_OLDER, "", page))
             updates[self.older] = gr.Button(visible=now.has_older)
@@ -175,8 +178,8 @@ class ExperimentsPage:
             tasks_html,
             task_names(custom_tasks),
             tuple(custom_tasks),
-            own_pairs_html(self.repository.own_pairs()),
-            tuple(offered_pairs(self.repository)),
+            pair_lists(self.repository, worker),
+            pair_choices(self.repository),
         )
 
     # --- what a person does --------------------------------------------------------------------------------------

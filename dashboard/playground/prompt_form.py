@@ -99,12 +99,6 @@ class PromptForm:
             js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
         )  # fmt: skip
 
-    def redraw_pairs(self, asked: Asked, pairs: Sequence[tuple[str, str]]) -> Updates:
-        """Return the pairs that can be chosen, titles with names, if they differ."""
-        if not asked.differs("pairs", pairs):
-            return {}
-        return {self.pair: gr.Dropdown([*pairs])}
-
     def redraw(self, asked: Asked, pair: str, *, chosen: bool) -> Updates:
         """Return the hint and the examples of a pair, if they differ.
 

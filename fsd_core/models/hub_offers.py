@@ -2,69 +2,128 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fsd_core.errors import ModelUnavailable
+from fsd_core.errors import FsdError, ModelUnavailable
+from fsd_core.models.local_models import remember_size
 from fsd_core.models.specs import HubModel
 from fsd_core.models.weight_files import weights_among
 
 _FILES = ("*.json", "*.model", "*.jinja", "*.txt")  # beside the weights; no pickles, no code
-_HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
+_TEMPLATES = re.compile(r"additional_chat_templates/[\w.-]+\.jinja")  # the only folder that tokenizers read
+HUB_PATIENCE = 5
+"""seconds to wait for the hub's first answer"""
 
 
 class HubUnreachable(ModelUnavailable):
     """The Hugging Face hub does not answer."""
 
 
+class OfferedFile(NamedTuple):
+    """A file of a model on the hub."""
+
+    name: str
+    size: int
+    """bytes"""
+    sha256: str | None
+    """of the content, for large files"""
+    blob: str | None
+    """git's id of the content, for small files"""
+
+
 class Offered(NamedTuple):
-    """What the hub has of a model: its commit, and the files that are fetched, with their bytes together."""
+    """What the hub has of a model: its commit, and the files that are fetched."""
 
     commit: str
-    files: list[str]
-    size: int
+    files: tuple[OfferedFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(file.size for file in self.files)
 
 
 def offered(model: HubModel) -> Offered:
-    """Return what the hub has of a model. Raises ``ModelUnavailable``, and ``HubUnreachable`` if it does not answer."""
+    """Return what the hub has of a model, whose size is remembered.
+
+    Raises ``ModelUnavailable``, and ``HubUnreachable`` if the hub does not answer.
+    """
     with hub_errors(model):
-        return ask(model)
+        offer = _ask(model)
+    remember_size(model, offer.size)
+    return offer
 
 
-def ask(model: HubModel) -> Offered:
-    """Return what the hub has of a model. Raises what the library of the hub raises."""
-    from huggingface_hub import HfApi
+def _ask(model: HubModel) -> Offered:
+    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
 
-    info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
+    info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=HUB_PATIENCE)
     siblings = info.siblings or []
     weights = weights_among(f.rfilename for f in siblings if "/" not in f.rfilename)
-    files = [f for f in siblings if f.rfilename in weights or any(Path(f.rfilename).match(form) for form in _FILES)]
     if not weights:
         raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
-    return Offered(str(info.sha), [f.rfilename for f in files], sum(f.size or 0 for f in files))
+    if info.gated:  # a program without the licence is told of the files, and gets none
+        get_hf_file_metadata(hf_hub_url(model.repo, weights[0], revision=info.sha), timeout=HUB_PATIENCE)
+    return Offered(str(info.sha), tuple(_file(f) for f in siblings if f.rfilename in weights or _read(f.rfilename)))
+
+
+def _read(name: str) -> bool:
+    """Return whether a file beside the weights is read."""
+    if "/" in name:
+        return bool(_TEMPLATES.fullmatch(name))
+    return any(Path(name).match(form) for form in _FILES)
+
+
+def _file(sibling: Any) -> OfferedFile:
+    if sibling.lfs is not None:
+        return OfferedFile(sibling.rfilename, sibling.lfs.size, sibling.lfs.sha256, None)
+    return OfferedFile(sibling.rfilename, sibling.size or 0, None, sibling.blob_id)
 
 
 @contextmanager
 def hub_errors(model: HubModel) -> Iterator[None]:
     """Raise ``ModelUnavailable`` with a sentence for what goes wrong with the hub in the block."""
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
         yield
+    except FsdError:
+        raise
     except GatedRepoError:
         raise ModelUnavailable(
             f"{model.repo} is gated: accept its licence on huggingface.co, then set HF_TOKEN to a token of yours."
         ) from None
-    except (RepositoryNotFoundError, RevisionNotFoundError):
+    except RevisionNotFoundError:
         raise ModelUnavailable(
-            f"The hub has no model {model.repo} at revision {model.revision}: check both names."
+            f"The hub has no model {model.repo} at revision {model.revision}: expected a branch, a tag or a commit."
         ) from None
-    except ModelUnavailable:
-        raise
-    except Exception as error:  # errors of the HTTP library, offline mode, a full disk
-        raise HubUnreachable(
-            f"{model.repo} is not on this machine, and the Hugging Face hub does not answer "
-            f"({type(error).__name__}): connect, or copy the models into a folder and use path:FOLDER."
+    except RepositoryNotFoundError:
+        raise ModelUnavailable(
+            f"The hub has no model {model.repo}, or it is private: check the name, or set HF_TOKEN to a token that may "
+            "read it."
         ) from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else 0
+        if status >= 500 or not status:
+            raise _unreachable(model, error) from None
+        raise ModelUnavailable(
+            f"The Hugging Face hub refuses {model.repo} (status {status}): check HF_TOKEN, or try again later."
+        ) from None
+    except Exception as error:  # errors of the HTTP library, offline mode
+        raise _unreachable(model, error) from None
+
+
+def _unreachable(model: HubModel, error: Exception) -> HubUnreachable:
+    return HubUnreachable(
+        f"{model.repo} is not on this machine, and the Hugging Face hub does not answer "
+        f"({type(error).__name__}): connect, or copy the models into a folder and use path:FOLDER."
+    )

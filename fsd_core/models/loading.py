@@ -168,7 +168,8 @@ def load_pair(
 ) -> LoadedPair:
     """Load a pair by name (see ``models.model_pairs``), fetching what is missing.
 
-    ``dtype``: float32, bfloat16, float16, or ``auto``, the checkpoint's dtype if the device computes in it.
+    ``dtype``: float32, bfloat16, float16, or ``auto``: the pair's, or else the checkpoint's if the device computes in
+    it.
     ``on_progress`` reports a download.
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
@@ -180,7 +181,7 @@ def load_pair(
     is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
     if draft_folder is not None and not is_reduced:
         check_tokenizers(tokenizer, load_tokenizer(draft_folder), name)
-    dtype = fitting_dtype(dtype, torch_device)
+    dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
     shares = check_memory(
         name, folders["target"], [folders[role] for role in models if role != "target"], torch_device, dtype
     )

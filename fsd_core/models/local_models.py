@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fsd_core.models.json_files import read_object
-from fsd_core.models.specs import HubModel
+from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.settings import get_settings
 
 _ABOUT = "source.json"
@@ -30,11 +30,38 @@ def obtained(model: Path | HubModel) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
+def missing_models(spec: PairSpec) -> list[HubModel]:
+    """Return the models of a pair that have to be fetched, each once."""
+    models = (model for model in (spec.target, spec.draft, spec.head) if isinstance(model, HubModel))
+    return [model for model in dict.fromkeys(models) if obtained(model) is None]
+
+
 def origin(model: Path | HubModel) -> str | None:
     """Return the source of a local copy, with its revision; ``None`` for a plain folder."""
     if isinstance(model, Path):
         return None
     return read_object(models_folder() / model.slug / _ABOUT).get("origin")
+
+
+def remember_size(model: HubModel, bytes_: int) -> None:
+    """Record what the hub said of a model's size, so that lists can tell it without asking."""
+    try:
+        models_folder().mkdir(parents=True, exist_ok=True)
+        _size_file(model).write_text(f"{bytes_}\n")
+    except OSError:  # it is asked again
+        pass
+
+
+def remembered_size(model: HubModel) -> int:
+    """Return the bytes of a model as the hub last said, or 0 if it was not asked yet and no wheel holds it."""
+    try:
+        return int(_size_file(model).read_text())
+    except (OSError, ValueError):
+        return model.wheel.size if model.wheel else 0
+
+
+def _size_file(model: HubModel) -> Path:
+    return models_folder() / f"{model.slug}.size"
 
 
 def write_about(path: Path, origin: str, folder: Path | None) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import torch
-from safetensors import SafetensorError, safe_open
 
 from fsd_core.errors import InsufficientMemory, ModelUnavailable
 from fsd_core.models.json_files import read_object
-from fsd_core.models.weight_files import weight_files
+from fsd_core.models.weight_files import loaded_bytes, weight_files
 
-_STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
-_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 # Margin for caches, activations and the libraries: a tenth of the weights and half a gigabyte.
 _MARGIN, _OVERHEAD = 1.1, 5e8
 
@@ -29,19 +25,13 @@ def weight_bytes(folder: Path, dtype: str = "auto") -> int:
 
 
 def _file_bytes(file: Path, dtype: str) -> int:
-    total = 0
     try:
-        with safe_open(file, framework="pt") as weights:
-            for name in weights.keys():  # noqa: SIM118  (not a mapping)
-                tensor = weights.get_slice(name)
-                stored = _STORED_BYTES.get(tensor.get_dtype(), 1)
-                total += math.prod(tensor.get_shape()) * (_DTYPE_BYTES.get(dtype, stored) if stored > 1 else 1)
-    except (SafetensorError, OSError) as error:
+        return loaded_bytes(file, dtype)
+    except ModelUnavailable:
         raise ModelUnavailable(
             f"The model in {file.parent} cannot be loaded ({file.name} is no safetensors file): restore the "
             "folder from where it came."
-        ) from error
-    return total
+        ) from None
 
 
 def free_bytes(device: torch.device) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from fsd_core.config import DecodingConfig
-from fsd_core.config.model_names import MODELS
+from fsd_core.config.model_names import MODELS, title_of_models
 from fsd_core.errors import FsdError, InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.models.named_models import SMOLLM2, hub_model, named_models, title_of_models
+from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
 from fsd_core.models.specs import HubModel, PairSpec
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -163,7 +164,12 @@ def get_pair(name: str) -> PairSpec:
         description = f"{target.repo} with {draft.repo} as its draft"
         description += "".join(f" and the head {head.repo}" for head in heads)
         return PairSpec(name, title, f"{description}.", target, draft, head=heads[0] if heads else None)
-    raise UnknownName(
-        f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join(MODEL_PAIRS)}; or path:FOLDER; or "
-        f"hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL."
+    raise unknown_pair(name)
+
+
+def unknown_pair(name: str, own: Iterable[str] = ()) -> UnknownName:
+    """Return the error for a name that no pair has. ``own``: the names of pairs that people have named."""
+    return UnknownName(
+        f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join([*MODEL_PAIRS, *own])}; or path:FOLDER; "
+        f"or hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL. `pairs add` names models of your own."
     )

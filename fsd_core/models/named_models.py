@@ -10,9 +10,10 @@ from fsd_core.config.model_names import (
     HUB_ID,
     MODELS,
     check_model,
-    is_name_of_models,
+    dtype_of,
     models_of,
     template_arguments_of,
+    title_of_models,
 )
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
@@ -44,7 +45,7 @@ def named_models(name: str) -> PairSpec:
     Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
     ``ModelUnavailable`` for a folder without a model.
     """
-    models = {role: _model(role, value) for role, value in models_of(name).items()}
+    models = {role: model_of(role, value) for role, value in models_of(name).items()}
     for role, model in models.items():
         file = "adapter_config.json" if role in ADAPTERS else "config.json"
         if isinstance(model, Path) and not (model / file).is_file():
@@ -54,7 +55,7 @@ def named_models(name: str) -> PairSpec:
     return PairSpec(
         name, title_of_models(name) or name, f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
         target, draft, head=models.get("head"), adapter=folders.get("adapter"),
-        draft_adapter=folders.get("draft-adapter"), template_arguments=_template_of(name),
+        draft_adapter=folders.get("draft-adapter"), template_arguments=_template_of(name), dtype=dtype_of(name),
     )  # fmt: skip
 
 
@@ -63,15 +64,7 @@ def _template_of(name: str) -> str:
     return TemplateConfig.checked(arguments=template_arguments_of(name)).arguments
 
 
-def _model(role: str, value: str) -> Path | HubModel:
+def model_of(role: str, value: str) -> Path | HubModel:
+    """Return the model of an id or a folder. Raises ``InvalidSetting`` for anything else."""
     check_model(role, value)
     return hub_model(value) or Path(value).expanduser()
-
-
-def title_of_models(name: str) -> str:
-    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B``; empty for others."""
-    if not is_name_of_models(name):
-        return ""
-    models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
-    title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
-    return ", ".join([title, *TemplateConfig.checked(arguments=template_arguments_of(name)).label_parts()])

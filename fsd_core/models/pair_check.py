@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import ModelUnavailable
+from fsd_core.errors import FsdError, ModelUnavailable
 from fsd_core.models import config_facts
 from fsd_core.models.hub_offers import HubUnreachable, offered
 from fsd_core.models.json_files import read_object
-from fsd_core.models.local_models import obtained
+from fsd_core.models.local_models import obtained, remembered_size
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.models.tokenizer_files import differing_tokens
-from fsd_core.models.weight_files import missing_shards, tensor_names, weight_files
+from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens
+from fsd_core.models.weight_files import loaded_bytes, missing_shards, tensor_names, weight_files
 
 HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this machine", "cannot be used"
 _OWNER_KEY = "embedding_of"  # of a draft on its target's embedding, which has no tokenizer of its own
@@ -74,12 +75,14 @@ def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offe
             _check_offer(role, model, ask_hub, found)
         elif folder is not None:
             folders[role] = folder
-            _check_folder(role, folder, found)
+            _check_folder(role, folder, spec.dtype, found)
     configs = {role: read_object(folder / "config.json") for role, folder in folders.items()}
     if not found.problems:
         found.problems += _conflicts(folders, configs)
         found.notes += _short_draft(configs)
     found.notes.append(f"It can draft with {', '.join(_drafters(spec))}.")
+    if spec.dtype != "auto":
+        found.notes.append(f"It is loaded as {spec.dtype}, unless a setting names another dtype.")
     found.fits = _MARGIN * found.memory + _OVERHEAD <= memory
     if not found.fits:
         found.notes.append(
@@ -87,6 +90,14 @@ def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offe
             "smaller models, or run the worker on a larger machine."
         )
     return found
+
+
+def badge_of(name: str, memory: int) -> str:
+    """Return the state of a pair in a few words, without asking the hub. ``memory``: bytes that this machine has."""
+    try:
+        return check_pair(get_pair(name), memory, remembered_size).badge
+    except FsdError:
+        return UNUSABLE
 
 
 def _models(spec: PairSpec) -> Iterator[tuple[str, Path | HubModel]]:
@@ -112,7 +123,7 @@ def _check_offer(role: str, model: HubModel, ask_hub: AskHub, found: PairCheck) 
     found.facts.append(f"The {role} {model.repo} has to be fetched: {size(bytes_)}.")
 
 
-def _check_folder(role: str, folder: Path, found: PairCheck) -> None:
+def _check_folder(role: str, folder: Path, dtype: str, found: PairCheck) -> None:
     config = read_object(folder / ("adapter_config.json" if "adapter" in role else "config.json"))
     files, pickles = weight_files(folder), [file for form in _PICKLES for file in folder.glob(form)]
     if not config:
@@ -138,7 +149,9 @@ def _check_folder(role: str, folder: Path, found: PairCheck) -> None:
     if "quantization_config" in config:
         found.notes.append(f"The {role} is quantised: it loads if transformers and the package that it names can.")
     bytes_ = sum(file.stat().st_size for file in files)
-    found.memory += bytes_ * (2 if config.get("model_type") == "llama" and role in ("target", "draft") else 1)
+    found.memory += sum(loaded_bytes(file, dtype) for file in files) * (
+        2 if config.get("model_type") == "llama" and role in ("target", "draft") else 1
+    )
     if tensors and config:
         kind = config.get("model_type") or config.get("peft_type") or "unnamed"
         found.facts.append(f"The {role} {folder.name} is here: {kind}, {size(bytes_)}.")
@@ -149,7 +162,7 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
     if "target" not in folders:
         return
     if "draft" in folders and _OWNER_KEY not in configs["draft"]:
-        differing = differing_tokens(folders["target"], folders["draft"])
+        differing = differing_tokens(folders["target"] / TOKENIZER, folders["draft"] / TOKENIZER)
         if differing:
             yield (
                 f"The two models do not share a tokenizer: {differing:,} tokens differ. Speculation compares them "

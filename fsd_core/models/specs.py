@@ -63,3 +63,5 @@ class PairSpec:
     """file that ``train calibration`` wrote for it"""
     template_arguments: str = ""
     """of the chat template, where a setting gives none of their name; JSON as in ``TemplateConfig``"""
+    dtype: str = "auto"
+    """of runs whose setting names none"""

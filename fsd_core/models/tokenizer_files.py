@@ -1,4 +1,4 @@
-"""Tokens of a model's folder, read without its tokenizer. No torch: the pages read this."""
+"""Tokens of a tokenizer's file, read without the tokenizer. No torch: the pages read this."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+TOKENIZER = "tokenizer.json"
 _LARGEST = 100_000_000
 """bytes; larger tokenizers are compared when they are loaded"""
 
 
 def differing_tokens(first: Path, second: Path) -> int | None:
-    """Return how many ids that both tokenizers have mean different tokens; ``None`` if one cannot be read here.
+    """Return how many ids that the tokenizers of two files have mean different tokens; ``None`` if one cannot be read.
 
     One may have more tokens than the other.
     """
-    files = [folder / "tokenizer.json" for folder in (first, second)]
     try:
-        stamps = [(stat.st_mtime_ns, stat.st_size) for stat in (file.stat() for file in files)]
+        stamps = [(stat.st_mtime_ns, stat.st_size) for stat in (first.stat(), second.stat())]
     except OSError:
         return None
-    return _differing(*files, *stamps)
+    return _differing(first, second, *stamps)
 
 
 @lru_cache(maxsize=64)

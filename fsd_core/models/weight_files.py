@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.json_files import read_object
@@ -14,6 +16,8 @@ _FORMS = ("model.safetensors", "model-*-of-*.safetensors")
 """names of weights, in the order in which transformers looks for them"""
 _ADAPTER = "adapter_model.safetensors"
 INDEX = "model.safetensors.index.json"
+_STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LONGEST_HEADER = 100_000_000
 """bytes, the limit of the format"""
 
@@ -45,6 +49,24 @@ def missing_shards(folder: Path) -> list[str]:
 def tensor_names(file: Path) -> set[str]:
     """Return the names of the tensors in a safetensors file. Raises ``ModelUnavailable`` for a file of another format,
     and for one that is shorter than its header says."""
+    return set(_header(file))
+
+
+def loaded_bytes(file: Path, dtype: str = "auto") -> int:
+    """Return the bytes of a safetensors file's weights once loaded as ``dtype``. Raises as :func:`tensor_names` does.
+
+    Weights of one byte are quantised, and stay as they are.
+    """
+    total = 0
+    for about in _header(file).values():
+        stored = _STORED_BYTES.get(str(about.get("dtype")), 1)
+        bytes_each = _DTYPE_BYTES.get(dtype, stored) if stored > 1 else 1
+        total += math.prod(about.get("shape", [])) * bytes_each
+    return total
+
+
+def _header(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what the header of a safetensors file says of each tensor."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
@@ -59,4 +81,4 @@ def tensor_names(file: Path) -> set[str]:
         raise ModelUnavailable(
             f"{file.name} is no whole safetensors file: fetch it again, or convert the weights to safetensors."
         ) from None
-    return set(tensors)
+    return tensors

@@ -87,6 +87,15 @@ class FetchJob(JobMessage):
 
 
 @dataclass(frozen=True)
+class PairFetchJob(JobMessage):
+    """A download of a pair's models from the Hugging Face hub."""
+
+    kind = "fetch-pair"
+    pair: str
+    """as runs of it are recorded"""
+
+
+@dataclass(frozen=True)
 class PlaygroundJob(JobMessage):
     """Several settings on one prompt. Its answer is a stream of :class:`Chunk`."""
 

@@ -430,6 +430,9 @@ class JobView:
     """claims whose worker died"""
     stalled: int
     """workers lost in a row without progress or a prompt to blame"""
+    bytes_done: int | None
+    """of a fetch of models, once it has begun"""
+    bytes_total: int | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

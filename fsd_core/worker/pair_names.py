@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from fsd_core.config.model_names import MODELS, PAIR_NAME
-from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
+from fsd_core.models.pair_check import PairCheck, check_pair
+from fsd_core.models.specs import HubModel
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -26,6 +32,18 @@ def checked_pair_name(name: str) -> str:
     return name
 
 
+def add_checked(repository: Repository, name: str, models: str, who: str) -> PairCheck:
+    """Keep a pair under a name, unless it cannot be used. Returns what was found of it.
+
+    ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
+    ``get_pair`` raises.
+    """
+    name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), psutil.virtual_memory().total)
+    if not checked.problems:
+        repository.add_pair(name, models, who)
+    return checked
+
+
 def recorded_name(repository: Repository, name: str) -> str:
     """Return the name under which runs of a pair are recorded: of a pair that somebody has named, its models.
 
@@ -35,10 +53,7 @@ def recorded_name(repository: Repository, name: str) -> str:
         return name
     own = {pair.name: pair.models for pair in repository.own_pairs()}
     if name not in own:
-        raise UnknownName(
-            f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join([*MODEL_PAIRS, *own])}; or "
-            "path:FOLDER; or hub:TARGET+DRAFT. `pairs add` names models of your own."
-        )
+        raise unknown_pair(name, own)
     return own[name]
 
 
@@ -46,3 +61,14 @@ def offered_pairs(repository: Repository) -> list[tuple[str, str]]:
     """Return the titles of all pairs that can be chosen, with the names under which their runs are recorded."""
     own = [(pair.name, pair.models) for pair in repository.own_pairs()]
     return [*own, *((spec.title, name) for name, spec in MODEL_PAIRS.items())]
+
+
+def known_models(repository: Repository | None) -> list[Path | HubModel]:
+    """Return the targets and drafts of all pairs, whether they are here or not."""
+    names = [*MODEL_PAIRS, *(pair.models for pair in (repository.own_pairs() if repository else ()))]
+    models: dict[Path | HubModel, None] = {}
+    for name in names:
+        with suppress(FsdError):  # a folder that is gone
+            spec = get_pair(name)
+            models |= dict.fromkeys(model for model in (spec.target, spec.draft) if model is not None)
+    return list(models)

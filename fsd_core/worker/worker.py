@@ -31,11 +31,13 @@ from fsd_core.errors import (
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs, give_up
+from fsd_core.models.hub import fetch_pair
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.settings import Settings
 from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PairFetchJob, PlaygroundJob, RunJob
 from fsd_core.storage.records import JobView, RunView
 from fsd_core.tasks import download
 from fsd_core.worker import lock, playground
@@ -54,6 +56,7 @@ POLL = 0.2  # seconds between two polls of an empty queue
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
 WAITED_FOR = (PlaygroundJob.kind, FetchJob.kind)
 """interactive jobs, which run before an experiment's next prompt"""
+PROGRESS = 0.5  # seconds between two reports of a fetch
 STALLS_ALLOWED = 3
 """number of workers in a row that may be lost on a job without progress"""
 
@@ -88,7 +91,7 @@ class Worker:
         self._kinds = {
             ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
-            FetchJob.kind: self._fetch,
+            FetchJob.kind: self._fetch, PairFetchJob.kind: self._fetch_pair,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -308,6 +311,35 @@ class Worker:
 
         self._check(job)
         download.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
+
+    def _fetch_pair(self, job: JobView) -> None:
+        """Fetch the models of a pair. What has arrived stays for the next job, if this one is stopped."""
+        ended: list[Exception] = []
+        told = 0.0
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            nonlocal told
+            if time.monotonic() < told + PROGRESS and done < total:
+                return
+            told = time.monotonic()
+            self._on_progress(what, done, total)
+            try:
+                self._serve_waiting()
+                if total:
+                    token = job.claim_token or ""
+                    self._with_retries(lambda: self._repository.report_bytes(job.id, token, done, total))
+                self._check(job)
+            except (Stopping, ClaimLost) as error:
+                ended.append(error)
+                raise Cancelled("The worker ends.") from None
+
+        self._check(job)
+        try:
+            fetch_pair(get_pair(PairFetchJob.read(job.payload).pair), on_progress)
+        except Cancelled:
+            if ended:
+                raise ended[0] from None
+            raise
 
     def _bounds(self, job: JobView) -> None:
         message = BoundsJob.read(job.payload)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.tools.stand_in_hub import use_hub
 from tests.tools.turnstile import Turnstile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,4 +105,6 @@ def _run(call: Callable[..., object], arguments: tuple[object, ...], environment
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # as the environment says now
+    if "HF_ENDPOINT" in environment:
+        use_hub(environment["HF_ENDPOINT"])
     call(*arguments)

@@ -47,6 +47,7 @@ TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
+    "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
 }  # fmt: skip
 
 
@@ -303,6 +304,8 @@ def test_roles_hold_at_these_doors_too(lab: Site, viewer: Client) -> None:
         "resume_experiment": {"experiment": "0" * 32},
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},
         "propose": {"use": "sums", "runs": ["0" * 32], "baselines": ["1" * 32]},
+        "add_pair": {"name": "mine", "target": "a/b"},
+        "fetch_pair": {"pair": "qwen2.5-7b"},
     }
     for name, arguments in writing.items():
         with pytest.raises(Exception, match="author"):

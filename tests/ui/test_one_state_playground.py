@@ -207,7 +207,7 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
     expect(page.locator(".setting:visible")).to_have_count(3)
     settled(page)
     expect(prompt(page)).to_have_value(f"Kept: {how}")
-    expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft")
+    expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft · to fetch, 92.9 MB")
     expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.07")
     expect(third.get_by_label("Setting 3")).to_have_value("Speculative decoding (SD)")
     expect(third.get_by_label("Draft length")).to_have_value("3")

@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 
 from dashboard.review.log_files import links_html, log_routes
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.review_events import Commented, UseDescribed, read_event
+from fsd_core.storage.review_events import AliasMoved, Commented, Proposed, Requirements, UseDescribed, read_event
+from tests.tools.tracking_examples import run_config
 
 FORMULA = '=HYPERLINK("http://evil.example", "é")'
 
@@ -37,7 +38,25 @@ def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
     assert rows[1]["proposal"] == "a" * 32
     assert json.loads(rows[1]["act"])["words"] == remark.words
     assert len(client.get("/export/review.csv").text.splitlines()) == 5
+    assert {row["pair"] for row in rows} == {""}
     missing = client.get("/export/review.csv?use=none%0d%0aX-Evil:1")
     assert missing.status_code == 404
     assert "X-Evil" not in missing.headers
     assert 'href="export/review.csv?use=support" download' in links_html("support")
+
+
+def test_each_line_about_a_setting_names_its_pair(repository: Repository) -> None:
+    run = repository.run(repository.create_run(run_config()))
+    proposed = Proposed(
+        proposal="b" * 32, setting=run.setting_id, requirements=Requirements(), runs=(run.id,), baselines=("c" * 32,)
+    )
+    moved = AliasMoved(alias="candidate", setting=run.setting_id, former=None)
+    events = [UseDescribed(name="Support"), proposed, Commented(proposal="b" * 32, words="Good."), moved]
+    repository.append_events("support", "Ann", "admin", events, 0)
+    app = FastAPI()
+    app.include_router(log_routes(repository))
+    client = TestClient(app)
+    rows = list(csv.DictReader(io.StringIO(client.get("/export/review.csv").text)))
+    assert [row["pair"] for row in rows] == ["", "bundled", "bundled", "bundled"]
+    lines = [json.loads(line) for line in client.get("/export/review.jsonl?use=support").text.splitlines()]
+    assert [line.get("pair") for line in lines] == [None, "bundled", "bundled", "bundled"]

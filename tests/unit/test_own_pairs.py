@@ -11,9 +11,16 @@ import pytest
 from transformers import LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, DraftOnly, PromptLookupDrafter, Speculative
-from fsd_core.config.model_names import is_name_of_models, models_of, name_of_models, template_arguments_of
+from fsd_core.config.model_names import (
+    dtype_of,
+    is_name_of_models,
+    models_of,
+    name_of_models,
+    template_arguments_of,
+)
 from fsd_core.errors import InvalidSetting, ModelUnavailable, Refused, UnknownName
 from fsd_core.models.hub_offers import HubUnreachable
+from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders
 from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, PairCheck, check_pair
@@ -22,6 +29,7 @@ from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker.pair_names import checked_pair_name, offered_pairs, recorded_name
+from tests.tools.tracking_examples import sweep
 
 Call = Callable[..., tuple[int, str, str]]
 PLENTY = 1 << 40
@@ -68,7 +76,8 @@ def test_a_name_says_the_models_and_leads_back_to_them(folder: Path) -> None:
         ({"target": "rel/a/b"}, "The target 'rel/a/b' cannot be used"),
         ({"target": "/a;b"}, "without a semicolon"),
         ({"target": "a/b", "adapter": "a/lora"}, "The adapter 'a/lora' cannot be used: expected a folder"),
-        ({"target": "a/b", "draft": f"/{'x' * 300}"}, "characters together: expected at most 255"),
+        ({"target": "a/b", "draft": f"/{'x' * 3000}"}, "bytes together: expected at most 2,000"),
+        ({"target": "a/b", "dtype": "int4"}, "The dtype 'int4' is unknown: expected auto, float32, bfloat16, float16"),
         ({"target": "/a\nb"}, "cannot be used"),
         ({"target": "a/b", "template": "fast"}, "The template arguments 'fast' are no JSON object"),
         ({"target": "a/b", "template": '{"messages": 1}'}, "'messages' cannot be given"),
@@ -94,12 +103,43 @@ def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["models:", "models:draft=a/b", "models:target=", "models:target=a/b;target=a/c", "models:target=a/b;x=a/c"]
-)
+    "name",
+    [
+        "models:", "models:draft=a/b", "models:target=", "models:target=a/b;target=a/c", "models:target=a/b;x=a/c",
+        "models:target=a/b;dtype=int4",
+    ],
+)  # fmt: skip
 def test_a_name_of_another_form_is_told(name: str) -> None:
     assert not is_name_of_models(name)
     with pytest.raises(UnknownName, match="names no models: expected models:target=MODEL"):
         get_pair(name)
+
+
+def test_a_dtype_is_part_of_a_pair_and_of_its_title(folder: Path) -> None:
+    name = named(folder, dtype="bfloat16")
+    assert name == f"models:target={folder}/target;draft={folder}/draft;dtype=bfloat16"
+    assert (dtype_of(name), dtype_of(named(folder)), named(folder, dtype="auto")) == ("bfloat16", "auto", named(folder))
+    assert (get_pair(name).dtype, get_pair(name).title) == ("bfloat16", "target with draft, bfloat16")
+    assert models_of(name) == models_of(named(folder))
+    assert "It is loaded as bfloat16, unless a setting names another dtype." in checked(name).notes
+    assert checked(named(folder, dtype="float32")).memory > checked(name).memory
+    check_folders(name, Settings(access="password", model_roots=str(folder)))
+
+
+def test_a_pairs_dtype_is_in_force_where_a_run_names_none(folder: Path) -> None:
+    name = named(folder, dtype="bfloat16")
+    assert load_pair(name, "cpu").dtype == "bfloat16"
+    assert load_pair(name, "cpu", "float32").dtype == "float32"
+
+
+def test_names_of_long_folders_are_stored_whole_or_refused(repository: Repository) -> None:
+    long = name_of_models({"target": "/" + "/".join(["folder"] * 200), "draft": "a/b"})
+    experiment = repository.experiment(repository.create_experiment(sweep("").model_copy(update={"pair": long})))
+    assert {run.pair for run in experiment.runs} == {long}
+    assert experiment.name == "arithmetic on folder with b"
+    with pytest.raises(InvalidSetting, match="bytes together: expected at most 2,000"):
+        repository.create_experiment(sweep("").model_copy(update={"pair": f"path:/{'x' * 3000}"}))
+    assert len(repository.experiments()) == 1
 
 
 def test_folders_without_a_model_are_told(folder: Path) -> None:

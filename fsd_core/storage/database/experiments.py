@@ -11,13 +11,14 @@ from sqlalchemy.orm import Session
 
 from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.config.calibration_config import GRANTED, CalibrationConfig, read_sweep
+from fsd_core.config.model_names import title_of_models
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import check_fields
 from fsd_core.storage.database.rows import experiment_view, run_view, storable
 from fsd_core.storage.database.runs import add_runs, check_ended, queue_again
 from fsd_core.storage.database.store import Store, get_row, new_id, unknown
 from fsd_core.storage.database.tables import ExperimentRow, JobRow, RunRow
-from fsd_core.storage.edits import checked_name
+from fsd_core.storage.edits import LONGEST_RUN_NAME, checked_name
 from fsd_core.storage.messages import ExperimentJob
 from fsd_core.storage.records import ExperimentName, ExperimentView
 
@@ -28,7 +29,7 @@ class ExperimentStore(Store):
 
         Returns the id, which is also its job's. A caller that chooses it may ask again: an experiment is created once.
         """
-        name = checked_name(storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}")
+        name = checked_name(storable(sweep.name).strip() or storable(_default_name(sweep)))
         id = id or new_id()
         try:
             with self._database.session() as session:
@@ -119,6 +120,14 @@ class ExperimentStore(Store):
             if row is None:
                 raise unknown("experiment", experiment_id)
             row.mlflow_run_id = mlflow_run_id
+
+
+def _default_name(sweep: SweepConfig) -> str:
+    """Return the name of an experiment that nobody has named. Of long folders it has their own names alone."""
+    name = f"{sweep.task} on {sweep.pair}"
+    if len(name) > LONGEST_RUN_NAME:
+        name = f"{sweep.task} on {title_of_models(sweep.pair) or sweep.pair.rpartition('/')[2]}"
+    return name if len(name) <= LONGEST_RUN_NAME else f"{name[: LONGEST_RUN_NAME - 1]}…"
 
 
 def _views(session: Session, rows: list[ExperimentRow]) -> list[ExperimentView]:

@@ -87,6 +87,10 @@ class JobStore(Store):
         """Extend the lease. Returns ``False`` if the claim is lost: another worker took the job, or it has ended."""
         return self._update_claimed(job_id, token, {"lease_expires_at": now() + timedelta(seconds=lease_seconds)})
 
+    def report_bytes(self, job_id: str, token: str, done: int, total: int) -> bool:
+        """Record how far a fetch of models is. Returns ``False`` if the claim is lost."""
+        return self._update_claimed(job_id, token, {"bytes_done": done, "bytes_total": total})
+
     def finish_job(self, job_id: str, token: str, status: str, error: str | None = None) -> bool:
         """End a job as finished, failed or cancelled. Returns ``False``, with nothing changed, if the claim is lost.
 
@@ -188,9 +192,9 @@ def _runs_progress(session: Session, job: JobRow) -> int:
 
 
 def _progress(session: Session, job: JobRow) -> int:
-    """Return the progress of a job: that of its runs plus the chunks of its stream."""
+    """Return the progress of a job: that of its runs, the chunks of its stream, and the megabytes that it fetched."""
     chunks = session.scalar(select(func.count(StreamChunkRow.id)).where(StreamChunkRow.job_id == job.id)) or 0
-    return _runs_progress(session, job) + chunks
+    return _runs_progress(session, job) + chunks + (job.bytes_done or 0) // 1_000_000
 
 
 def _count_loss(session: Session, job: JobRow, *, blamed: bool) -> None:

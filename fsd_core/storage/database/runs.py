@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.model_names import checked_length
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
 from fsd_core.storage.database.reviews import count_moves
@@ -281,7 +282,7 @@ def _add_setting(session: Session, setting: SettingConfig) -> None:
     insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
     decoding = setting.decoding
     row = insert(SettingRow).values(
-        id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
+        id=setting.id, pair=checked_length(setting.pair), label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
     # It may exist, even since this very moment, and with the label of an earlier version.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     DateTime,
     ForeignKey,
     Index,
@@ -19,6 +20,8 @@ from sqlalchemy import (
     false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from fsd_core.config.model_names import LONGEST_NAME
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -67,7 +70,8 @@ class SettingRow(Base):
 
     __tablename__ = "settings"
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
-    pair: Mapped[str] = mapped_column(index=True)
+    # The names of several folders are long. SQLite does not look at lengths.
+    pair: Mapped[str] = mapped_column(String(255).with_variant(String(LONGEST_NAME), "postgresql"), index=True)
     label: Mapped[str]
     acceptance: Mapped[str] = mapped_column(index=True)
     threshold: Mapped[float | None]
@@ -195,6 +199,8 @@ class JobRow(Base):
     lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose worker died
     progress: Mapped[int] = mapped_column(default=0)  # progress when a worker was last lost
     stalled: Mapped[int] = mapped_column(default=0)  # workers lost in a row without progress or a prompt to blame
+    bytes_done: Mapped[int | None] = mapped_column(BigInteger)  # of a fetch of models
+    bytes_total: Mapped[int | None] = mapped_column(BigInteger)
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

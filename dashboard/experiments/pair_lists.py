@@ -1,0 +1,82 @@
+"""Lists of pairs with their states: those that people have named, and those of the program that are not here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import psutil
+
+from dashboard.ui.actions import button
+from dashboard.ui.components import notice
+from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, joined, render
+from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
+from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.models.pair_check import HERE, TO_FETCH, badge_of, size
+from fsd_core.storage.records import UNENDED
+from fsd_core.worker.pair_fetches import pair_fetches
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import JobView, OwnPair, WorkerView
+
+_FILE = "experiments/own_models.html"
+_WAITING = "The worker will begin when it has done what it does now."
+_NO_WORKER = "Waiting: nothing fetches now. The head of this page says what is missing."
+
+
+class PairLists(NamedTuple):
+    """A line for each pair."""
+
+    own: Html
+    presets: Html
+
+
+def pair_lists(repository: Repository, worker: WorkerView | None) -> PairLists:
+    """Return the pairs that somebody has named, and those of the program that are not here or are being fetched."""
+    fetches, memory = pair_fetches(repository), psutil.virtual_memory().total
+    alive = worker is not None and worker.alive
+    own = [
+        _own_line(pair, badge_of(pair.models, memory), fetches.get(pair.models), alive)
+        for pair in repository.own_pairs()
+    ]
+    presets = [
+        _line(name, spec.title, spec.description, badge, fetches.get(name), alive, Html())
+        for name, spec in MODEL_PAIRS.items()
+        if (badge := badge_of(name, memory)) != HERE
+    ]
+    return PairLists(render(_FILE, "pairs", own), render(_FILE, "pairs", presets))
+
+
+def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool) -> Html:
+    parts = [f"{role} {model}" for role, model in models_of(pair.models).items()]
+    parts += [dtype] if (dtype := dtype_of(pair.models)) != "auto" else []
+    parts += [f"template arguments {given}"] if (given := template_arguments_of(pair.models)) else []
+    about = f"{', '.join(parts)} · {pair.added_by}, {moment(pair.added_at)}"
+    question = f"Forget the name {pair.name}? What was measured with it stays."
+    forget = button("forget models", "pair", pair.name, "Forget", question)
+    return _line(pair.models, pair.name, about, badge, job, alive, forget)
+
+
+def _line(name: str, title: str, about: str, badge: str, job: JobView | None, alive: bool, forget: Html) -> Html:
+    if job is not None and job.status in UNENDED:
+        stopping = job.cancel_requested
+        action = button("cancel fetch", "pair", name, "Cancelling" if stopping else "Cancel", disabled=stopping)
+    else:
+        has_part = job is not None and job.status != "finished" and job.bytes_done
+        fetch = button("fetch models", "pair", name, "Go on fetching" if has_part else "Fetch")
+        action = fetch if badge.startswith(TO_FETCH) else Html()
+    return render(_FILE, "pair", title, badge, about, joined([action, forget]), _state(job, badge, alive))
+
+
+def _state(job: JobView | None, badge: str, alive: bool) -> Html:
+    """Return how far a fetch is, or why it ended, until the models are here."""
+    if job is None or badge == HERE or job.status == "finished":
+        return Html()
+    if job.status in UNENDED:
+        if job.bytes_total:
+            told = f"{size(job.bytes_done or 0)} of {size(job.bytes_total)}"
+            return render(_FILE, "progress", told, job.bytes_done or 0, job.bytes_total)
+        return notice(_WAITING if alive else _NO_WORKER)
+    kept = f"It was stopped at {size(job.bytes_done)}, which are kept." if job.bytes_done else "It was stopped."
+    return notice(job.error or kept, "warn")

@@ -1,0 +1,171 @@
+"""The files of a model of the hub, one after the other, into a folder.
+
+A download that was stopped goes on where it was: in the middle of a file. The library of the hub begins such a file
+anew. A file gets its name when its content is what the hub says. No torch: the command line reads this.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fsd_core.errors import ModelUnavailable
+from fsd_core.models.hub_offers import HUB_PATIENCE, Offered, OfferedFile
+from fsd_core.models.specs import HubModel
+
+OnBytes = Callable[[int], None]
+"""Called with the bytes of all files that are here. May stop the download by raising."""
+_TRIES = 5
+_PAUSE = 1.0  # seconds between two tries
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class _Interrupted(Exception):
+    """The connection broke, or the hub was too busy."""
+
+
+def download(model: HubModel, offer: Offered, folder: Path, on_bytes: OnBytes = lambda done: None) -> None:
+    """Fetch what is missing of the offered files into ``folder``, which is theirs alone.
+
+    Raises ``ModelUnavailable``, and what the library of the hub raises for a model that it does not give.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = 0
+        for file in offer.files:
+            _fetch(model, offer, file, folder, lambda done, before=before: on_bytes(before + done))
+            before += file.size
+            on_bytes(before)
+    except OSError as error:
+        if error.errno is None:  # of the hub
+            raise
+        if error.errno not in _FULL:
+            raise ModelUnavailable(
+                f"{model.repo} cannot be written to {folder.parent} ({error.strerror}): set FSD_HOME to a folder that "
+                "can be written to."
+            ) from None
+        shutil.rmtree(folder, ignore_errors=True)  # the database needs the room
+        raise ModelUnavailable(
+            f"The disk of {folder.parent} was full before {model.repo} was whole, and nothing of it was kept: make "
+            f"{offer.size / 1e9:.1f} GB of room, or set FSD_HOME to another disk."
+        ) from None
+
+
+def fetch_file(model: HubModel, offer: Offered, name: str, folder: Path) -> Path | None:
+    """Return one offered file, fetched into ``folder`` unless a file of the same content is there; ``None`` without it.
+
+    Raises as :func:`download` does.
+    """
+    file = next((file for file in offer.files if file.name == name), None)
+    if file is None:
+        return None
+    path = folder / f"{file.sha256 or file.blob}-{name}"
+    if not path.is_file():
+        with TemporaryDirectory(prefix=".fetch-", dir=_made(folder)) as scratch:
+            download(model, offer._replace(files=(file,)), Path(scratch))
+            (Path(scratch) / name).replace(path)
+    return path
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def fetched_bytes(offer: Offered, folder: Path) -> int:
+    """Return the bytes that an earlier, stopped download left in ``folder``."""
+    files = (path for file in offer.files for path in (folder / file.name, _partial(folder / file.name)))
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _fetch(model: HubModel, offer: Offered, file: OfferedFile, folder: Path, on_bytes: OnBytes) -> None:
+    from huggingface_hub import hf_hub_url
+
+    path = folder / file.name
+    if path.is_file():
+        return
+    path.parent.mkdir(exist_ok=True)
+    partial, failures = _partial(path), 0
+    partial.touch()
+    while (here := partial.stat().st_size) < file.size:
+        try:
+            _go_on(hf_hub_url(model.repo, file.name, revision=offer.commit), file, partial, on_bytes)
+        except _Interrupted as error:
+            now = partial.stat().st_size
+            failures = 1 if now > here else failures + 1
+            if failures == _TRIES:
+                raise ModelUnavailable(
+                    f"{model.repo} could not be fetched whole: {file.name} broke off at {now / 1e6:,.1f} of "
+                    f"{file.size / 1e6:,.1f} MB ({error}). What has arrived is kept: fetch it again to go on."
+                ) from None
+            on_bytes(now)
+            time.sleep(_PAUSE)
+    if not _is_whole(file, partial):
+        partial.unlink()
+        raise ModelUnavailable(
+            f"{file.name} of {model.repo} did not arrive as the hub has it, and was not kept: fetch it again."
+        )
+    partial.replace(path)
+
+
+def _go_on(url: str, file: OfferedFile, partial: Path, on_bytes: OnBytes) -> None:
+    """Append what is missing of a file, and at most one piece more. Raises :class:`_Interrupted`."""
+    with partial.open("r+b", buffering=0) as stream, closing(_arriving(url, stream.seek(0, 2))) as arriving:
+        for position, chunk in arriving:
+            if position == 0:
+                stream.truncate(0)
+            stream.seek(position)
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[stream.write(rest) or 0 :]
+            if stream.tell() > file.size:
+                return
+            on_bytes(stream.tell())
+        if stream.tell() < file.size:
+            raise _Interrupted("it ended early")
+
+
+def _arriving(url: str, start: int) -> Generator[tuple[int, bytes]]:
+    """Yield a file's bytes from ``start``, with their positions: from 0 if the hub sends the whole file."""
+    from huggingface_hub import get_session
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
+    position = start
+    try:
+        with get_session().stream("GET", url, headers=headers, timeout=2 * HUB_PATIENCE) as response:
+            hf_raise_for_status(response)
+            position = start if response.status_code == 206 else 0
+            for chunk in response.iter_bytes():
+                yield position, chunk
+                position += len(chunk)
+    except HfHubHTTPError as error:
+        if error.response is not None and error.response.status_code not in (408, 429, 500, 502, 503, 504):
+            raise
+        raise _Interrupted("the hub is busy") from None
+    except Exception as error:  # of the HTTP library
+        raise _Interrupted(type(error).__name__) from None
+
+
+def _is_whole(file: OfferedFile, path: Path) -> bool:
+    if path.stat().st_size != file.size:
+        return False
+    with path.open("rb") as stream:
+        if file.sha256 is not None:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+        if file.blob is not None:
+            return (
+                hashlib.sha1(b"blob %d\0" % file.size + stream.read(), usedforsecurity=False).hexdigest() == file.blob
+            )
+    return True

@@ -52,6 +52,13 @@ class _Generation:
     seconds: float
     time_to_first_token: float
     """seconds"""
+    cpu_seconds: float | None = None
+    """processor time of the process meanwhile; ``None`` if another device computed, and before revision 0018"""
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times count in metrics."""
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +105,11 @@ class PromptCounts(NamedTuple):
     time_to_first_token: float
     thought_tokens: int = 0
     prompt_hash: str | None = None
+    cpu_seconds: float | None = None
     text: str = ""
     """read only if a metric of another package may need it"""
+    timed: bool = True
+    """whether its times count: false where its setting was timed again on other prompts"""
 
 
 Prompts = Mapping[str, Mapping[int, PromptCounts]]

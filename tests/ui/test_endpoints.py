@@ -47,6 +47,7 @@ TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
+    "time_finalists",
 }  # fmt: skip
 
 
@@ -299,6 +300,7 @@ def test_roles_hold_at_these_doors_too(lab: Site, viewer: Client) -> None:
         "start_experiment": {"settings": SETTINGS},
         "start_calibration": {"goal": "speed"},
         "continue_calibration": {"experiment": "x", "minutes": 1},
+        "time_finalists": {"experiment": "x"},
         "cancel_experiment": {"experiment": "0" * 32},
         "resume_experiment": {"experiment": "0" * 32},
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},

@@ -89,7 +89,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     first, second, third, fourth = experiment.runs
     finish(repository, first)
     do_prompts(repository, second, 6)
-    expect(shown).to_contain_text("18 of 48 prompts")
+    expect(shown).to_contain_text("18 of 48 texts")
     expect(shown).to_contain_text("left")
     repository.fail_run(second.id, "The <b>draft</b> model is damaged.")
     finish(repository, third)

@@ -27,6 +27,8 @@ class Generated:
     seconds: float = 2.0
     time_to_first_token: float = 0.1
     thought_tokens: int = 0
+    cpu_seconds: float | None = None
+    timed: bool = True
 
 
 def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:

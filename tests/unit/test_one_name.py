@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,9 +28,11 @@ from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.evidence import evidence
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.settings import sqlite_url
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.noninferiority import verdict
 from fsd_core.statistics.paired import paired_difference
+from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
@@ -36,6 +41,7 @@ from tests.tools.plausible import PROVENANCE
 from tests.tools.tracking_examples import generation
 from tests.unit.test_components import Reader
 
+GOLDEN_FILE = Path(__file__).parents[1] / "golden" / "database.sql"
 N = 12
 ANN = Person("Ann", "admin")
 TARGET, EXACT, WORDY = (
@@ -155,6 +161,27 @@ def test_a_finalist_says_of_what_its_points_are() -> None:
         "accepted, on 224 fresh prompts; 2.19 × [2.10, 2.30] as fast as exact SD and 3.40 × as fast as the target "
         "alone, by time per answer"
     )
+
+
+def test_a_run_of_before_has_its_time_per_answer_in_lists(tmp_path: Path) -> None:
+    """It was measured before that was a metric: the migration computes it from the prompts that did not fail."""
+    url = sqlite_url(tmp_path / "old.db")
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.executescript(GOLDEN_FILE.read_text(encoding="utf-8"))
+        stored = [json.loads(row[0]) for row in old.execute("SELECT metrics FROM runs WHERE metrics IS NOT NULL")]
+    old.close()
+    assert stored
+    assert all("seconds_per_answer" not in metrics for metrics in stored)
+    upgrade(url)
+    database = open_database(url)
+    repository = Repository(database)
+    measured = [run for run in repository.runs(limit=None) if run.metrics]
+    assert len(measured) == len(stored)
+    for run in measured:
+        done = [count.seconds for count in repository.prompts([run.id])[run.id].values() if count.outcome != "failed"]
+        assert (run.metrics or {}).get("seconds_per_answer") == pytest.approx(sum(done) / len(done))
+        assert {count.cpu_seconds for count in repository.prompts([run.id])[run.id].values()} == {None}
+    database.close()
 
 
 def test_texts_of_an_experiment_are_not_called_prompts(repository: Repository) -> None:

@@ -228,9 +228,10 @@ def _ranked(
     if sure:
         return ranking(evidence, sure, end)
     others = [one for one in evidence.started if one.acceptance.lossless and one not in (config.target, exact)]
+    if evidence.again.get(exact):  # those that were not timed with it are not ranked beside it
+        others = [one for one in others if evidence.again.get(one)]
     found = ranking(evidence, [exact, *(one for one in others if one not in evidence.failed)], end)
-    equal = tuple(one for one in (found.first, *found.equal) if one != exact)
-    return found._replace(first=exact, equal=equal)
+    return found if found.first == exact else found._replace(first=exact, equal=(), within=0.0)
 
 
 def _is_worth_trying(config: CalibrationConfig, rank: float, best_rank: float) -> bool:

@@ -212,11 +212,8 @@ class MlflowMirror:
         return self._client.create_run(self._experiment, start_time=start, tags={tag: value}, run_name=name).info.run_id
 
     def _set_status(self, copy: str, status: str, seconds: float | None) -> None:
-        """Set the status and, for a run that has ended, a duration of its seconds of decoding.
-
-        Runs of an experiment take turns, so the time between a run's start and its end is mostly that of others. The
-        moments themselves are in the tags ``fsd.started_at`` and ``fsd.finished_at``.
-        """
+        """Set the status and, for what has ended, a duration of its seconds of decoding. Runs take turns, so most of
+        the time between a run's first and last prompt is that of others."""
         if seconds is None:
             self._client.update_run(copy, status=_STATUS[status])
         else:

@@ -19,6 +19,9 @@ SHARED_DEVICE = "Computed in the app's own process or on ZeroGPU, which are shar
 UNRECORDED = "unrecorded conditions"
 """replaces a condition's name if the conditions of some prompts are unknown"""
 
+MOST_TAKEN = 0.2
+"""largest share of the decoding time that other programs may take before speeds are doubted"""
+
 EXECUTOR = "executor"
 """key of a condition that exists only if the device is shared, so that no speed can be compared"""
 SHARED_EXECUTOR = "shared executor"
@@ -86,6 +89,26 @@ def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
         if len(set(recorded)) > 1:
             result.append(Difference(condition.name, tuple(sorted(frozenset().union(*recorded)))))
     return result
+
+
+def taken(times: Iterable[tuple[float, float | None]]) -> float | None:
+    """Return the share of the decoding time in which other programs had the processor.
+
+    Each text comes with its wall seconds and the processor seconds of this process meanwhile, ``None`` where another
+    device computes or nothing was recorded. ``None`` if no text has them. Several threads hide some of it, so it is at
+    least this share.
+    """
+    known = [(seconds, cpu) for seconds, cpu in times if cpu is not None and seconds > 0]
+    total = sum(seconds for seconds, _ in known)
+    return sum(max(0.0, seconds - cpu) for seconds, cpu in known) / total if total else None
+
+
+def taken_sentence(share: float | None) -> str:
+    """Return how much of the time was taken, with what to do if it is much; empty if that is unknown."""
+    if share is None:
+        return ""
+    sentence = f"Other programs took {100 * share:.0f} % of the decoding time"
+    return f"{sentence}." if share <= MOST_TAKEN else f"{sentence}: time it again when the machine is quiet."
 
 
 def mixed_sentence(names: Sequence[str]) -> str:

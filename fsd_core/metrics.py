@@ -38,6 +38,10 @@ class Generated(Protocol):
     def seconds(self) -> float: ...
     @property
     def time_to_first_token(self) -> float: ...
+    @property
+    def cpu_seconds(self) -> float | None: ...
+    @property
+    def timed(self) -> bool: ...
 
 
 Ratio = Callable[[Generated], tuple[float, float]]
@@ -59,6 +63,8 @@ class Metric:
     """+1 if more is better, -1 if less is, 0 if neither is good in itself"""
     as_ratio: bool = False
     """whether runs are compared by their ratio, not by their difference"""
+    as_speedup: bool = False
+    """whether that ratio is upside down: how many times as fast a run is, the baseline's value over its own"""
     digits: int = 2
     """decimals without an interval"""
     ratio: Ratio | None = None
@@ -81,6 +87,17 @@ class Metric:
         return self.scale == 100.0
 
     @property
+    def delta_key(self) -> str:
+        """Name of the comparison with a baseline in exports, such as ``accuracy_difference``, or ``speedup``."""
+        return "speedup" if self.as_speedup else f"{self.key}_{'ratio' if self.as_ratio else 'difference'}"
+
+    @property
+    def more_is_better(self) -> int:
+        """``better`` of the comparison with a baseline: of a time less is better, of being so many times as fast
+        more."""
+        return -self.better if self.as_speedup else self.better
+
+    @property
     def slug(self) -> str:
         """Name in addresses, such as ``acceptance-rate``."""
         return self.title.lower().replace(" ", "-")
@@ -100,6 +117,11 @@ _BUILT_IN = (
     ),
     Metric(
         "same_text", "Same text", "Texts identical to the target's", "% of the greedy target's", 100.0, digits=1,
+    ),
+    Metric(
+        "seconds_per_answer", "Time per answer",
+        "Seconds of decoding per answer: the headline. Times as fast is the baseline's over the run's.", "s", better=-1,
+        as_ratio=True, as_speedup=True, digits=3, ratio=lambda g: (g.seconds, 1), listed="s/answer", timed=True,
     ),
     Metric(
         "tokens_per_second", "Throughput", "Emitted tokens per second of decoding", "tok/s", better=1,
@@ -153,6 +175,11 @@ _BUILT_IN = (
     ),
     Metric(
         "time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False, timed=True,
+    ),
+    Metric(
+        "taken_share", "Taken by other programs",
+        "Share of the decoding time in which other programs had the processor", "%", 100.0, -1, digits=0,
+        compared=False,
     ),
     Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False, timed=True),
     Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),

@@ -6,17 +6,18 @@ These are plain values computed from the repository. The page and the exports re
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.analysis.cells import Cell, cells, shared
+from fsd_core.analysis.cells import Cell, cells, ratio_mixed, shared
 from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
-from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
+from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed, taken_sentence
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
-from fsd_core.statistics.noninferiority import Verdict, checked_margin, verdict
+from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
+from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
 from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class ComparedRuns(NamedTuple):
     """the counts of each prompt"""
     margin: float | None
     """points of accuracy that may be lost; ``None`` if the given margin was invalid"""
+    times: str = ""
+    """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
 
     @property
     def marked(self) -> bool:
@@ -113,18 +116,52 @@ def compare(
     if baseline is None:
         return ComparedRuns(runs, baseline, [], warnings, prompts, margin)
     warnings += unmatched_warnings(runs, baseline, prompts, names)
-    results = cells(runs, baseline, prompts)
+    results, same = cells(runs, baseline, prompts), same_texts(repository, runs, baseline)
     rows = []
     for run in runs:
-        findings = _verdict(results[run.id], margin), slowdown(run, baseline, prompts)
+        findings = _verdict(results[run.id], margin, run.id in same), slowdown(run, baseline, prompts)
         rows.append(ComparisonRow(run, names[run.id], run.id == baseline.id, results[run.id], *findings))
-    return ComparedRuns(runs, baseline, rows, warnings, prompts, margin)
+    return ComparedRuns(runs, baseline, rows, warnings, prompts, margin, times_text(runs, baseline, names, prompts))
 
 
-def _verdict(cells: Sequence[Cell], margin: float | None) -> Verdict | None:
+def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, str], prompts: Prompts) -> str:
+    """Return which of the runs that share prompts with the baseline is the fastest by time per answer.
+
+    It names those that are not told apart from it, and says which of them needs the fewest target passes. Runs whose
+    times cannot be compared, and drafts alone, which have no target passes, are left out.
+    """
+    timed = {
+        run.id: prompts[run.id]
+        for run in runs
+        if prompts.get(run.id) and run.pair == baseline.pair and run.config.batch == baseline.config.batch
+        and run.decoding.acceptance.kind != "draft-only" and not ratio_mixed(run, baseline)
+        and shared(run, baseline, prompts)[0]
+    }  # fmt: skip
+    if len(timed) < 2:
+        return ""
+    ranking = rank_by_time(timed)
+    if ranking.equal:
+        first = f"{names[ranking.first]} needs the fewest target passes"
+        text = f"{equal_text([names[id] for id in (ranking.first, *ranking.equal)], ranking.within)}; {first}."
+    else:
+        text = f"{names[ranking.first]} takes the least time per answer."
+    return f"{text} {taken_sentence(ranking.taken)}".rstrip()
+
+
+def same_texts(repository: Repository, runs: Sequence[RunView], baseline: RunView) -> set[str]:
+    """Return the ids of the runs that answered every prompt in common with the baseline with the baseline's text."""
+    others = [run.id for run in runs if run.metrics and run.id != baseline.id and run.task == baseline.task]
+    differing = repository.differing_texts(others, [baseline.id]) if others else {}
+    return {id for id, number in differing.items() if not number}
+
+
+def _verdict(cells: Sequence[Cell], margin: float | None, same_text: bool) -> Verdict | None:
     if margin is None:
         return None
-    return next((verdict(cell.paired, margin) for cell in cells if cell.paired is not None), None)
+    paired = next((cell.paired for cell in cells if cell.paired is not None), None)
+    if paired is None:
+        return None
+    return identical(paired) if same_text else verdict(paired, margin)
 
 
 def unmatched_warnings(

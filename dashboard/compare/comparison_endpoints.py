@@ -39,8 +39,8 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
     ) -> dict[str, Any]:
         """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
 
-        Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, and warnings if
-        the runs are not comparable.
+        Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, which run is the
+        fastest and what time does not tell apart from it, and warnings if the runs are not comparable.
 
         Args:
             runs: ids of the runs
@@ -58,6 +58,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
             "baseline": comparison.baseline.id if comparison.baseline else None,
             "rows": [record(row, comparison.margin) for row in comparison.rows],
             "warnings": comparison.warnings,
+            "times": comparison.times,
             "page": f"{root_path}/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
         }
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView
 
 _FILE = "compare/comparison.html"
-_VERDICT_TONES = {"non-inferior": "good", "worse": "bad"}
+_VERDICT_TONES = {"identical": "good", "non-inferior": "good", "worse": "bad"}
 _TONES = {1: "good", -1: "bad", 0: ""}
 
 
@@ -53,6 +53,7 @@ def comparison_html(comparison: ComparedRuns) -> Html:
         rows=[_row(row, columns, comparison.margin) for row in comparison.rows],
         significant=SIGNIFICANT,
         marked=MARKED if comparison.marked else "",
+        times=comparison.times,
         slower=[row for row in comparison.rows if row.slowdown],
     )
 
@@ -111,15 +112,15 @@ def p_values(cell: Cell) -> list[str]:
 
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
-    """Return a difference such as ``−4 pts`` or a ratio such as ``1.8×``, and its interval, such as ``−10 to +2``, if
-    any.
+    """Return a difference such as ``−4 pts``, a ratio such as ``1.8×`` or ``1.8× as fast``, and its interval, such as
+    ``−10 to +2``, if any.
 
     A difference without an interval has the digits of the values themselves.
     """
     if metric.as_ratio or delta.low is not None:
         digits = decimals(*delta)
     if metric.as_ratio:
-        text = f"{number(delta.value, max(digits, 1))}×"
+        text = f"{number(delta.value, max(digits, 1))}×{' as fast' * metric.as_speedup}"
         ends = (number(end, max(digits, 1)) for end in delta[1:] if end is not None)
     else:
         text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")

@@ -107,6 +107,7 @@ def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
     record["negative_log_likelihood_under"] = only_model(run) if run.metrics else None
     record |= {
         "margin": margin,
+        "margin_share": None if margin is None else margin / 100,
         "verdict": row.verdict.sentence(margin) if row.verdict and margin is not None else None,
         "non_inferiority_p": row.verdict.p_value if row.verdict else None,
         "slower_because": ", ".join(row.slowdown.parts) if row.slowdown else None,

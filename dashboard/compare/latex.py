@@ -13,7 +13,9 @@ from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 from fsd_core.models.model_pairs import pair_title
 
-_KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
+_KEYS = (
+    "accuracy", "same_text", "seconds_per_answer", "acceptance_rate", "mean_acceptance_length", "target_passes",
+)  # fmt: skip
 """metrics of the table, if the comparison has them; more would not fit on a page"""
 _INTERVALS = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
 _ESCAPES = {

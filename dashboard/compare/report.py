@@ -42,6 +42,8 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
         cells = (_cell(row.cells[i], compared()[i]) for i in indices)
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    if comparison.times:
+        lines += ["", _plain(comparison.times)]
     if comparison.marked:
         lines += ["", MARKED, ""]
         lines += [

@@ -93,7 +93,9 @@ def calibration_endpoints(
         cancelled. It has what is being written now and the setting that already keeps the promise, if any
         (sure_so_far). In the end it has the verdict in a sentence, the setting to use with its id and figures, the
         finalists and, as evidence, the runs and baselines on fresh prompts that propose takes. If the time ended it, it
-        also has how many more prompts and minutes it is expected to need. read_experiment has its runs.
+        also has how many more prompts and minutes it is expected to need. What time does not tell apart from the
+        setting to use is in equal_in_time, and taken_share says how much of the time other programs took.
+        read_experiment has its runs.
 
         Args:
             experiment: its id, from start_calibration or list_experiments
@@ -130,7 +132,20 @@ def calibration_endpoints(
         more_time.go_on(repository, home, experiment, minutes)
         return read_calibration(experiment)
 
-    return [start_calibration, read_calibration, continue_calibration]
+    def time_finalists(experiment: str, request: gr.Request) -> dict[str, Any]:
+        """Time the finalists of an ended calibration again, with exact SD and the target. Needs the role author.
+
+        The worker writes prompts that they have done once more, interleaved, for about a minute. Only times change:
+        read_calibration then gives those, and says so (timed_again).
+
+        Args:
+            experiment: its id
+        """
+        require(person_of(request), "author", "Timing finalists again")
+        more_time.time_finalists(repository, home, experiment)
+        return read_calibration(experiment)
+
+    return [start_calibration, read_calibration, continue_calibration, time_finalists]
 
 
 def new_experiment_id(key: str) -> str | None:

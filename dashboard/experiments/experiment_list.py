@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dashboard.ui.actions import delete_button, work_button
 from dashboard.ui.annotations import archive_button, tags_html
 from dashboard.ui.components import Column, empty_state, link, mixed_mark, notice, pill, table, with_interval
-from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
+from dashboard.ui.quantities import DASH, ago, duration, interval, percent, texts_done
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
@@ -23,7 +23,7 @@ PER_PAGE = 10
 
 _COLUMNS = (
     Column("Setting", "wide"), Column("Seed", "num"), Column("Prompts", "num"),
-    Column("Accuracy", "num"), Column("Tokens/s", "num"), Column(""),
+    Column("Accuracy", "num"), Column("Time per answer", "num"), Column(""),
 )  # fmt: skip
 
 
@@ -76,14 +76,14 @@ def _actions(e: ExperimentView, is_calibration: bool) -> list[Html]:
 
 
 def _line(e: ExperimentView, is_calibration: bool) -> str:
-    prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
+    texts = texts_done(e)
     if is_calibration:  # the total is unknown
         return f"{count(e.prompts_done, 'text')} written, " + (
             "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
         )
     if not e.under_way:
-        return f"{prompts}, {ago(e.created_at)}"
-    return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
+        return f"{texts}, {ago(e.created_at)}"
+    return f"{texts}, {_remaining(time_left(e))}" if e.status == "running" else f"{texts}, waiting"
 
 
 def _remaining(seconds: float | None) -> str:
@@ -101,7 +101,7 @@ def _remaining(seconds: float | None) -> str:
 
 def _bar(e: ExperimentView) -> Html:
     """Return the progress in prompts, or in minutes for a calibration, whose number of prompts is unknown."""
-    done, total, label = e.prompts_done, e.prompts_total, "Prompts done"
+    done, total, label = e.prompts_done, e.prompts_total, "Texts written"
     if isinstance(e.config, CalibrationConfig):
         done, total, label = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
     share = min(100, 100 * done / total) if total else 0
@@ -114,11 +114,11 @@ def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) 
 
 def _run(run: RunView, score: tuple[int, int] | None) -> tuple[str, ...]:
     m = run.metrics or {}
-    speed = quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high"))
-    mark = mixed_mark(run.speed_mixed if m.get("tokens_per_second") else ())
+    time = duration(m.get("seconds_per_answer"))
+    mark = mixed_mark(run.speed_mixed if m.get("seconds_per_answer") else ())
     return (
         render("experiments/list.html", "setting", run), str(run.seed), f"{run.prompts_done}/{run.prompts_total}",
-        _accuracy(m, score), joined([speed, mark]), pill(run.status),
+        _accuracy(m, score), joined([time, mark]), pill(run.status),
     )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, notice, pill, table, tiles
 from dashboard.ui.quantities import DASH, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
-from fsd_core.analysis.cells import against, ratio_mixed
+from fsd_core.analysis.cells import against, ratio_mixed, speedup
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
-from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall
+from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall, taken_of
 from fsd_core.review.measured_weights import certain_weights
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import Commented
@@ -89,20 +89,27 @@ def _weights(review: ProposalReview) -> Html:
 def _measured(evidence: Evidence) -> Html:
     run, baseline, prompts = evidence.run, evidence.baseline, evidence.prompts
     passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
-    speed = against(run, baseline, METRICS["tokens_per_second"], prompts)
+    speed = speedup(run, baseline, prompts)
     m = run.metrics or {}
     mixed = ratio_mixed(run, baseline)
-    entries = [_ratio("Speed", speed, mixed), _ratio("Answer length", length), _ratio("Target passes", passes)]
+    entries = [
+        _ratio("Times as fast", speed, mixed, "by time per answer"),
+        _ratio("Answer length", length),
+        _ratio("Target passes", passes),
+    ]
+    if (share := taken_of(prompts)) is not None:
+        entries.append(Tile("Taken by other programs", percent(share, digits=0), "of the decoding time"))
     runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
     entries.append(Tile("Runaways", runaways, "answers stopped by the limit"))
     caption = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
     return render("review/proposal.html", "measured", evidence, caption, tiles(entries))
 
 
-def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile:
+def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str = "") -> Tile:
     if ratio is None:
         return Tile(name, DASH)
-    return Tile(name, quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mixed)
+    below = "; ".join(filter(None, (by, interval(ratio.low, ratio.high))))
+    return Tile(name, quantity(*ratio, unit="×"), below, mixed)
 
 
 def conversation_html(comments: Sequence[LoggedEvent]) -> Html:

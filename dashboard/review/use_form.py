@@ -25,7 +25,7 @@ class UseForm:
             self.description = gr.Textbox(label="Description", max_length=LONGEST_TEXT, scale=2)
         with gr.Row(elem_classes=["rev-forms"]):
             self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
-            self.speed = optional_number("Speed", "Times as fast as the baseline, at least; empty: any")
+            self.speed = optional_number("Speed", "Times as fast by time per answer, at least; empty: any")
             self.length = optional_number("Answers", "Times as long as the baseline's, at most; empty: any")
             self.approvals = gr.Number(1, label="Approvals", info="Of different people")
             self.days = optional_number("Good for", "Days; empty: for ever")

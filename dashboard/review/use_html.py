@@ -30,7 +30,7 @@ def requirements_text(requirements: Requirements) -> str:
     if requirements.margin is not None:
         parts.append(f"accuracy within {requirements.margin:g} points")
     if requirements.least_speedup is not None:
-        parts.append(f"at least {requirements.least_speedup:g} × as fast")
+        parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
     if requirements.longest_answers is not None:
         parts.append(f"answers at most {requirements.longest_answers:g} × as long")
     return ", ".join(parts) or "nothing"

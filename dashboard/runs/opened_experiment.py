@@ -13,9 +13,9 @@ from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import section, show
+from dashboard.ui.quantities import texts_done
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Asked, Updates, View
-from fsd_core.formatting import count
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.records import Deletion
 from fsd_core.worker import local_runs
@@ -68,5 +68,5 @@ def _header_html(e: ExperimentView) -> Html:
     if not e.under_way:
         deletion = Deletion(e.name, len(e.runs), e.prompts_done)
         buttons.append(actions.delete_button("experiment", e.id, deletion))
-    about = f"{e.config.task} · {pair_title(e.config.pair)} · {e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
+    about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
     return render("runs/experiment.html", "header", e, about=about, actions=buttons)

@@ -28,6 +28,7 @@ from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.formatting import count
+from fsd_core.metrics import METRICS
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.records import Deletion
 from fsd_core.tracking.mlflow_links import run_url
@@ -87,6 +88,12 @@ def tiles_html(run: RunView) -> Html:
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
             Tile(
+                "Time per answer",
+                duration(m.get("seconds_per_answer")),
+                _to_target(m, "seconds_per_answer"),
+                mixed_of(run, "seconds_per_answer"),
+            ),
+            Tile(
                 "Throughput",
                 quantity(*estimate(m, "tokens_per_second"), "tok/s"),
                 _ends(m, "tokens_per_second"),
@@ -117,6 +124,7 @@ def tiles_html(run: RunView) -> Html:
                 f"of {duration(m.get('seconds'))}",
                 mixed_of(run, "seconds_per_solved_task"),
             ),
+            *_taken(m),
             Tile(
                 "NLL per token",
                 quantity(m.get("negative_log_likelihood"), unit="nats"),
@@ -131,6 +139,11 @@ def tiles_html(run: RunView) -> Html:
             ),
         )
     )
+
+
+def _taken(metrics: dict[str, Any]) -> list[Tile]:
+    share = metrics.get("taken_share")
+    return [] if share is None else [Tile("Taken by other programs", percent(share, digits=0), "of the decoding time")]
 
 
 def _thoughts(metrics: dict[str, Any]) -> list[Tile]:
@@ -192,11 +205,14 @@ def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
 
 def _to_target(metrics: dict[str, Any], key: str) -> str:
     """Return the ratio to the target alone of the same experiment, or else the metric's own interval."""
-    value, low, high = estimate(metrics, f"{key}_versus_target")
+    metric = METRICS[key]
+    name = metric.delta_key if metric.as_speedup else key
+    value, low, high = estimate(metrics, f"{name}_versus_target")
     if value is None:
         return _ends(metrics, key)
     ends = interval(low, high)
-    return f"{quantity(value, low, high)}× the target's" + (f" ({ends})" if ends else "")
+    than = "as fast as the target" if metric.as_speedup else "the target's"
+    return f"{quantity(value, low, high)}× {than}" + (f" ({ends})" if ends else "")
 
 
 def _outcomes(metrics: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ ORDERS = {
     "setting": Order("Setting, A to Z", "label", False),
 }
 
-_NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
+_NARROW = ("tokens_per_second", "mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
 _LISTED_METRICS = tuple(metric for metric in listed() if metric.key not in _NARROW)
 """metrics of the list, which has less room than a terminal"""
 _COLUMNS = (

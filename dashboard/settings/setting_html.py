@@ -45,8 +45,8 @@ _LIST = (
 )  # fmt: skip
 _RUNS = (
     Column("Task"), Column("Prompts", "num"), Column("Seed", "num"), Column("Accuracy", "num"),
-    Column("Tokens/s", "num"), Column("× target", "num"), Column("× fastest SD", "num"), Column("Machine", "wide"),
-    Column("Status"), Column("Created"),
+    Column("Time per answer", "num"), Column("× target", "num"), Column("× fastest SD", "num"),
+    Column("Machine", "wide"), Column("Status"), Column("Created"),
 )  # fmt: skip
 
 
@@ -155,6 +155,7 @@ def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, s
 def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
     run = measurement.measured.run
     m = run.metrics or {}
+    time = m.get("seconds_per_answer"), m.get("seconds_per_answer_low"), m.get("seconds_per_answer_high")
     return (
         render("settings/setting.html", "task", measurement.measured),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
@@ -164,8 +165,8 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
             interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
         ),
         with_interval(
-            quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
-            interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
+            quantity(*time, "s"),
+            interval(*time[1:]),
             mixed_mark(run.speed_mixed),
         ),
         _ratio(measurement.measured, measurement.target),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dashboard.ui.actions import button
 from dashboard.ui.components import Column, notice, table
 from dashboard.ui.quantities import DASH
-from dashboard.ui.templates import Html, render
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import goal_text, so_far, verdict, whole_minutes
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView
 
 _COLUMNS = (
-    Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points lost or won", "num"),
-    Column("At least", "num"), Column("Accepted, %", "num"), Column("× SD", "num"),
+    Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points against the target", "num"),
+    Column("Points, at least", "num"), Column("Accepted, %", "num"), Column("× as fast as SD", "num"),
 )  # fmt: skip
 
 
@@ -51,16 +51,18 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     if outcome.chosen.sure and outcome.chosen.prompts:
         label = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
         links.insert(0, (f"review?propose={setting}&calibration={e.id}", f"Propose {label}"))
-    further = Html()
+    further = []
     if outcome.more and not e.under_way:
-        further = button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")
+        further = [button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")]
+    if len(outcome.timed) > 2 and not e.under_way:
+        further.append(button("time-again", "experiment", e.id, "Time the finalists again"))
     rows = [_row(finalist) for finalist in outcome.finalists]
     return render(
         "tables/calibration.html",
         "found",
         verdict(config, outcome),
         links=links,
-        further=further,
+        further=joined(further),
         finalists=table(_COLUMNS, rows, "Finalists of the calibration") if rows else "",
         foretold=_predicted_link(e),
         spent=spent,

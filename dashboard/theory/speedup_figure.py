@@ -80,7 +80,12 @@ def _comparability_key(run: RunView) -> tuple:
 
 def draw(points: Sequence[MeasuredSpeedup]) -> go.Figure:
     """Return a curve for each drafter and draft length at its runs' mean cost, with the runs."""
-    chart = figure("Speed-up, predicted and measured", "Acceptance of a judged token (%)", "Speed-up (×)", height=430)
+    chart = figure(
+        "Speed-up, predicted and measured",
+        "Acceptance of a judged token (%)",
+        "Tokens per second, × the target's",
+        height=430,
+    )
     if not points:
         return note(chart, "No run that drafts a chain was measured beside the target alone.")
     groups = sorted({(point.drafter, point.length) for point in points})

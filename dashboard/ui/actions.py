@@ -49,7 +49,7 @@ def delete_button(kind: str, id: str, gone: Deletion) -> Html:
 # The action of each button in words, and the role that it needs.
 ACTIONS = {
     "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
-    "go-on": ("Giving a calibration time", "author"),
+    "go-on": ("Giving a calibration time", "author"), "time-again": ("Timing finalists again", "author"),
     "archive": ("Archiving", "author"), "unarchive": ("Archiving", "author"),
 }  # fmt: skip
 
@@ -60,6 +60,7 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
         "cancel": lambda: _cancel(repository, kind, id),
         "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
         "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
+        "time-again": lambda: _time_again(repository, home, kind, id),
         "delete": lambda: f"{run_actions.delete(repository, home, kind, id, person).name} was deleted.",
         "archive": lambda: f"{_set_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
         "unarchive": lambda: f"{_set_archived(repository, person, kind, id, False)} is in the lists again.",
@@ -83,6 +84,13 @@ def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
     if kind != "experiment":
         raise InvalidSetting("Only a calibration is given time.")
     return f"{more_time.go_on(repository, home, id):g}"
+
+
+def _time_again(repository: Repository, home: Path, kind: str, id: str) -> str:
+    if kind != "experiment":
+        raise InvalidSetting("Only the finalists of a calibration are timed again.")
+    prompts = more_time.time_finalists(repository, home, id)
+    return f"The finalists of {_name(repository, kind, id)} are timed again on {count(prompts, 'prompt')}."
 
 
 def _set_archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:

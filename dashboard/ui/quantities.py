@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from fsd_core.formatting import DASH as DASH
+from fsd_core.formatting import count, written
 from fsd_core.formatting import percent as percent
-from fsd_core.formatting import written
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import ExperimentView
 
 
 def quantity(value: float | None, low: float | None = None, high: float | None = None, unit: str = "") -> str:
@@ -40,6 +44,15 @@ def duration(seconds: float | None) -> str:
     if minutes < 60:
         return f"{minutes} min {remainder:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def texts_done(experiment: ExperimentView) -> str:
+    """Return how many texts of an experiment are written: ``1,600 of 1,600 texts (16 runs × 100 prompts)``."""
+    text = f"{experiment.prompts_done:,} of {count(experiment.prompts_total, 'text')}"
+    each = {run.prompts_total for run in experiment.runs}
+    if len(experiment.runs) < 2 or len(each) > 1:
+        return text
+    return f"{text} ({count(len(experiment.runs), 'run')} × {count(each.pop(), 'prompt')})"
 
 
 def moment(when: datetime | None) -> str:

@@ -20,15 +20,18 @@ MEANINGS = {
     "Outcome": "Correct, wrong, truncated (cut off before the answer), failed (an error) or unscored (no reference)",
     "Expected": "The reference answer of the task",
     "Machine": "What the run was measured on; speeds of different machines cannot be compared",
-    "× target": "Throughput over that of the target alone in the same experiment, on the prompts that both have done",
-    "× fastest SD": "Throughput over that of the fastest exact speculative decoding in the same experiment",
+    "× target": "Times as fast as the target alone of the same experiment, by time per answer",
+    "× fastest SD": "Times as fast as the fastest exact SD of the same experiment, by time per answer",
     "Lenient tokens": "Accepted only because the rule forgives their divergence: the strict test rejects them",
     "Time per solved task": "Seconds of decoding per prompt solved",
+    "Points against the target": "Accuracy less the target's on the fresh prompts, in points",
+    "Points, at least": "The fewest points against the target that the fresh prompts leave, with 95 % confidence",
+    "× as fast as SD": "Exact SD's time per answer over the finalist's, on the fresh prompts",
     "One draft": "How often exact speculative decoding keeps the drafted token: the sum of min(p, q)",
     "With replacement": "The best that any verifier reaches where each draft is drawn from q anew",
     "Without replacement": "The best that any verifier reaches where no two drafts are the same",
     "Greedy, the last sampled": "The best that any verifier reaches where all drafts but the last are the likeliest",
-    "Speed": "Throughput over the baseline's, on the prompts that both have done",
+    "Times as fast": "The baseline's time per answer over the setting's, on the prompts that both have done",
 }  # fmt: skip
 
 

@@ -24,8 +24,8 @@ _DRAFT_COMMENTS = {"negative_log_likelihood": "under the draft", "target_passes"
 
 
 class Cell(NamedTuple):
-    """One metric of one run. ``delta`` is relative to the baseline: a ratio if ``metric.as_ratio``, else a
-    difference."""
+    """One metric of one run. ``delta`` is relative to the baseline: a ratio if ``metric.as_ratio``, how many times as
+    fast if ``metric.as_speedup``, else a difference."""
 
     estimate: Estimate | None
     delta: Estimate | None
@@ -56,7 +56,7 @@ class Cell(NamedTuple):
             low, high = self.delta.low, self.delta.high
         if low is None or high is None:
             return 0
-        return metric.better * ((low > neutral) - (high < neutral))
+        return metric.more_is_better * ((low > neutral) - (high < neutral))
 
 
 def estimate(run: RunView, metric: Metric) -> Estimate | None:
@@ -91,19 +91,17 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
     """Return a run's differences from the baseline as table columns, in the units in which metrics are stored.
 
     The columns are ``accuracy_difference``, ``tokens_per_second_ratio`` and so on, each with ``_low`` and ``_high``.
+    ``speedup`` is of the time per answer.
     ``mcnemar_p`` is for the accuracy; ``mcnemar_p_holm`` is corrected for the other runs of the comparison. A column is
     ``None`` if there is nothing to compare. ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions that differ
     within the run's speeds and times, and within their ratios.
     """
     columns: dict[str, float | str | None] = {}
     for cell, metric in zip(cells, compared(), strict=True):
-        kind = "ratio" if metric.as_ratio else "difference"
         scale = 1.0 if metric.as_ratio else metric.scale
         for end in ("value", "low", "high"):
             value = getattr(cell.delta, end) if cell.delta else None
-            columns[f"{metric.key}_{kind}" + ("" if end == "value" else f"_{end}")] = (
-                None if value is None else value / scale
-            )
+            columns[metric.delta_key + ("" if end == "value" else f"_{end}")] = None if value is None else value / scale
         if metric.key == "accuracy":
             columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
             columns["mcnemar_p_holm"] = cell.corrected_p
@@ -171,6 +169,14 @@ def against(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -
 
 
 def speedup(run: RunView, baseline: RunView, prompts: Prompts) -> Estimate | None:
+    """Return how many times as fast ``run`` is as ``baseline`` by time per answer, on the prompts that both have done.
+
+    It is the one figure that every page, file and program calls so many times as fast.
+    """
+    return against(run, baseline, METRICS["seconds_per_answer"], prompts)
+
+
+def throughput_ratio(run: RunView, baseline: RunView, prompts: Prompts) -> Estimate | None:
     """Return the tokens per second of ``run`` over those of ``baseline``, on the prompts that both have done."""
     return against(run, baseline, METRICS["tokens_per_second"], prompts)
 

@@ -106,7 +106,7 @@ def _lost(quality: Quality, line: KnobLine, row: AtCost, is_clear: bool) -> Matc
     value, low, high = quality.displayed(Estimate(row.difference, *(row.interval or ())))
     digits = decimals(value, low, high)
     interval = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
-    tied = _not_enough(row.prompts) if row.prompts else "not told apart"
+    tied = _not_enough(row.prompts, "tell it from the first") if row.prompts else "not told apart"
     status = {LEADS: "loses least" if is_clear else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
     text = f"{number(value, digits, signed=True)}{quality.unit}"
     return MatchedCell(text, interval, status, row.rank, line.between(row.position))
@@ -120,13 +120,13 @@ def _gained(line: KnobLine, row: WithinLoss, is_clear: bool) -> MatchedCell:
     prefix = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
     status = {LEADS: "fastest" if is_clear else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
     if not row.is_shown:
-        status = _not_enough(row.prompts)
+        status = _not_enough(row.prompts, "show a gain")
     mark = MIXED_MARK if any(point.mixed for point in line.points) else ""
     return MatchedCell(f"{prefix}{number(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.position))
 
 
-def _not_enough(prompts: int | None) -> str:
-    return f"{NOT_ENOUGH}: about {prompts:,} would decide" if prompts else NOT_ENOUGH
+def _not_enough(prompts: int | None, what: str) -> str:
+    return f"{NOT_ENOUGH}: about {prompts:,} in all would {what}" if prompts else NOT_ENOUGH
 
 
 def _least(rows: Sequence[AtCost]) -> str:
@@ -164,13 +164,14 @@ def records(
     """Return a row for each rule at each point, and for each setting beside the curves.
 
     ``point`` is ``ratio``, ``margin`` or ``beside``. ``at`` is the ratio in times, or the margin in points or
-    hundredths of a nat. ``difference`` is in ``quality``: accuracy less the target's, from -1 to 1, or excess NLL in
-    nats a token. ``ratio`` is how many times less it costs than the reference. The 95 % interval is for the quantity
-    that the point asks for.
+    hundredths of a nat; ``at_unit`` says which. ``difference`` is in ``quality``: accuracy less the target's, from -1
+    to 1, or excess NLL in nats a token (``difference_unit``). ``ratio`` is how many times less it costs than the
+    reference. The 95 % interval is for the quantity that the point asks for.
     """
     quality = matched.quality
     shared = {
         "quality": quality.key,
+        "difference_unit": "share" if quality.is_share else "nats per token",
         "cost": matched.cost.key,
         "reference": matched.reference,
         "target": matched.target,
@@ -178,9 +179,11 @@ def records(
     }
     rows: list[dict[str, Any]] = []
 
+    units = {"ratio": "times", "margin": "points" if quality.is_share else "hundredths of a nat per token"}
+
     def add(point: str, at: float | None, family: str, **values: Any) -> None:
         empty = dict.fromkeys(("rank", "difference", "ratio", "low", "high", "knob", "prompts_to_decide"))
-        rows.append({"point": point, "at": at, "rule": family} | empty | values | shared)
+        rows.append({"point": point, "at": at, "at_unit": units.get(point), "rule": family} | empty | values | shared)
 
     if matched.compared:
         for ratio in ratios:

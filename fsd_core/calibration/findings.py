@@ -13,11 +13,11 @@ from fsd_core.calibration.measured import (
     acceptance_rates,
     gains,
     speedup,
-    speedup_interval,
     steady_speedup,
 )
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, SIGNIFICANCE_LEVEL, CalibrationConfig
+from fsd_core.evaluation.versus import Versus
 from fsd_core.statistics import betting
 from fsd_core.statistics.intervals import Interval
 
@@ -185,9 +185,13 @@ def _result(
         gains(evidence, decoding, config.target, start, end),
         acceptance_rates(evidence, decoding, start, end),
     )
+    over_exact, over_target = (
+        speedup(evidence, decoding, other, start, end) or Versus(math.nan) for other in (exact, config.target)
+    )
     fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
         decoding, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
-        float(rates.mean()) if len(rates) else math.nan, speedup(evidence, decoding, exact, start, end),
-        speedup_interval(evidence, decoding, exact, start, end), speedup(evidence, decoding, config.target, start, end),
+        float(rates.mean()) if len(rates) else math.nan, over_exact.value,
+        over_exact.interval,
+        over_target.value,
     )  # fmt: skip

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fsd_core.conditions import taken
 from fsd_core.config import DecodingConfig
-from fsd_core.statistics.intervals import Interval
-from fsd_core.statistics.ratios import quotient_interval
+from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time, steady_seconds
+from fsd_core.evaluation.versus import Versus, versus
+from fsd_core.metrics import METRICS
 from fsd_core.storage.records import PromptCounts
 
 Counts = Mapping[int, PromptCounts]
@@ -26,6 +28,8 @@ class Measurements:
     counts: Mapping[DecodingConfig, Counts]
     failed: Mapping[DecodingConfig, str] = field(default_factory=dict)
     """settings that cannot be measured, each with the reason as a sentence"""
+    again: Mapping[DecodingConfig, Counts] = field(default_factory=dict)
+    """counts of the settings that were timed again; they decide nothing but what is said of times in the end"""
 
     @property
     def started(self) -> tuple[DecodingConfig, ...]:
@@ -35,10 +39,23 @@ class Measurements:
     def of(self, decoding: DecodingConfig) -> Counts:
         return self.counts.get(decoding, {})
 
+    def times(self, together: Sequence[DecodingConfig], decoding: DecodingConfig, start: int, end: int) -> Counts:
+        """Return the counts of a setting whose times count, for the prompts of ``order[start:end]``.
+
+        If all settings that it is held against (``together``) were timed again, these are the counts of that time.
+        """
+        counts = self.again if all(self.again.get(one) for one in together) else self.counts
+        done = counts.get(decoding, {})
+        return {i: done[i] for i in self.order[start:end] if i in done}
+
     def lacks(self, decoding: DecodingConfig, start: int, end: int) -> bool:
         """Return whether a prompt of ``order[start:end]`` is not done yet."""
         done = self.of(decoding)
         return any(position not in done for position in self.order[start:end])
+
+    def lacks_any(self, decodings: Sequence[DecodingConfig], start: int, end: int) -> bool:
+        """Return whether one of the settings lacks a prompt of ``order[start:end]``, or there are fewer."""
+        return len(self.order) < end or any(self.lacks(decoding, start, end) for decoding in decodings)
 
     def both(self, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> list[tuple]:
         """Return the counts of two settings for the prompts of ``order[start:end]`` that both have and ``other`` did
@@ -53,6 +70,11 @@ class Measurements:
         return sum(
             count.seconds for counts in self.counts.values() for position, count in counts.items() if position in wanted
         )
+
+    def taken(self, decodings: Sequence[DecodingConfig], end: int) -> float | None:
+        """Return the share of the time of the settings' first ``end`` prompts that other programs took."""
+        counts = [count for one in decodings for count in self.times(decodings, one, 0, end).values()]
+        return taken((count.seconds, count.cpu_seconds) for count in counts)
 
     def seconds_each(self, decoding: DecodingConfig) -> float:
         """Return the mean seconds of decoding a prompt; 0 before the first."""
@@ -78,43 +100,37 @@ def acceptance_rates(evidence: Measurements, decoding: DecodingConfig, start: in
     return np.array([count.accepted / count.drafted for count in counts if count.drafted])
 
 
-def speedup(evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
-    """Return how many answers a setting writes while another writes one, on the same prompts; NaN if they share none.
+def speedup(
+    evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+) -> Versus | None:
+    """Return how many times as fast a setting is by time per answer, with its 95 % interval; ``None`` without prompts
+    that both answered.
 
-    Answers are counted, not tokens, so a rule gains nothing by longer answers.
+    Answers are counted, not tokens, so a rule gains nothing by longer answers. It is the figure that Compare and a
+    proposal give for the same prompts (:mod:`fsd_core.evaluation.versus`).
     """
-    timed = _timed(evidence, decoding, other, start, end)
-    return sum(ref.seconds for _, ref in timed) / sum(count.seconds for count, _ in timed) if timed else math.nan
+    both = decoding, other
+    sides = [evidence.times(both, side, start, end) for side in both]
+    return versus(METRICS["seconds_per_answer"], *sides)
 
 
 def steady_speedup(
     evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
 ) -> float:
-    """Return :func:`speedup` as on a machine that never pauses: Σ rounds times the median of seconds per round.
+    """Return :func:`speedup` as on a machine that never pauses, by the times that were measured first.
 
-    Used for ranking, since a pause of a second in one of eight prompts hides a rule that is twice as fast. Reported
-    speed-ups use raw times.
+    Used while settings are selected, since a pause of a second in one of eight prompts hides a rule that is twice as
+    fast. Reported speed-ups use raw times.
     """
     timed = _timed(evidence, decoding, other, start, end)
-    return (
-        _steady_seconds([ref for _, ref in timed]) / _steady_seconds([count for count, _ in timed])
-        if timed
-        else math.nan
-    )
+    if not timed:
+        return math.nan
+    return steady_seconds([ref for _, ref in timed]) / steady_seconds([count for count, _ in timed])
 
 
-def _steady_seconds(counts: Sequence[PromptCounts]) -> float:
-    rounds = [max(1, count.rounds) for count in counts]
-    return sum(rounds) * float(np.median([count.seconds / n for count, n in zip(counts, rounds, strict=True)]))
-
-
-def speedup_interval(
-    evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
-) -> Interval | None:
-    """Return the 95 % interval of :func:`speedup`; ``None`` if the prompts are too few."""
-    if not (timed := _timed(evidence, decoding, other, start, end)):
-        return None
-    return quotient_interval([(ref.seconds, 1.0) for _, ref in timed], [(count.seconds, 1.0) for count, _ in timed])
+def ranking(evidence: Measurements, decodings: Sequence[DecodingConfig], end: int) -> TimeRanking[DecodingConfig]:
+    """Return the ranking of settings by time per answer on the prompts before ``end``."""
+    return rank_by_time({decoding: evidence.times(decodings, decoding, 0, end) for decoding in decodings})
 
 
 def _timed(

@@ -24,11 +24,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsd_core.calibration.findings import SettingResult, SettingTrial, forecast, of_exact
-from fsd_core.calibration.measured import Measurements, steady_speedup
+from fsd_core.calibration.findings import SettingResult, SettingTrial, forecast, of_exact, rank
+from fsd_core.calibration.measured import Measurements, ranking, steady_speedup
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, FINALISTS, CalibrationConfig
 from fsd_core.errors import FsdError
+from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time
 
 CHOOSING_SHARE = 0.5
 """maximum share of the time that choosing takes"""
@@ -65,6 +66,16 @@ class Outcome:
     """if the minutes ended it: the effort that decides if prompts continue like those so far"""
     close: tuple[DecodingConfig, ...] = ()
     """finalists left undecided because they are hardly faster than the chosen one"""
+    equal: tuple[DecodingConfig, ...] = ()
+    """settings that would do as well and are not told apart from the chosen one by time; it has fewer target passes"""
+    equal_within: float = 0.0
+    """largest relative difference in time between these"""
+    timed: tuple[DecodingConfig, ...] = ()
+    """settings whose times the verdict rests on: the target, exact SD, the finalists and the equal ones"""
+    taken: float | None = None
+    """share of their time that other programs took; ``None`` if unknown"""
+    timed_again: bool = False
+    """whether their times are those of a second time"""
 
 
 class MoreWanted(NamedTuple):
@@ -90,7 +101,7 @@ def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationS
         done = end
         in_time = evidence.seconds(done) < CHOOSING_SHARE * 60 * config.minutes
         alive = _better_half(config, evidence, alive, done)
-    exact = best_exact(evidence, alive, target, done)
+    exact = best_exact(evidence, alive, done)
     return _try_finalists(config, evidence, exact, _finalists(config, evidence, alive, exact, done))
 
 
@@ -108,28 +119,34 @@ def _missing(
     )
 
 
-def best_exact(
-    evidence: Measurements, alive: Sequence[DecodingConfig], target: DecodingConfig, end: int
-) -> DecodingConfig:
-    """Return the fastest lossless setting."""
-    return max(
-        (setting for setting in alive if setting.acceptance.lossless),
-        key=lambda setting: steady_speedup(evidence, setting, target, 0, end),
-    )
+def best_exact(evidence: Measurements, alive: Sequence[DecodingConfig], end: int) -> DecodingConfig:
+    """Return the lossless setting to prefer by time: of those as fast as the fastest, the one of fewest passes."""
+    return _first_timed(evidence, [setting for setting in alive if setting.acceptance.lossless], end).first
+
+
+def _first_timed(evidence: Measurements, settings: Sequence[DecodingConfig], end: int) -> TimeRanking[DecodingConfig]:
+    """Return the ranking by the times that were measured first, so that no decision changes when they are measured
+    again."""
+    wanted = evidence.order[:end]
+    return rank_by_time({one: {i: evidence.of(one)[i] for i in wanted if i in evidence.of(one)} for one in settings})
 
 
 def _better_half(
     config: CalibrationConfig, evidence: Measurements, alive: Sequence[DecodingConfig], done: int
 ) -> tuple[DecodingConfig, ...]:
     """Return the better half of the lossy and of the exact settings, in the given order."""
-    exact = best_exact(evidence, alive, config.target, done)
+    exact = best_exact(evidence, alive, done)
     lossy = {
         setting: forecast(config, evidence, setting, exact, done).expected_value for setting in _unproven(config, alive)
     }
     exacts = {
         setting: steady_speedup(evidence, setting, exact, 0, done) for setting in alive if setting.acceptance.lossless
     }
-    best = _best(lossy, max(FINALISTS, math.ceil(len(lossy) / 2))) + _best(exacts, math.ceil(len(exacts) / 2))
+    best = _best(lossy, max(FINALISTS, math.ceil(len(lossy) / 2)))
+    best += [
+        exact,
+        *_best({one: speed for one, speed in exacts.items() if one != exact}, math.ceil(len(exacts) / 2) - 1),
+    ]
     return tuple(setting for setting in alive if setting in best)
 
 
@@ -178,8 +195,11 @@ def _try_finalists(
         if missing := _missing(evidence, (config.target, exact, *undecided), end, next_end):
             return CalibrationStep(missing, end, next_end, sure=best)
         end = next_end
+    ranked = _ranked(config, evidence, sure, exact, end)
+    best = None if best is None else ranked.first
     results = {setting: trial.finding(end) for setting, trial in trials.items()}
     selected = results[best] if best is not None else of_exact(config, evidence, exact, end)
+    timed = tuple(dict.fromkeys((config.target, exact, *finalists, *ranked.equal)))
     more = _more_wanted(evidence, config.target, exact, trials, undecided, end) if reason == "minutes" else None
     return Outcome(
         selected,
@@ -187,7 +207,31 @@ def _try_finalists(
         tuple(results.values()),
         more,
         tuple(setting for setting in close if status[setting].rank > best_rank),
+        ranked.equal,
+        ranked.within,
+        timed,
+        evidence.taken(timed, end),
+        all(evidence.again.get(setting) for setting in timed),
     )
+
+
+def _ranked(
+    config: CalibrationConfig, evidence: Measurements, sure: Sequence[DecodingConfig], exact: DecodingConfig, end: int
+) -> TimeRanking[DecodingConfig]:
+    """Return the ranking by time of the settings that would do: the sure ones, or else the exact ones.
+
+    If acceptance is the goal, time only breaks ties, so the most accurate one is alone.
+    """
+    if sure and config.goal == "acceptance":
+        most = max(sure, key=lambda setting: rank(config, evidence, setting, exact, end))
+        return ranking(evidence, [most], end)
+    if sure:
+        return ranking(evidence, sure, end)
+    others = [one for one in evidence.started if one.acceptance.lossless and one not in (config.target, exact)]
+    if evidence.again.get(exact):  # those that were not timed with it are not ranked beside it
+        others = [one for one in others if evidence.again.get(one)]
+    found = ranking(evidence, [exact, *(one for one in others if one not in evidence.failed)], end)
+    return found if found.first == exact else found._replace(first=exact, equal=(), within=0.0)
 
 
 def _is_worth_trying(config: CalibrationConfig, rank: float, best_rank: float) -> bool:

@@ -25,10 +25,19 @@ def calibration_status(
 
     Raises as :func:`next_step`, and ``UnknownName`` for a task that no longer exists.
     """
+    return next_step(config, measurements(repository, config, runs))
+
+
+def measurements(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Measurements:
+    """Return what the runs of a calibration have measured so far. Raises ``UnknownName`` as above."""
     done = repository.prompts(run.id for run in runs)
     counts: dict[DecodingConfig, dict[int, PromptCounts]] = {}
+    again: dict[DecodingConfig, dict[int, PromptCounts]] = {}
     failed: dict[DecodingConfig, str] = {}
     for run in runs:
+        if run.config.again:
+            again.setdefault(run.decoding, {}).update(done[run.id])
+            continue
         counts.setdefault(run.decoding, {}).update(done[run.id])
         if run.status == "failed":
             failed[run.decoding] = run.error or f"{run.label} failed."
@@ -36,7 +45,7 @@ def calibration_status(
             failed.pop(run.decoding, None)
     (run,) = config.round_runs([config.target], 0, config.limit)
     order = find_task(config.task, repository).positions(run)
-    return next_step(config, Measurements(order, counts, failed))
+    return Measurements(order, counts, failed, again)
 
 
 def ended_by_time(repository: Repository, id: str) -> Outcome:

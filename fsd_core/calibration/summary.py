@@ -7,8 +7,12 @@ from typing import Any
 
 from fsd_core.calibration.findings import SettingResult
 from fsd_core.calibration.planning import CLOSE, CalibrationStep, Outcome
+from fsd_core.conditions import taken_sentence
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
+from fsd_core.evaluation.time_ranking import equal_text
+
+_CONFIDENCE = f"{100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
 
 
 def goal_text(config: CalibrationConfig) -> str:
@@ -22,13 +26,17 @@ def goal_text(config: CalibrationConfig) -> str:
 
 def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     """Return how the calibration ended, and what to use."""
+    return f"{_verdict(config, outcome)}{_times(outcome)}"
+
+
+def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     selected, promise = outcome.chosen, goal_text(config)
     if selected.decoding.acceptance.lossless and config.goal != "acceptance":
         use = f"Use exact SD: {selected.decoding.label}, {_speeds(selected, exact=False)}."
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
     if not selected.sure:
         return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
-    sure = "" if config.goal == "speed" else f" with {100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
+    sure = "" if config.goal == "speed" else f" with {_CONFIDENCE}"
     better = _better(config)
     more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
             "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
@@ -37,6 +45,18 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
         f"It is {_speeds(selected)}."
         f"{more.get(outcome.reason, '')}{_close(outcome)}"
     )
+
+
+def _times(outcome: Outcome) -> str:
+    """Return what the times do not tell apart, and how much of them other programs took."""
+    sentences = []
+    if outcome.equal:
+        names = [decoding.label for decoding in (outcome.chosen.decoding, *outcome.equal)]
+        sentences.append(f"{equal_text(names, outcome.equal_within)}; what is chosen needs the fewest target passes.")
+    if outcome.timed_again:
+        sentences.append("Its times are those of a second time.")
+    sentences.append(taken_sentence(outcome.taken))
+    return "".join(f" {sentence}" for sentence in sentences if sentence)
 
 
 def so_far(config: CalibrationConfig, step: CalibrationStep) -> str:
@@ -53,15 +73,18 @@ def _better(config: CalibrationConfig) -> str:
 
 def _close(outcome: Outcome) -> str:
     labels = ", ".join(decoding.label for decoding in outcome.close)
-    return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
+    return f" Tried no further, since they are less than {100 * CLOSE:g} % faster: {labels}." if labels else ""
 
 
 def finding_text(finding: SettingResult) -> str:
-    """Return the result of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
-    parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
-    if finding.at_least is not None and not finding.decoding.acceptance.lossless:
-        parts.append(f"at least {100 * finding.at_least:+.1f}")
-    parts.append(f"{100 * finding.acceptance:.0f} % accepted")
+    """Return the result of one finalist: ``-0.4 points of accuracy against the target (at least -1.7 with 95 %
+    confidence), 92 % accepted, on 320 fresh prompts; 1.41 × as fast as exact SD …``."""
+    parts = []
+    if not math.isnan(finding.difference):
+        parts.append(f"{100 * finding.difference:+.1f} points of accuracy against the target")
+    if finding.at_least is not None and not finding.decoding.acceptance.lossless and parts:
+        parts[0] += f" (at least {100 * finding.at_least:+.1f} with {_CONFIDENCE})"
+    parts.append(f"{100 * finding.acceptance:.0f} % of drafted tokens accepted")
     return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
 
 
@@ -93,6 +116,8 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
         "chosen": _plain(config, outcome.chosen),
         "finalists": [_plain(config, finding) for finding in outcome.finalists],
         "more": outcome.more and outcome.more._asdict(),
+        "equal_in_time": [_named(config, decoding) for decoding in outcome.equal], "equal_within": outcome.equal_within,
+        "taken_share": outcome.taken, "timed_again": outcome.timed_again,
     }  # fmt: skip
 
 
@@ -140,7 +165,8 @@ def _more(outcome: Outcome) -> str:
         return "If the prompts that are left are like those so far, they decide no more."
     prompts, minutes = outcome.more
     return (
-        f"If prompts go on like those so far, about {prompts} more decide, in {whole_minutes(minutes)} min of decoding."
+        f"If prompts go on like those so far, about {prompts} more fresh ones make a finalist sure, "
+        f"in {whole_minutes(minutes)} min of decoding."
     )
 
 
@@ -150,7 +176,7 @@ def whole_minutes(minutes: float) -> int:
 
 
 def _speeds(finding: SettingResult, *, exact: bool = True) -> str:
-    target = f"{finding.over_target:.2f} × as fast as the target alone"
+    target = f"{finding.over_target:.2f} × as fast as the target alone, by time per answer"
     if not exact or finding.decoding.acceptance.lossless:
         return target
     ends = finding.over_exact_interval

@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
-from fsd_core.cli.find import find_unfinished_calibration
+from fsd_core.cli.find import find_unfinished_calibration, find_work
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
@@ -50,6 +50,9 @@ def calibrate(
         options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
     ] = None,
     fresh: options.Fresh = False,
+    time_again: Annotated[
+        str, typer.Option(metavar="EXPERIMENT", help="Only time the finalists of an ended calibration again: a minute.")
+    ] = "",
     json: options.Json = False,
     **option_values: Any,
 ) -> None:
@@ -59,6 +62,9 @@ def calibrate(
     if sum((within is not None, accepted is not None, fastest)) > 1:
         raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
     settings = get_settings()
+    if time_again:
+        _time_again(time_again, settings, json)
+        return
     goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
     config = _config(
         option_values,
@@ -76,6 +82,18 @@ def calibrate(
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
     perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
+
+
+def _time_again(id: str, settings: Settings, json: bool) -> None:
+    """Time the finalists of a calibration again in this process. Raises as ``runs_again``."""
+    from fsd_core.calibration.timing_again import runs_again
+
+    repository = local_runs.open_repository(settings)
+    id = find_work(repository, id).id
+    configs = runs_again(repository, id)
+    loaded = run_commands.load_for(configs, settings.threads)
+    repository.time_again(id, configs, enqueue=False)
+    perform(repository, settings, id, loaded, json)
 
 
 def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:

@@ -114,8 +114,13 @@ class CalibrationConfig(SweepConfig):
         """Return no runs: a calibration derives its runs from earlier results."""
         return []
 
-    def round_runs(self, decodings: Sequence[DecodingConfig], start: int, end: int) -> list[RunConfig]:
-        """Return the runs of some settings on the prompts from ``start`` to before ``end``, in the seed's order."""
+    def round_runs(
+        self, decodings: Sequence[DecodingConfig], start: int, end: int, *, again: bool = False
+    ) -> list[RunConfig]:
+        """Return the runs of some settings on the prompts from ``start`` to before ``end``, in the seed's order.
+
+        ``again``: for their times alone.
+        """
         (seed,) = self.seeds
         prompts = {"task": self.task, "first": start, "limit": end - start, "shuffled": True, "seed": seed}
         return [
@@ -123,6 +128,7 @@ class CalibrationConfig(SweepConfig):
                 setting=SettingConfig(pair=self.pair, decoding=decoding),
                 dtype=self.dtype,
                 device=self.device,
+                again=again,
                 **prompts,
             )
             for decoding in decodings

@@ -79,6 +79,7 @@ class RunConfig(Frozen):
     shuffled: bool = option(
         False, "Shuffled", "Take the task's prompts in an order that is drawn by the seed", before=False
     )
+    again: bool = option(False, "Timed again", "A second time on prompts that are done, for the times", before=False)
 
     @model_validator(mode="after")
     def _side_by_side(self):

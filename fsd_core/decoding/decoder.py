@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
@@ -28,6 +28,8 @@ class GeneratedText:
     time_to_first_token: float
     stop_reason: str
     """``eos``; ``length``: the requested number of tokens; ``context``: the model's context is full"""
+    cpu_seconds: float | None = None
+    """processor time of this process meanwhile; ``None`` where another device computes"""
 
 
 class PairDecoder:
@@ -79,12 +81,17 @@ class PairDecoder:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
         while writing:
-            for text, record in zip(writing, batch.run_round(), strict=True):
+            cpu_started = time.process_time()
+            records = batch.run_round()
+            cpu_seconds = (time.process_time() - cpu_started) / len(writing)
+            for text, record in zip(writing, records, strict=True):
                 text.records.append(record)
+                text.cpu += cpu_seconds
                 text.first = text.first or time.perf_counter() - text.started
             for row, text in enumerate(writing):
                 if text.ended:
-                    yield text.index, text.generation()
+                    generation = text.generation()
+                    yield text.index, replace(generation, cpu_seconds=self._own(text.cpu))
                     index = next(waiting, None)
                     if index is not None:
                         writing[row] = _Writing.begin(batch, row, index, prompts, seeds)
@@ -95,14 +102,19 @@ class PairDecoder:
 
     def generate(self, prompt_ids: list[int], seed: int) -> GeneratedText:
         """Return one text, decoded to its end."""
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         with self.session(prompt_ids, seed) as session:
             records, first = [], 0.0
             while session.stop_reason is None:
                 records.append(session.run_round())
                 first = first or time.perf_counter() - started
-            seconds = time.perf_counter() - started
-        return GeneratedText(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
+            seconds, cpu_seconds = time.perf_counter() - started, self._own(time.process_time() - cpu_started)
+        tokens = session.history[len(prompt_ids) :]
+        return GeneratedText(tokens, records, seconds, first, session.stop_reason, cpu_seconds)
+
+    def _own(self, cpu_seconds: float) -> float | None:
+        """Return the processor time that decoding took, or ``None`` where another device computes."""
+        return cpu_seconds if self.pair.device == "cpu" else None
 
 
 @dataclass
@@ -118,14 +130,17 @@ class _Writing:
     """seconds spent on its prompt"""
     records: list[RoundRecord] = field(default_factory=list)
     first: float = 0.0
+    cpu: float = 0.0
+    """processor seconds of its prompt and of its shares of the rounds"""
 
     @classmethod
     def begin(
         cls, batch: Batch, row: int, index: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> _Writing:
-        started = time.perf_counter()
+        started, cpu_started = time.perf_counter(), time.process_time()
         text = batch.put(row, prompts[index], seeds[index])
-        return cls(index, text, len(prompts[index]), started, time.perf_counter() - started)
+        reading, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+        return cls(index, text, len(prompts[index]), started, reading, cpu=cpu)
 
     @property
     def ended(self) -> bool:

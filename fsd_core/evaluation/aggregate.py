@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fsd_core.conditions import taken
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.evaluation.conversations import by_conversation
 from fsd_core.metrics import METRICS, Generated, Metric
@@ -53,9 +54,11 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "rounds": sum(g.rounds for g in done),
         "drafted": sum(g.drafted for g in done),
         "accepted": sum(g.accepted for g in done),
-        "fuzzy_tokens": sum(g.fuzzy for g in done),
+        "fuzzy_tokens": (lenient := sum(g.fuzzy for g in done)),
+        "lenient_tokens": lenient,
         **{name: value for metric in METRICS.values() for name, value in _ratio(metric, done).items()},
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
+        "taken_share": taken((g.seconds, g.cpu_seconds) for g in done if g.timed),
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
         "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
@@ -75,7 +78,7 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
     """Return a metric that is a ratio of sums over prompts, with its interval. Return ``{}`` for any other metric."""
     if metric.ratio is None:
         return {}
-    pairs = [metric.ratio(generated) for generated in done]
+    pairs = [metric.ratio(generated) for generated in done if generated.timed or not metric.timed]
     total = sum(denominator for _, denominator in pairs)
     return _with_interval(
         metric.key,

@@ -100,6 +100,7 @@ def _record(
         negative_log_likelihood=negative_log_likelihood(records),
         seconds=generation.seconds,
         time_to_first_token=generation.time_to_first_token,
+        cpu_seconds=generation.cpu_seconds,
         records=records,
     )
 

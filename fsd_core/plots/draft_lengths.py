@@ -37,7 +37,7 @@ class DraftLengthCurve(NamedTuple):
 
 
 class LengthsInfo(NamedTuple):
-    """Data of the figure. ``baseline`` is the name of the run that all throughputs are divided by."""
+    """Data of the figure. ``baseline`` is the name of the run that all times per answer are compared with."""
 
     baseline: str | None
     curves: list[DraftLengthCurve]
@@ -72,7 +72,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
 def draw(data: LengthsInfo) -> go.Figure:
     """Draw a line for each setting, through the mean of its seeds."""
     fig = figure(
-        "Speed over the draft length", "Draft length γ (tokens)", "Throughput relative to the baseline (×)",
+        "Speed over the draft length", "Draft length γ (tokens)", "× as fast as the baseline, by time per answer",
         height=height_for(len(data.curves)),
     )  # fmt: skip
     if not data.curves:
@@ -97,8 +97,8 @@ def draw(data: LengthsInfo) -> go.Figure:
             hovertext=[
                 hover(
                     point.name,
-                    f"{point.speed.value:.2f}×{MIXED_MARK * bool(point.mixed)} the throughput of {data.baseline}"
-                    f"{between(low, high, digits=2)}",
+                    f"{point.speed.value:.2f}×{MIXED_MARK * bool(point.mixed)} as fast as {data.baseline}"
+                    f"{between(low, high, digits=2)}, by time per answer",
                     *mixed_lines(point.mixed),
                 )
                 for point, low, high in zip(curve.lengths, lows, highs, strict=True)

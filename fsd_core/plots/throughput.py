@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from fsd_core.analysis.cells import ratio_mixed, speedup
+from fsd_core.analysis.cells import ratio_mixed, throughput_ratio
 from fsd_core.analysis.series import families, measured, metrics, run_names
 from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import decimals, number
@@ -67,7 +67,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
             ratio_mixed(run, baseline),
         )
         for run in timed
-        if (ratio := speedup(run, baseline, prompts)) is not None
+        if (ratio := throughput_ratio(run, baseline, prompts)) is not None
     ]
     return ThroughputInfo(names[baseline.id], bars)
 
@@ -77,7 +77,12 @@ def draw(data: ThroughputInfo) -> go.Figure:
     labels = [_label(bar, data.baseline or "") for bar in data.bars]
     is_long = max((len(name) + len(figures) for name, figures in labels), default=0) > _LONGEST
     row, separator = (ROW + LINE, "<br>") if is_long else (ROW, " · ")
-    fig = figure("Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + row * len(data.bars)))
+    fig = figure(
+        "Throughput relative to the baseline",
+        "Tokens per second, × the baseline's",
+        "",
+        height=max(300, 110 + row * len(data.bars)),
+    )
     if not data.bars:
         return note(fig, "The baseline has no measured throughput.")
     speedups = [bar.speedup for bar in data.bars]

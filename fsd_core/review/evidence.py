@@ -7,17 +7,19 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.analysis.cells import against, cell, ratio_mixed
+from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup
 from fsd_core.analysis.prompt_identity import rendered_differently
+from fsd_core.conditions import MOST_TAKEN, taken
 from fsd_core.formatting import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
 from fsd_core.statistics.intervals import Estimate
-from fsd_core.statistics.noninferiority import verdict
+from fsd_core.statistics.noninferiority import identical, verdict
 from fsd_core.storage.records import same_weights
 from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Prompts, RunView
 
 _EXACT = "Lossless: it writes what the target says, however many prompts there are"
@@ -62,19 +64,29 @@ class Evidence(NamedTuple):
 
 
 def evidence(
-    requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
-) -> list[Evidence]:
+    requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts,
+    repository: Repository | None = None,
+) -> list[Evidence]:  # fmt: skip
     """Pair each run with the baseline of its task and seed and check the requirements. The rounds of a calibration
     count as one run, paired with the baseline's rounds of the same calibration.
 
     A run without such a baseline is paired with the first one. They share no prompt, so everything is undecided.
+    ``repository`` says which texts are identical.
     """
     results, references = [], pooled(baselines, prompts)
     for pool in pooled(runs, prompts):
         reference = max(references, key=lambda other: _similarity(pool, other))  # the first of equally similar ones
         both = pool.run, reference.run, _prompts(pool, reference)
-        results.append(Evidence(pool, reference, tuple(_findings(requirements, *both))))
+        same = repository is not None and _same_texts(repository, pool, reference)
+        results.append(Evidence(pool, reference, tuple(_findings(requirements, *both, same_texts=same))))
     return results
+
+
+def _same_texts(repository: Repository, pool: Pool, reference: Pool) -> bool:
+    """Return whether every prompt that both did was answered with the same text."""
+    ids = ([run.id for run in side.runs] for side in (pool, reference))
+    differing = repository.differing_texts(*ids) if pool.run.task == reference.run.task else {}
+    return bool(differing) and not any(differing.values())
 
 
 def _similarity(pool: Pool, other: Pool) -> tuple[bool, bool, bool]:
@@ -114,15 +126,19 @@ def evidence_hash(requirements: Requirements, runs: Sequence[RunView], baselines
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _findings(requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts) -> list[RequirementCheck]:
+def _findings(
+    requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts, *, same_texts: bool = False
+) -> list[RequirementCheck]:
     checks = []
     if requirements.margin is not None:
-        checks.append(_accuracy(requirements.margin, run, baseline, prompts))
+        checks.append(_accuracy(requirements.margin, run, baseline, prompts, same_texts=same_texts))
     if requirements.least_speedup is not None:
-        ratio = against(run, baseline, METRICS["tokens_per_second"], prompts)
-        text, outcome = _ratio(ratio, "as fast", requirements.least_speedup, 1)
+        ratio = speedup(run, baseline, prompts)
+        text, outcome = _ratio(ratio, "as fast", requirements.least_speedup, 1, " by time per answer")
         if mixed := ratio_mixed(run, baseline):
             outcome, text = "undecided", f"{text}, but measured under other conditions ({', '.join(mixed)})"
+        elif (share := taken_of(prompts)) is not None and share > MOST_TAKEN:
+            outcome, text = "undecided", f"{text}, but other programs took {100 * share:.0f} % of the time"
         checks.append(RequirementCheck("least_speedup", outcome, text))
     if requirements.longest_answers is not None:
         ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
@@ -135,10 +151,20 @@ def _findings(requirements: Requirements, run: RunView, baseline: RunView, promp
     return checks
 
 
-def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) -> RequirementCheck:
+def taken_of(prompts: Prompts) -> float | None:
+    """Return the share of the time of the prompts of all runs that other programs took; ``None`` if unknown."""
+    counts = (count for side in prompts.values() for count in side.values() if count.timed)
+    return taken((count.seconds, count.cpu_seconds) for count in counts)
+
+
+def _accuracy(
+    margin: float, run: RunView, baseline: RunView, prompts: Prompts, *, same_texts: bool
+) -> RequirementCheck:
     paired = cell(run, baseline, METRICS["accuracy"], prompts).paired
     if paired is None:
         return RequirementCheck("margin", "undecided", "no scored prompt in common with the baseline")
+    if same_texts and _exact(run, baseline):
+        return RequirementCheck("margin", "met", f"{identical(paired).sentence(margin)}. {_EXACT}")
     result = verdict(paired, margin)
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(result.kind, "undecided")  # pyright: ignore[reportAssignmentType]
     low, high = (100 * end for end in paired.interval)
@@ -161,14 +187,17 @@ def _exact(run: RunView, baseline: RunView) -> bool:
     )  # fmt: skip
 
 
-def _ratio(ratio: Estimate | None, comparison: str, bound: float, better: int) -> tuple[str, Outcome]:
-    """Return text and outcome for a ratio that should be at least (``better`` 1) or at most (−1) ``bound``."""
+def _ratio(ratio: Estimate | None, comparison: str, bound: float, better: int, by: str = "") -> tuple[str, Outcome]:
+    """Return text and outcome for a ratio that should be at least (``better`` 1) or at most (−1) ``bound``.
+
+    ``by`` says of which quantity it is.
+    """
     if ratio is None:
         return "no prompt in common with the baseline", "undecided"
     digits = decimals(*ratio)
     text = f"{number(ratio.value, digits)} times {comparison}"
     if ratio.low is None or ratio.high is None:
-        return f"{text}, decided by too few prompts for an interval", "undecided"
-    text += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]"
+        return f"{text}{by}, decided by too few prompts for an interval", "undecided"
+    text += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]{by}"
     met, failed = (ratio.low >= bound, ratio.high < bound) if better > 0 else (ratio.high <= bound, ratio.low > bound)
     return text, "met" if met else "not met" if failed else "undecided"

@@ -68,14 +68,22 @@ def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
 
 
 def pooled(runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
-    """Return the measurements of the runs. A prompt that was done twice counts as in the later run."""
+    """Return the measurements of the runs. A prompt that was done twice counts as in the later run.
+
+    Where a calibration timed its finalists again, only the times of that time count.
+    """
     return [_pool(group, prompts) for group in grouped(runs)]
 
 
 def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
-    done = [(position, run.id, counts) for run in runs for position, counts in prompts.get(run.id, {}).items()]
-    counted = {position: counts for position, _, counts in done}
-    writers = {position: id for position, id, _ in done}
+    counted: dict[int, PromptCounts] = {}
+    writers: dict[int, str] = {}
+    for run in runs:
+        done = prompts.get(run.id, {})
+        if run.config.again and done:  # from here on only these times count
+            counted = {position: counts._replace(timed=False) for position, counts in counted.items()}
+        counted |= done
+        writers |= dict.fromkeys(done, run.id)
     first, *later = runs
     if not later:
         return Pool(first, runs, counted, writers)
@@ -83,7 +91,7 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
         first,
         metrics=summarise(list(counted.values()), None) if counted else None,
         prompts_done=len(counted),
-        prompts_total=sum(run.prompts_total for run in runs),
+        prompts_total=sum(run.prompts_total for run in runs if not run.config.again),
         decoding_seconds=sum(run.decoding_seconds for run in runs),
         measurement_sessions=tuple(
             measurement_session for run in runs for measurement_session in run.measurement_sessions

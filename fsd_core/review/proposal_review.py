@@ -36,7 +36,7 @@ def review_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalR
     baselines = [by_id[id] for id in proposal.baselines if id in by_id]
     missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in by_id)
     prompts = repository.prompts(run.id for run in by_id.values() if run.metrics)
-    results = evidence(proposal.requirements, runs, baselines, prompts) if baselines else []
+    results = evidence(proposal.requirements, runs, baselines, prompts, repository) if baselines else []
     hash = evidence_hash(proposal.requirements, runs, baselines)
     outcomes = overall(results)
     unresolved = tuple(

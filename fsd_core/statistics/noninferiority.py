@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.formatting import count
 from fsd_core.statistics.paired import PairedDifference, tango_score
 
 _MARGINS = (0.0, 20.0)
@@ -22,19 +23,31 @@ class Verdict(NamedTuple):
     """Conclusion about a run's accuracy against its baseline's."""
 
     kind: str
-    """``non-inferior``, ``worse`` or ``undecided``"""
-    p_value: float
-    """one-sided p-value of being worse by the margin or more"""
+    """``identical``, ``non-inferior``, ``worse`` or ``undecided``"""
+    p_value: float | None
+    """one-sided p-value of being worse by the margin or more; ``None`` for identical texts, which nothing tests"""
     prompts: int | None
-    """if undecided: about how many would decide"""
+    """if undecided: about how many prompts in all would show one or the other"""
+    n: int = 0
+    """prompts that both did"""
 
     def sentence(self, margin: float) -> str:
         """Return a sentence such as ``Non-inferior within 2 points``."""
+        if self.kind == "identical":
+            return f"Texts identical on all {count(self.n, 'prompt')}" if self.n > 1 else "Texts identical"
         if self.kind == "non-inferior":
             return f"Non-inferior within {margin:g} points" if margin else "Better"
         if self.kind == "worse":
             return "Worse"
-        return f"Not enough prompts: about {self.prompts:,} would decide" if self.prompts else "Not enough prompts"
+        if not self.prompts:
+            return "Not enough prompts"
+        what = f"within {margin:g} points" if margin else "better"
+        return f"Not enough prompts: about {self.prompts:,} in all would show it {what}, or worse"
+
+
+def identical(paired: PairedDifference) -> Verdict:
+    """Return the verdict on runs that wrote the same text for every prompt: there is nothing to test."""
+    return Verdict("identical", None, None, paired.n)
 
 
 def checked_margin(points: float | None) -> float:
@@ -56,11 +69,11 @@ def verdict(paired: PairedDifference, margin: float) -> Verdict:
     share = checked_margin(margin) / 100
     p = p_value(paired.only_a, paired.only_b, paired.n, share)
     if p < LEVEL:
-        return Verdict("non-inferior", p, None)
+        return Verdict("non-inferior", p, None, paired.n)
     disagreed = paired.only_a + paired.only_b
     if disagreed and binom.cdf(paired.only_a, disagreed, 0.5) < LEVEL:
-        return Verdict("worse", p, None)
-    return Verdict("undecided", p, _deciding(paired, share))
+        return Verdict("worse", p, None, paired.n)
+    return Verdict("undecided", p, _deciding(paired, share), paired.n)
 
 
 @lru_cache(4096)

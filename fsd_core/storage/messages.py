@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from fsd_core.conditions import MOST_TAKEN, taken
 from fsd_core.config import DecodingConfig, sentence
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
@@ -183,10 +184,6 @@ _TOKEN_TYPES = {
 }  # fmt: skip
 
 
-_MIN_CPU_SHARE = 0.8
-"""smallest share of a text's time that a process running alone spends on the processor"""
-
-
 @dataclass(frozen=True, slots=True)
 class StreamFigures:
     """Progress and speed of a playground setting so far."""
@@ -206,7 +203,8 @@ class StreamFigures:
     @property
     def held_up(self) -> bool:
         """Whether other processes used the processor for a good part of the time and so distorted the speed."""
-        return self.cpu_seconds is not None and self.cpu_seconds < _MIN_CPU_SHARE * self.seconds
+        share = taken([(self.seconds, self.cpu_seconds)])
+        return share is not None and share > MOST_TAKEN
 
     @classmethod
     def of(

@@ -55,6 +55,13 @@ class _Generation:
     seconds: float
     time_to_first_token: float
     """seconds"""
+    cpu_seconds: float | None = None
+    """processor time of the process meanwhile; ``None`` if another device computed, and before revision 0018"""
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times count in metrics."""
+        return True
 
     @property
     def only_thought(self) -> bool:
@@ -107,8 +114,11 @@ class PromptCounts(NamedTuple):
     thought_tokens: int = 0
     prompt_hash: str | None = None
     turn: int = 0
+    cpu_seconds: float | None = None
     text: str = ""
     """read only if a metric of another package may need it"""
+    timed: bool = True
+    """whether its times count: false where its setting was timed again on other prompts"""
 
 
 Prompts = Mapping[str, Mapping[int, PromptCounts]]

@@ -32,7 +32,7 @@ class Requirements(Frozen):
 
     margin: float | None = Field(default=2.0, ge=0, le=20, title="Accuracy", description="points that may be lost")
     least_speedup: float | None = Field(
-        default=None, gt=0, le=1000, title="Speed", description="times as fast, at least"
+        default=None, gt=0, le=1000, title="Speed", description="times as fast by time per answer, at least"
     )
     longest_answers: float | None = Field(
         default=None, gt=0, le=1000, title="Answers", description="times as long, at most"

@@ -37,7 +37,16 @@ _STATUS = {
     "cancelled": "KILLED",
 }
 _NAMED: dict[Alias, str] = {"approved": "fsd.approved_for", "candidate": "fsd.candidate_for"}
-_OPTIONAL = {"fsd.error", "fsd.task", "fsd.task_version", "fsd.speed_mixed", "mlflow.loggedArtifacts", *_NAMED.values()}
+_OPTIONAL = {
+    "fsd.error",
+    "fsd.started_at",
+    "fsd.finished_at",
+    "fsd.task",
+    "fsd.task_version",
+    "fsd.speed_mixed",
+    "mlflow.loggedArtifacts",
+    *_NAMED.values(),
+}
 _BATCH = 1000  # most metrics that MLflow takes in one call
 
 
@@ -77,7 +86,7 @@ class MlflowMirror:
             yield
         except (KeyboardInterrupt, SystemExit):
             if copy := self._find_run("fsd.run_id", run.id):
-                self._set_status(copy, run.status, run.finished_at)
+                self._set_status(copy, run.status, _spent(run))
             if run.experiment_id and (parent := self._find_run("fsd.experiment_id", run.experiment_id)):
                 self._set_parent_status(repository.experiment(run.experiment_id), parent)
             raise
@@ -135,6 +144,7 @@ class MlflowMirror:
             "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
             **_task_tags(run.task), "fsd.pair": run.pair,
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": self._note(run),
+            "fsd.started_at": _moment(run.started_at), "fsd.finished_at": _moment(run.finished_at),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
             "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
         }  # fmt: skip
@@ -152,7 +162,7 @@ class MlflowMirror:
         for start in range(0, len(metrics), _BATCH):
             self._client.log_batch(copy, metrics=metrics[start : start + _BATCH])
         self._client.log_artifacts(copy, str(folder))
-        self._set_status(copy, run.status, run.finished_at)
+        self._set_status(copy, run.status, _spent(run))
         return copy
 
     def _note(self, run: RunView) -> str:
@@ -185,7 +195,7 @@ class MlflowMirror:
             self._set_status(parent, "queued", None)
         else:
             status = next((status for status in ("failed", "cancelled") if status in statuses), "finished")
-            self._set_status(parent, status, max(run.finished_at for run in experiment.runs if run.finished_at))
+            self._set_status(parent, status, experiment.decoding_seconds)
 
     def _find_run(self, tag: str, value: str) -> str | None:
         runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
@@ -201,11 +211,14 @@ class MlflowMirror:
         start = _milliseconds(started) if started else None
         return self._client.create_run(self._experiment, start_time=start, tags={tag: value}, run_name=name).info.run_id
 
-    def _set_status(self, copy: str, status: str, finished: datetime | None) -> None:
-        if finished is None:
+    def _set_status(self, copy: str, status: str, seconds: float | None) -> None:
+        """Set the status and, for what has ended, a duration of its seconds of decoding. Runs take turns, so most of
+        the time between a run's first and last prompt is that of others."""
+        if seconds is None:
             self._client.update_run(copy, status=_STATUS[status])
         else:
-            self._client.set_terminated(copy, _STATUS[status], end_time=_milliseconds(finished))
+            started = self._client.get_run(copy).info.start_time or 0
+            self._client.set_terminated(copy, _STATUS[status], end_time=started + round(1000 * seconds))
 
 
 def _task_tags(task: str) -> dict[str, str | None]:
@@ -271,6 +284,15 @@ def _summary(run: RunView) -> str:
     displayed = [metric for metric in listed() if _is_number(metrics.get(metric.key))]
     parts = [f"{metrics[m.key]:.4g}{mark * m.timed} {m.key.replace('_', ' ')}" for m in displayed]
     return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."
+
+
+def _spent(run: RunView) -> float | None:
+    """Return the seconds of decoding of a run that has ended."""
+    return run.decoding_seconds if run.finished_at else None
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
 
 
 def _milliseconds(moment: datetime) -> int:

@@ -1,4 +1,4 @@
-"""More time for a calibration that ran out of minutes."""
+"""More time for a calibration that ran out of minutes, and a second time for its finalists."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsd_core.calibration.status import ended_by_time
 from fsd_core.calibration.summary import whole_minutes
+from fsd_core.calibration.timing_again import runs_again
 from fsd_core.errors import InvalidSetting
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.run_actions import exclusive_lock
@@ -31,3 +32,15 @@ def go_on(repository: Repository, home: Path, id: str, minutes: float | None = N
         repository.grant_minutes(id, minutes)
     gpu_billing.remember_requester(id)
     return minutes
+
+
+def time_finalists(repository: Repository, home: Path, id: str) -> int:
+    """Have the worker time the finalists of a calibration again, and return on how many prompts.
+
+    Raises as ``runs_again`` and ``time_again``, and ``FsdError`` while another process works on it.
+    """
+    with exclusive_lock(home, "experiment", id):
+        configs = runs_again(repository, id)
+        repository.time_again(id, configs)
+    gpu_billing.remember_requester(id)
+    return configs[0].limit

@@ -79,7 +79,7 @@ def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(LanguageModel, "forward", timed)
     for module in (batch, decoder, harness, costs, roofline):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
 
 
 def asked(**more: object) -> CalibrationConfig:
@@ -182,6 +182,25 @@ def test_the_command_prints_a_verdict_and_resume_repeats_it(call: Call, saved: s
     out = printed(call, "resume", told["experiment_id"])
     assert told["verdict"] in out
     assert f"Experiment {told['experiment_id']}" in out
+
+
+def test_the_command_times_the_finalists_again_and_nothing_else(call: Call, saved: str) -> None:
+    """The prompts are written once more, token for token, and the verdict says that its times are of that time."""
+    chosen = ["--acceptance", "fsd-reducible", "--thresholds", "0.3", "--draft-length", "5", "--max-new-tokens", "12"]
+    out = printed(
+        call, "calibrate", "--fastest", "--limit", "32", "--choosing", "8", *chosen, "--pair", saved, "--json"
+    )
+    before = json.loads(out.splitlines()[-1])
+    assert before["timed_again"] is False
+    again = printed(call, "calibrate", "--time-again", before["experiment_id"][:8], "--json")
+    after = json.loads(again.splitlines()[-1])
+    assert after["timed_again"] is True
+    assert "Its times are those of a second time." in after["verdict"]
+    assert after["reason"] == before["reason"]
+    assert [one["label"] for one in after["finalists"]] == [one["label"] for one in before["finalists"]]
+    status, _, err = call("calibrate", "--time-again", "ffffffff")
+    assert status != 0
+    assert "There is no run and no experiment 'ffffffff'" in err
 
 
 def test_the_same_command_with_more_minutes_goes_on_where_they_ended(call: Call, saved: str) -> None:

@@ -38,7 +38,8 @@ def metrics(
         "divergence_histogram": None if acceptance is None else {"edges": [0.0, 0.1, 0.2, 0.3], "counts": [70, 20, 10]},
     }  # fmt: skip
     for key, value in (
-        ("tokens_per_second", speed), ("acceptance_rate", acceptance), ("mean_acceptance_length", length or 1.0),
+        ("seconds_per_answer", 60 / speed), ("tokens_per_second", speed), ("acceptance_rate", acceptance),
+        ("mean_acceptance_length", length or 1.0),
         ("mean_acceptance_length_by_request", length or 1.0), ("mean_tokens", 60.0), ("target_passes", passes),
         ("runaway_rate", 0.02),
     ):  # fmt: skip

@@ -142,7 +142,7 @@ def under_way(page: Page, app: Application, name: str, thresholds: str) -> Itera
                 break
             blocker.execute("ROLLBACK")  # the test was paused for so long that it ended: once more
         card = page.locator("article.exp", has_text=called)
-        line = re.compile(r"^Bundled arithmetic pair · arithmetic · [1-9]\d* of \d+ prompts, .* left$")
+        line = re.compile(r"^Bundled arithmetic pair · arithmetic · [1-9]\d* of \d+ texts .*, .* left$")
         expect(card.locator(".exp-foot p")).to_have_text(line, timeout=LONG)
         expect(card.get_by_role("progressbar")).to_be_visible()
         yield card, called

@@ -48,6 +48,7 @@ TOOLS = {
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
+    "time_finalists",
 }  # fmt: skip
 
 
@@ -300,6 +301,7 @@ def test_roles_hold_at_these_doors_too(lab: Site, viewer: Client) -> None:
         "start_experiment": {"settings": SETTINGS},
         "start_calibration": {"goal": "speed"},
         "continue_calibration": {"experiment": "x", "minutes": 1},
+        "time_finalists": {"experiment": "x"},
         "cancel_experiment": {"experiment": "0" * 32},
         "resume_experiment": {"experiment": "0" * 32},
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},

@@ -89,7 +89,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     first, second, third, fourth = experiment.runs
     finish(repository, first)
     do_prompts(repository, second, 6)
-    expect(shown).to_contain_text("18 of 48 prompts")
+    expect(shown).to_contain_text("18 of 48 texts")
     expect(shown).to_contain_text("left")
     repository.fail_run(second.id, "The <b>draft</b> model is damaged.")
     finish(repository, third)
@@ -393,7 +393,9 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
 
     # The time ended it: one click gives it as much as will probably decide.
     opened(page, site)
-    expect(shown.locator(".exp-verdict")).to_contain_text("about 16 more decide, in 1 min of decoding.")
+    expect(shown.locator(".exp-verdict")).to_contain_text(
+        "about 16 more fresh ones make a finalist sure, in 1 min of decoding."
+    )
     shown.get_by_role("button", name="Continue for 1 min").click()
     expect(page.locator(".fsd-notice", has_text="Replayed continues for 1 min.")).to_be_visible()
     expect(shown).to_contain_text("1.01 min of decoding")
@@ -407,3 +409,15 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     assert outcome.reason != "minutes"
     expect(shown.locator(".exp-verdict")).to_have_text(verdict(given, outcome))
     expect(shown.get_by_role("button", name="Continue for")).to_have_count(0)
+
+    # The machine was busy: one click times the finalists once more.
+    shown.get_by_role("button", name="Time the finalists again").click()
+    expect(page.locator(".fsd-notice", has_text="The finalists of Replayed are timed again on")).to_be_visible()
+    job = repository.claim(("experiment",), lease_seconds=PATIENCE)
+    assert job is not None
+    for run in repository.experiment(id).runs:
+        if not run.ended:
+            assert run.config.again
+            finish(repository, run)
+    repository.finish_job(id, str(job.claim_token), "finished")
+    expect(shown.locator(".exp-verdict")).to_contain_text("Its times are those of a second time.")

@@ -137,7 +137,9 @@ def test_no_prompts_are_spent_on_what_is_hardly_faster_than_a_sure_one(faster: f
     outcome, steps = calibrated(asked, made)
     assert (outcome.chosen.decoding, outcome.reason) == (good, "sure")
     assert outcome.close == ((doubtful,) if close else ())
-    assert ("Less than 5 % faster, and so not tried on: " + doubtful.label in verdict(asked, outcome)) == close
+    assert (
+        "Tried no further, since they are less than 5 % faster: " + doubtful.label in verdict(asked, outcome)
+    ) == close
     told = [status_json(asked, step)["sure_so_far"] for step in steps]
     assert (told[-1] is None) == close
     if not close:
@@ -187,8 +189,8 @@ def test_more_time_tries_the_same_finalists_and_decides_about_when_it_was_said_t
     outcome, steps = calibrated(asked, made)
     assert outcome.more is not None
     prompts, minutes = outcome.more
-    said = f"like those so far, about {prompts} more decide, in {math.ceil(minutes)} min of decoding."
-    assert verdict(asked, outcome).endswith(said)
+    said = f"about {prompts} more fresh ones make a finalist sure, in {math.ceil(minutes)} min of decoding."
+    assert said in verdict(asked, outcome)
     assert as_json(asked, outcome)["more"] == {"prompts": prompts, "minutes": minutes}
     longer = asked.model_copy(update={"more_minutes": minutes})
     then, more_steps = calibrated(longer, made)
@@ -197,7 +199,7 @@ def test_more_time_tries_the_same_finalists_and_decides_about_when_it_was_said_t
     assert then.reason == "sure"
     assert then.more is None
     assert then.chosen.prompts - max(one.prompts for one in outcome.finalists) == prompts
-    assert "more decide" not in verdict(longer, then)
+    assert "make a finalist sure" not in verdict(longer, then)
 
 
 def test_where_the_prompts_will_hardly_decide_no_time_is_asked_for() -> None:
@@ -205,7 +207,7 @@ def test_where_the_prompts_will_hardly_decide_no_time_is_asked_for() -> None:
     asked = config(minutes=8, margin=2.5, limit=300)
     outcome, _ = calibrated(asked, world(asked, truth, 1))
     assert (outcome.reason, outcome.more) == ("minutes", None)
-    assert verdict(asked, outcome).endswith("If the prompts that are left are like those so far, they decide no more.")
+    assert "If the prompts that are left are like those so far, they decide no more." in verdict(asked, outcome)
 
 
 def test_other_goals_are_acceptance_and_speed() -> None:

@@ -245,7 +245,7 @@ def test_speeds_and_times_alone_carry_the_mark():
     measurement_sessions = tuple(MeasurementSession(i, about | {"threads": i}, None) for i in (1, 2))
     resumed = replace(LOOSE, measurement_sessions=measurement_sessions)
     counts, timed = prompts(TARGET, LOOSE), [metric.key for metric in compared() if metric.timed]
-    assert timed == ["tokens_per_second", "seconds_per_solved_task"]
+    assert timed == ["seconds_per_answer", "tokens_per_second", "seconds_per_solved_task"]
     for metric in compared():
         threads = ("number of threads",) if metric.timed else ()
         assert (cell(there, here, metric, counts).mixed, cell(there, here, metric, counts).delta_mixed) == ((), threads)

@@ -29,6 +29,8 @@ class Generated:
     time_to_first_token: float = 0.1
     thought_tokens: int = 0
     turn: int = 0
+    cpu_seconds: float | None = None
+    timed: bool = True
 
 
 def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:

@@ -68,7 +68,7 @@ def marks(html: str) -> list[str | None]:
 
 def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: list[str]) -> None:
     html = runs_html([repository.run(runs[2])], filtered=False)
-    (mark,) = [attributes for tag, attributes in Reader(html).elements if tag == "sup"]  # of tokens/s alone
+    (mark,) = [attributes for tag, attributes in Reader(html).elements if tag == "sup"]  # of s/answer alone
     assert mark == {"class": "fsd-mark", "role": "img", "tabindex": "0", "title": WHY, "aria-label": WHY}
     assert Reader(html).text.count(MIXED_MARK) == 1
     assert marks(runs_html([repository.run(runs[1])], filtered=False)) == []
@@ -76,7 +76,7 @@ def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: l
 
 def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs: list[str]) -> None:
     run, whole = (repository.run(id) for id in (runs[2], runs[1]))
-    assert marks(tiles_html(run)) == [WHY] * 3  # throughput, time per solved task, time to first token
+    assert marks(tiles_html(run)) == [WHY] * 4  # time per answer, throughput, time per solved task, time to first token
     assert SENTENCE in Reader(sittings_html(run, repository.session_positions(run.id))).text
     facts = Reader(provenance_html(run, repository.session_positions(run.id))).text
     assert "Sitting 1" in facts
@@ -97,15 +97,15 @@ def test_compare_marks_speeds_times_and_their_ratios(comparison: ComparedRuns) -
     assert warning == ("The runs differ in number of threads (1, 2): ratios of their speeds and times are marked †.")
     assert warnings_html(comparison.warnings).count("fsd-notice") == 1
     html = comparison_html(comparison)
-    assert marks(html) == [WHY] * 4  # two metrics, each with its ratio to the baseline
+    assert marks(html) == [WHY] * 6  # three metrics, each with its ratio to the baseline
     assert MARKED in Reader(html).text
     titles = [metric.title for metric, cell in zip(compared(), comparison.rows[2].cells, strict=True) if cell.mixed]
-    assert titles == ["Throughput", "Time per solved"]
+    assert titles == ["Time per answer", "Throughput", "Time per solved"]
 
 
 def test_against_a_mixed_baseline_every_ratio_is_marked(repository: Repository, runs: list[str]) -> None:
     html = comparison_html(compare(repository, runs[:3], runs[2]))
-    assert len(marks(html)) == 2 + 2 * 2  # its own two figures, and the ratios of the two others
+    assert len(marks(html)) == 3 + 2 * 3  # its own three figures, and the ratios of the two others
 
 
 def test_runs_that_are_alike_carry_no_mark(repository: Repository, runs: list[str]) -> None:
@@ -127,7 +127,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     found = compare(repository, [runs[0], run.id], None)
     (warning,) = found.warnings
     assert warning == f"{found.rows[1].name}: {SHARED_DEVICE} Their speeds and times are marked {MIXED_MARK}."
-    assert marks(comparison_html(found)) == [SHARED_DEVICE] * 4
+    assert marks(comparison_html(found)) == [SHARED_DEVICE] * 6
     assert SHARED_DEVICE in markdown(found, "Lent")
     table = pd.read_csv(io.StringIO(csv_text(found)))
     assert table["speed_mixed"].fillna("").tolist() == ["", SHARED_EXECUTOR]
@@ -136,7 +136,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     evidence = review_evidence(fast, found.runs[1], found.runs[0], found.prompts)
     assert [finding.outcome for finding in evidence] == ["undecided"]
     again = repository.run(run.id)
-    assert marks(tiles_html(again)) == [SHARED_DEVICE] * 3
+    assert marks(tiles_html(again)) == [SHARED_DEVICE] * 4
     assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.session_positions(run.id))).text
 
 
@@ -147,7 +147,7 @@ def test_files_name_what_differs(comparison: ComparedRuns) -> None:
         assert read[column].fillna("").tolist() == ["number of threads" if place else "" for place in mixed]
     text = markdown(comparison, "Resumed")
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    assert [line.count(MIXED_MARK) for line in rows] == [4 if place == 2 else 0 for place in range(len(rows))]
+    assert [line.count(MIXED_MARK) for line in rows] == [6 if place == 2 else 0 for place in range(len(rows))]
     assert f"{MARKED}\n\n- {comparison.rows[2].name}: {WHY}" in text
     assert "1 CPU threads" in text
     assert "2 CPU threads" in text
@@ -173,7 +173,7 @@ def test_the_command_line_marks_its_table_and_names_it_in_json(
 ) -> None:
     output.print_runs(comparison.runs)
     table, note = capsys.readouterr().out.rsplit(f"\n{MIXED_MARK} ", 1)
-    assert table.count(MIXED_MARK) == 2
+    assert table.count(MIXED_MARK) == 3
     assert note == f"{comparison.rows[2].run.label}: {WHY}\n"
     found = output.run_json(comparison.runs[2])
     assert found["speed_mixed"] == ["number of threads"]

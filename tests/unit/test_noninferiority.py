@@ -62,7 +62,9 @@ def test_verdicts() -> None:
     assert (lost.kind, lost.sentence(2), lost.prompts) == ("worse", "Worse", None)
     assert verdict(pair(20, 12, 0), 0).sentence(0) == "Better"
     few = verdict(pair(20, 2, 2), 5)
-    assert few.sentence(5) == f"Not enough prompts: about {few.prompts:,} would decide"
+    assert (
+        few.sentence(5) == f"Not enough prompts: about {few.prompts:,} in all would show it within 5 points, or worse"
+    )
 
 
 def test_so_many_prompts_would_decide_in_four_of_five_cases() -> None:

@@ -79,6 +79,21 @@ class ExperimentStore(Store):
             if enqueue:
                 queue_again(session, job, ExperimentJob(id), id)
 
+    def time_again(self, id: str, configs: Sequence[RunConfig], *, enqueue: bool = True) -> list[str]:
+        """Queue runs that time settings of an ended experiment again. The worker does them, unless the caller does.
+
+        Returns their ids. Raises ``UnknownName``, and ``InvalidSetting`` while the experiment is under way.
+        """
+        with self._database.session() as session:
+            get_row(session, ExperimentRow, id, "experiment")
+            job = session.get(JobRow, id, with_for_update=True)
+            check_ended(job)
+            last = session.scalar(select(func.max(RunRow.position)).where(RunRow.experiment_id == id))
+            ids = add_runs(session, configs, id, 0 if last is None else last + 1)
+            if enqueue:
+                queue_again(session, job, ExperimentJob(id), id)
+            return ids
+
     def experiment(self, id: str) -> ExperimentView:
         """Return an experiment. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:

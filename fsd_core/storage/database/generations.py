@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Select, case, delete, func, or_, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from fsd_core.conditions import Conditions
 from fsd_core.decoding.trace import RoundRecord, pack, unpack
@@ -100,13 +100,30 @@ class GenerationStore(Store):
     def prompts(self, run_ids: Iterable[str]) -> dict[str, dict[int, PromptCounts]]:
         """Return the counts of the prompts of some runs, by run and position, in order of position."""
         result: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
-        names = PromptCounts._fields if foreign_ratios() else PromptCounts._fields[:-1]
+        names = PromptCounts._fields[: -1 if foreign_ratios() else -2]
         columns = GenerationRow.run_id, GenerationRow.position, *(getattr(GenerationRow, name) for name in names)
         statement = select(*columns).where(GenerationRow.run_id.in_(result)).order_by(GenerationRow.position)
         with self._database.session(readonly=True) as session:
             for run_id, position, *counts in session.execute(statement):
                 result[run_id][position] = PromptCounts(*counts)
         return result
+
+    def differing_texts(self, run_ids: Iterable[str], baseline_ids: Iterable[str]) -> dict[str, int]:
+        """Return how many prompts each run did not answer with the text of a baseline, by position in the task.
+
+        Failed prompts count as different. Runs without a prompt in common with a baseline are left out.
+        """
+        baseline = aliased(GenerationRow)
+        failed = or_(GenerationRow.outcome == "failed", baseline.outcome == "failed")
+        differs = case((or_(failed, GenerationRow.text != baseline.text), 1), else_=0)
+        statement = (
+            select(GenerationRow.run_id, func.sum(differs))
+            .join(baseline, baseline.position == GenerationRow.position)
+            .where(GenerationRow.run_id.in_(list(run_ids)), baseline.run_id.in_(list(baseline_ids)))
+            .group_by(GenerationRow.run_id)
+        )
+        with self._database.session(readonly=True) as session:
+            return {run_id: int(number) for run_id, number in session.execute(statement)}
 
     def scores(self, run_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Return each run's numbers of solved and of done prompts, except for runs with no done or with unscored

@@ -164,6 +164,7 @@ class GenerationRow(Base):
     negative_log_likelihood: Mapped[float]  # of the emitted tokens, under the target, in nats
     seconds: Mapped[float]
     time_to_first_token: Mapped[float]
+    cpu_seconds: Mapped[float | None]  # of this process meanwhile; None: another device computes, or not recorded
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)

@@ -1,0 +1,255 @@
+"""Times that the machine does not tell apart rank nothing, what was taken is told, and finalists are timed again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.comparison_html import comparison_html
+from dashboard.compare.report import markdown
+from dashboard.review.proposal_html import proposal_html
+from dashboard.tables.calibration_html import calibration_html
+from dashboard.ui.actions import perform
+from fsd_core.analysis.cells import speedup
+from fsd_core.calibration.measured import Measurements
+from fsd_core.calibration.planning import Outcome, best_exact, next_step
+from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.summary import as_json, verdict
+from fsd_core.conditions import MOST_TAKEN, taken, taken_sentence
+from fsd_core.config import (
+    ChainTopology,
+    DecodingConfig,
+    FuzzyReducible,
+    RunConfig,
+    SettingConfig,
+    Speculative,
+    SweepConfig,
+)
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
+from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
+from fsd_core.review.pooling import fresh_rounds, pooled
+from fsd_core.review.review_service import ReviewService
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import PromptCounts, RunView
+from fsd_core.storage.review_events import Requirements
+from tests.tools.plausible import PROVENANCE
+from tests.tools.tracking_examples import generation, sweep
+from tests.unit.test_components import Reader
+
+N = 40
+ANN, VIEWER = Person("Ann", "author"), Person("Vic", "viewer")
+EXACT = {n: DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=n)) for n in (4, 8, 16)}
+
+
+def side(seconds: float, rounds: int, *, spread: float = 0.1, taken: float | None = None, start: int = 0) -> dict:
+    """Prompts whose times differ by chance, the fewer of which the processor was ours."""
+    made = {}
+    for i in range(N):
+        wall = seconds * (1 + spread * (((start + 7 * i) % 11) / 5 - 1))
+        cpu = None if taken is None else wall * (1 - taken)
+        made[i] = PromptCounts("correct", "eos", 40, rounds, 40, 30, 0, 1.0, wall, 0.01, cpu_seconds=cpu)
+    return made
+
+
+def test_what_differs_by_less_than_the_noise_is_ranked_by_target_passes() -> None:
+    near = {"γ 8": side(1.0, 12), "γ 12": side(1.01, 10, start=3), "γ 16": side(1.02, 8, start=5), "γ 2": side(2.0, 20)}
+    found = rank_by_time(near)
+    assert (found.first, found.equal) == ("γ 16", ("γ 12", "γ 8"))  # fewest passes first; γ 2 is surely slower
+    assert 0 < found.within < 0.03
+    clear = rank_by_time({"a": side(1.0, 12, spread=0.01), "b": side(1.2, 8, spread=0.01)})
+    assert (clear.first, clear.equal, clear.within) == ("a", (), 0.0)
+
+
+def test_what_other_programs_took_could_have_fallen_on_either() -> None:
+    """A fifth slower, beyond doubt by the prompts: a quiet machine tells it, one that lost 40 % does not."""
+    quiet = rank_by_time({"fast": side(1.0, 12, spread=0.01, taken=0.0), "few": side(1.2, 8, spread=0.01, taken=0.0)})
+    busy = rank_by_time({"fast": side(1.0, 12, spread=0.01, taken=0.4), "few": side(1.2, 8, spread=0.01, taken=0.4)})
+    assert (quiet.first, quiet.taken) == ("fast", 0.0)
+    assert (busy.first, busy.equal) == ("few", ("fast",))
+    assert busy.taken == pytest.approx(0.4)
+
+
+def test_the_share_that_was_taken() -> None:
+    assert taken([(2.0, 1.5), (2.0, 3.5), (1.0, None)]) == pytest.approx(0.5 / 4)  # threads of one text hide no other
+    assert taken([(1.0, None)]) is None
+    assert taken_sentence(None) == ""
+    assert taken_sentence(0.02) == "Other programs took 2 % of the decoding time."
+    assert "time it again when the machine is quiet" in taken_sentence(MOST_TAKEN + 0.01)
+
+
+def test_settings_that_differ_in_their_draft_length_are_named_by_it() -> None:
+    labels = [EXACT[n].label for n in (16, 8, 4)]
+    assert equal_text(labels, 0.024) == "SD: γ 4 to 16 are equal within 3 % in time per answer"
+    assert equal_text(["A", "B · γ 4"], 0.001) == "A and B · γ 4 are equal within 1 % in time per answer"
+
+
+def test_a_verdict_names_the_lengths_that_are_as_fast_and_what_was_taken() -> None:
+    config = CalibrationConfig(decodings=tuple(EXACT.values()), goal="speed", limit=N, choosing=8)
+    sides = (2.0, 40), (1.0, 12), (1.01, 9), (1.02, 7)
+    settings = config.target, *EXACT.values()
+    counts = {
+        one: side(seconds, rounds, taken=0.01, start=2 * i)
+        for i, (one, (seconds, rounds)) in enumerate(zip(settings, sides, strict=True))
+    }
+    evidence = Measurements(range(N), counts)
+    assert best_exact(evidence, list(EXACT.values()), 8) == EXACT[16]
+    outcome = next_step(config, evidence)
+    assert isinstance(outcome, Outcome)
+    assert outcome.chosen.decoding == EXACT[16]
+    assert outcome.equal == (EXACT[8], EXACT[4])  # fewest target passes first
+    told = verdict(config, outcome)
+    assert (
+        "SD: γ 4 to 16 are equal within 3 % in time per answer; what is chosen needs the fewest target passes." in told
+    )
+    assert told.endswith("Other programs took 1 % of the decoding time.")
+    data = as_json(config, outcome)
+    assert [one["label"] for one in data["equal_in_time"]] == [one.label for one in outcome.equal]
+    assert data["taken_share"] == pytest.approx(0.01)
+
+
+# --- in a database: a calibration, its finalists timed again, Compare, a proposal
+
+
+def asked() -> CalibrationConfig:
+    found = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1,0.3", "draft_length": [5]})
+    return CalibrationConfig(decodings=tuple(found), goal="speed", limit=40, choosing=8)
+
+
+def seconds_of(decoding: DecodingConfig, busy: bool) -> float:
+    """Of an answer: on the busy machine the better rule lost what it gains."""
+    kind = decoding.acceptance.kind
+    if kind == "autoregressive":
+        return 1.0
+    if decoding.acceptance.lossless:
+        return 0.5
+    return 0.4 if busy or decoding.threshold == 0.1 else 0.25
+
+
+def write(repository: Repository, run: RunView, *, busy: bool) -> None:
+    repository.start_run(run.id, PROVENANCE)
+    done = []
+    for i in run.config.positions(600):
+        seconds = seconds_of(run.decoding, busy) * (1 + 0.02 * (i % 5 - 2))
+        record = replace(generation(i, f"so #### {i}"), seconds=seconds, cpu_seconds=seconds * (0.6 if busy else 0.99))
+        done.append(record)
+        repository.record_generation(run.id, record)
+    repository.finish_run(run.id, summarise(done, (g.records for g in done)))
+
+
+def outcome_of(repository: Repository, id: str) -> Outcome:
+    experiment = repository.experiment(id)
+    assert isinstance(experiment.config, CalibrationConfig)
+    status = calibration_status(repository, experiment.config, experiment.runs)
+    assert isinstance(status, Outcome)
+    return status
+
+
+@pytest.fixture
+def calibration(repository: Repository) -> str:
+    """One that ended on a busy machine."""
+    config = asked()
+    id = repository.create_experiment(config, enqueue=False)
+    while not isinstance(at := calibration_status(repository, config, repository.experiment(id).runs), Outcome):
+        for run in repository.runs(
+            repository.extend_experiment(id, config.round_runs(at.decodings, at.start, at.end)), limit=None
+        ):
+            write(repository, run, busy=True)
+    return id
+
+
+def test_finalists_are_timed_again_and_only_times_change(
+    repository: Repository, calibration: str, tmp_path: Path
+) -> None:
+    before = outcome_of(repository, calibration)
+    assert before.taken == pytest.approx(0.4)
+    card = calibration_html(repository, repository.experiment(calibration))
+    assert card is not None
+    assert "time-again" in card
+    assert "took 40 % of the decoding time: time it again when the machine is quiet." in Reader(card).text
+
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(Refused):
+        perform(repository, tmp_path, VIEWER, "time-again", "experiment", calibration)
+    said = perform(repository, tmp_path, ANN, "time-again", "experiment", calibration)
+    again = [run for run in repository.experiment(calibration).runs if run.config.again]
+    assert [run.decoding for run in again] == [*before.timed]
+    assert {(run.config.first, run.config.limit) for run in again} == {(8, before.chosen.prompts)}
+    assert said.endswith(f"are timed again on {before.chosen.prompts} prompts.")
+    assert repository.find_job(calibration) is not None  # the worker does them
+    with pytest.raises(InvalidSetting, match="under way"):
+        repository.time_again(calibration, [run.config for run in again])
+    for run in again:
+        write(repository, run, busy=False)
+
+    after = outcome_of(repository, calibration)
+    assert after.timed_again
+    assert after.taken == pytest.approx(0.01)
+    assert after.chosen.decoding.threshold == 0.3
+    assert after.chosen.over_exact == pytest.approx(2.0, rel=0.02)
+    assert [one.prompts for one in after.finalists] == [one.prompts for one in before.finalists]
+    assert after.reason == before.reason
+    config = repository.experiment(calibration).config
+    assert isinstance(config, CalibrationConfig)
+    assert "Its times are those of a second time. Other programs took 1 %" in verdict(config, after)
+
+    setting = SettingConfig(pair="bundled", decoding=after.chosen.decoding).id
+    target = SettingConfig(pair="bundled", decoding=config.target).id
+    sides = [fresh_rounds(repository, calibration, one) for one in (setting, target)]
+    prompts = repository.prompts(run.id for one in sides for run in one)
+    pool, reference = (pooled(one, prompts)[0] for one in sides)
+    both = {pool.run.id: pool.prompts, reference.run.id: reference.prompts}
+    fast = speedup(pool.run, reference.run, both)
+    assert fast is not None
+    assert fast.value == pytest.approx(after.chosen.over_target)  # of the verdict and of its proposal
+    assert pool.run.prompts_done == pool.run.prompts_total == after.chosen.prompts
+
+    use = ReviewService(repository).describe(Person("Ada", "admin"), "Fast", requirements=Requirements(margin=20)).id
+    service = ReviewService(repository)
+    proposal = service.propose(ANN, use, [run.id for run in sides[0]], [run.id for run in sides[1]])
+    text = Reader(proposal_html(service.review(proposal), "Chosen")).text
+    assert "Taken by other programs1 %" in text
+
+
+def test_a_run_of_a_second_time_is_stored_apart_and_older_runs_keep_their_hash() -> None:
+    config = asked()
+    (first,) = config.round_runs([config.target], 8, 16)
+    (second,) = config.round_runs([config.target], 8, 16, again=True)
+    assert "again" not in first.as_json()
+    assert second.as_json()["again"] is True
+    assert RunConfig.model_validate(first.as_json()) == first
+
+
+def test_only_an_ended_calibration_is_timed_again(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    ordinary = repository.create_experiment(sweep(), enqueue=False)
+    with pytest.raises(InvalidSetting, match="is no calibration: only the finalists of one are timed again"):
+        perform(repository, tmp_path, ANN, "time-again", "experiment", ordinary)
+    begun = repository.create_experiment(asked(), enqueue=False)
+    with pytest.raises(InvalidSetting, match="has not ended: resume it, or wait for its end"):
+        perform(repository, tmp_path, ANN, "time-again", "experiment", begun)
+
+
+def test_compare_and_a_proposal_doubt_the_times_of_a_busy_machine(repository: Repository) -> None:
+
+    rules = (*EXACT.values(), DecodingConfig(acceptance=FuzzyReducible(threshold=0.3)))
+    id = repository.create_experiment(SweepConfig(name="Busy", limit=12, decodings=rules), enqueue=False)
+    for run in repository.experiment(id).runs:
+        write(repository, run, busy=True)
+    runs = [run.id for run in repository.experiment(id).runs]
+    comparison = compare(repository, runs[:3], runs[0])
+    text = Reader(comparison_html(comparison)).text
+    assert "SD: γ 4 to 16 are equal within 1 % in time per answer" in text
+    assert "Other programs took 40 % of the decoding time: time it again" in text
+    assert "Other programs took 40 %" in markdown(comparison, "Busy")
+    service = ReviewService(repository)
+    use = service.describe(Person("Ada", "admin"), "Fast", requirements=Requirements(margin=None, least_speedup=1.1)).id
+    review = service.review(service.propose(ANN, use, [runs[3]], [runs[0]]))
+    (check,) = review.evidence[0].findings
+    assert check.outcome == "undecided"
+    assert check.text.endswith("but other programs took 40 % of the time")

@@ -1,0 +1,204 @@
+"""One quantity has one name and one method at every door, and what is told says of what."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.comparison_html import comparison_html
+from dashboard.compare.export_files import csv_text, matched_csv
+from dashboard.experiments.experiment_list import experiments_html
+from dashboard.review.proposal_html import proposal_html
+from dashboard.settings.settings_page import setting_page
+from fsd_core.analysis.cells import speedup, throughput_ratio
+from fsd_core.calibration.findings import SettingResult
+from fsd_core.calibration.measured import Measurements
+from fsd_core.calibration.measured import speedup as calibrated_speedup
+from fsd_core.calibration.summary import finding_text
+from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, Speculative, SweepConfig
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.review.evidence import evidence
+from fsd_core.review.review_service import ReviewService
+from fsd_core.roles import Person
+from fsd_core.settings import sqlite_url
+from fsd_core.statistics.intervals import Interval
+from fsd_core.statistics.noninferiority import verdict
+from fsd_core.statistics.paired import paired_difference
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Requirements
+from tests.tools import plausible
+from tests.tools.plausible import PROVENANCE
+from tests.tools.tracking_examples import generation
+from tests.unit.test_components import Reader
+
+GOLDEN_FILE = Path(__file__).parents[1] / "golden" / "database.sql"
+N = 12
+ANN = Person("Ann", "admin")
+TARGET, EXACT, WORDY = (
+    DecodingConfig(acceptance=rule) for rule in (Autoregressive(), Speculative(), FuzzyReducible(threshold=0.3))
+)
+
+
+@pytest.fixture
+def runs(repository: Repository) -> list[RunView]:
+    """The target alone, exact SD with its texts in half of the time, and a rule with answers twice as long, at three
+    times the tokens per second."""
+    config = SweepConfig(name="One", limit=N, decodings=(TARGET, EXACT, WORDY))
+    id = repository.create_experiment(config, enqueue=False)
+    for run in repository.experiment(id).runs:
+        seconds, tokens = {"autoregressive": (1.0, 10), "speculative": (0.5, 10)}.get(
+            run.decoding.acceptance.kind, (2 / 3, 20)
+        )
+        repository.start_run(run.id, PROVENANCE)
+        done = []
+        for i in range(N):
+            text = f"so #### {i}" if tokens == 10 else f"so, as one may see, #### {i}"
+            jitter = 1 + 0.01 * ((i * 7 + run.position) % 5 - 2)
+            done.append(replace(generation(i, text), tokens=tokens, seconds=seconds * jitter, drafted=8, accepted=6))
+            repository.record_generation(run.id, done[-1])
+        repository.finish_run(run.id, summarise(done, (g.records for g in done)))
+    return list(repository.experiment(id).runs)
+
+
+def test_times_as_fast_is_of_the_time_per_answer_wherever_it_stands(
+    repository: Repository, runs: list[RunView]
+) -> None:
+    target, _, wordy = runs
+    prompts = repository.prompts(run.id for run in runs)
+    fast = speedup(wordy, target, prompts)
+    tokens = throughput_ratio(wordy, target, prompts)
+    assert fast is not None
+    assert tokens is not None
+    assert fast.value == pytest.approx(1.5, rel=0.02)
+    assert tokens.value == pytest.approx(3.0, rel=0.02)  # the tokens of longer answers gain nobody time
+
+    measured = Measurements(range(N), {run.decoding: prompts[run.id] for run in runs})
+    assert calibrated_speedup(measured, WORDY, TARGET, 0, N) == pytest.approx(tuple(fast))
+    comparison = compare(repository, [run.id for run in runs], target.id)
+    row = pd.read_csv(io.StringIO(csv_text(comparison))).iloc[2]
+    assert row["speedup"] == pytest.approx(fast.value)
+    assert (row["speedup_low"], row["speedup_high"]) == pytest.approx((fast.low, fast.high))
+    assert "1.50× as fast" in Reader(comparison_html(comparison)).text
+    (found,) = evidence(Requirements(margin=None, least_speedup=2.0), [wordy], [target], prompts)
+    (check,) = found.findings
+    assert (check.outcome, "1.50 times as fast" in check.text, "by time per answer" in check.text) == (
+        "not met", True, True,
+    )  # fmt: skip
+    page = Reader(setting_page(repository, wordy.setting_id)).text
+    assert "1.50 ×" in page  # beside the target
+    assert "Tokens/s" not in page
+
+
+def test_a_proposal_says_times_as_fast_by_time_per_answer(repository: Repository, runs: list[RunView]) -> None:
+    service = ReviewService(repository)
+    use = service.describe(ANN, "One", requirements=Requirements(margin=20.0)).id
+    proposal = service.propose(ANN, use, [runs[2].id], [runs[0].id])
+    text = Reader(proposal_html(service.review(proposal), "Wordy")).text
+    assert "Times as fast" in text
+    assert "1.50 ×" in text
+    assert "by time per answer" in text
+
+
+def test_identical_texts_are_told_as_identical_and_nothing_is_tested(
+    repository: Repository, runs: list[RunView]
+) -> None:
+    comparison = compare(repository, [run.id for run in runs], runs[0].id)
+    exact, wordy = (comparison.rows[i].verdict for i in (1, 2))
+    assert exact is not None
+    assert wordy is not None
+    assert (exact.kind, exact.p_value, exact.prompts) == ("identical", None, None)
+    assert exact.sentence(2.0) == f"Texts identical on all {N} prompts"
+    assert wordy.kind == "undecided"  # other texts with the same answers: twelve show nothing within 2 points
+    html = Reader(comparison_html(comparison)).text
+    assert "Texts identical on all 12 prompts" in html
+    service = ReviewService(repository)
+    use = service.describe(ANN, "Exact", requirements=Requirements(margin=2.0)).id
+    review = service.review(service.propose(ANN, use, [runs[1].id], [runs[0].id]))
+    (check,) = review.evidence[0].findings
+    assert check.outcome == "met"
+    assert check.text.startswith("Texts identical on all 12 prompts")
+    assert "Not enough" not in check.text
+
+
+@pytest.mark.parametrize("change", [{"text": "another"}, {"outcome": "failed", "text": ""}])
+def test_one_other_text_or_a_failure_is_not_identical(repository: Repository, change: dict[str, Any]) -> None:
+    config = SweepConfig(name="Two", limit=2, decodings=(TARGET, EXACT))
+    runs = repository.experiment(repository.create_experiment(config, enqueue=False)).runs
+    for run in runs:
+        repository.start_run(run.id, PROVENANCE)
+        done = [generation(i, "so #### 5") for i in range(2)]
+        done[1] = replace(done[1], **change) if run.position or change["text"] == "" else done[1]
+        for record in done:
+            repository.record_generation(run.id, record)
+        repository.finish_run(run.id, summarise(done, (g.records for g in done)))
+    found = compare(repository, [run.id for run in runs], runs[0].id).rows[1].verdict
+    assert found is not None
+    assert found.kind == "undecided"
+
+
+def test_a_number_of_prompts_says_what_they_would_show() -> None:
+    few = verdict(paired_difference({0: True, 1: True, 2: False}, {0: True, 1: True, 2: True}), 2.0)
+    assert (
+        few.sentence(2.0) == f"Not enough prompts: about {few.prompts:,} in all would show it within 2 points, or worse"
+    )
+    assert few.sentence(0.0).endswith("in all would show it better, or worse")
+
+
+def test_a_finalist_says_of_what_its_points_are() -> None:
+    found = SettingResult(WORDY, 224, True, -0.004, -0.02, 0.92, 2.19, Interval(2.1, 2.3), 3.4)
+    assert finding_text(found) == (
+        "−0.4 points of accuracy against the target (at least −2.0 with 95 % confidence), 92 % of drafted tokens "
+        "accepted, on 224 fresh prompts; 2.19 × [2.10, 2.30] as fast as exact SD and 3.40 × as fast as the target "
+        "alone, by time per answer"
+    )
+
+
+def test_a_run_of_before_has_its_time_per_answer_in_lists(tmp_path: Path) -> None:
+    """It was measured before that was a metric: the migration computes it from the prompts that did not fail."""
+    url = sqlite_url(tmp_path / "old.db")
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.executescript(GOLDEN_FILE.read_text(encoding="utf-8"))
+        stored = [json.loads(row[0]) for row in old.execute("SELECT metrics FROM runs WHERE metrics IS NOT NULL")]
+    old.close()
+    assert stored
+    assert all("seconds_per_answer" not in metrics for metrics in stored)
+    upgrade(url)
+    database = open_database(url)
+    repository = Repository(database)
+    measured = [run for run in repository.runs(limit=None) if run.metrics]
+    assert len(measured) == len(stored)
+    for run in measured:
+        done = [count.seconds for count in repository.prompts([run.id])[run.id].values() if count.outcome != "failed"]
+        assert (run.metrics or {}).get("seconds_per_answer") == pytest.approx(sum(done) / len(done))
+        assert {count.cpu_seconds for count in repository.prompts([run.id])[run.id].values()} == {None}
+    database.close()
+
+
+def test_texts_of_an_experiment_are_not_called_prompts(repository: Repository) -> None:
+    id = plausible.add_finished(repository, limit=3)
+    card = Reader(experiments_html([repository.experiment(id)], {})).text
+    assert "21 of 21 texts (7 runs × 3 prompts)" in card
+    assert "21 of 21 prompts" not in card
+
+
+def test_a_file_says_the_unit_of_what_is_no_share(repository: Repository) -> None:
+    id = plausible.add_finished(repository)
+    comparison = compare(repository, [run.id for run in repository.experiment(id).runs], None, 2.0)
+    table = pd.read_csv(io.StringIO(csv_text(comparison)))
+    assert set(table["margin_share"]) == {0.02}  # in the unit of accuracy_difference
+    assert max(abs(value) for value in table["accuracy_difference"].dropna()) <= 1
+    assert table["lenient_tokens"].tolist() == table["fuzzy_tokens"].tolist()
+    matched = pd.read_csv(io.StringIO(matched_csv(comparison)))
+    assert set(matched[matched.point == "ratio"]["at_unit"]) == {"times"}
+    assert set(matched[matched.point == "margin"]["at_unit"]) == {"points"}
+    assert set(matched["difference_unit"]) == {"share"}

@@ -19,6 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from dashboard.compare import compare_page
 from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.export_links import export_routes
+from dashboard.compare.figure_files import figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.task_file import task_routes
@@ -91,6 +92,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(RootPath, root=settings.root_path)
     app.include_router(preview_routes())
     app.include_router(export_routes(repository))
+    app.include_router(figure_routes(repository))
     app.include_router(log_routes(repository))
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))

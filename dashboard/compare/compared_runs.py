@@ -16,6 +16,7 @@ from fsd_core.analysis.slowdown import Slowdown, slowdown
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, verdict
 from fsd_core.storage.records import UNENDED
 
@@ -57,6 +58,15 @@ class ComparedRuns(NamedTuple):
     """the counts of each prompt"""
     margin: float | None
     """points of accuracy that may be lost; ``None`` if the given margin was invalid"""
+
+    @property
+    def subject(self) -> str:
+        """Pairs, tasks and number of prompts of the runs, such as ``bundled, arithmetic, n = 24 prompts``."""
+        done = sorted({run.prompts_done for run in self.runs})
+        number = f"{done[0]:,}" + (f" to {done[-1]:,}" if len(done) > 1 else "") if done else "0"
+        pairs = dict.fromkeys(pair_title(run.pair) for run in self.runs)
+        tasks = dict.fromkeys(run.task for run in self.runs)
+        return f"{', '.join([*pairs, *tasks])}, n = {number} prompt{'' if number == '1' else 's'}"
 
     @property
     def marked(self) -> bool:

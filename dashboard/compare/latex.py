@@ -18,7 +18,7 @@ from fsd_core.metrics import Metric, compared
 
 _KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
 """metrics of the table, if the comparison has them"""
-_INTERVALS = (
+INTERVALS = (
     "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline, on the prompts that "
     "both runs have done."
 )
@@ -58,13 +58,13 @@ def latex(comparison: ComparedRuns) -> str:
     tested = 0
     for i in indices:
         metric = compared()[i]
-        columns.append(TableColumn(_head(metric), [_lines(row.cells[i], metric) for row in comparison.rows]))
+        columns.append(TableColumn(_head(metric), [cell_lines(row.cells[i], metric) for row in comparison.rows]))
         if metric.key == "accuracy":
             p_values = [_p(row.cells[i]) for row in comparison.rows]
             tested = sum(p != "--" for p in p_values)
             columns += [TableColumn(["p"], [[p] for p in p_values])] if tested else []
     names = [row.name + (" (baseline)" if row.is_baseline else "") for row in comparison.rows]
-    note = [f"{comparison.subject}.", _INTERVALS]
+    note = [f"{comparison.subject}.", INTERVALS]
     if tested:
         holm = f", corrected by Holm for {tested} comparisons" if tested > 1 else ""
         note.append(f"p: McNemar's exact test of the accuracy against the baseline's{holm}.")
@@ -152,7 +152,7 @@ def _row(cells: Sequence[str]) -> str:
     return "{}" + row if row.startswith(("[", "*")) else row  # behind the end of a row they would be its option
 
 
-def _lines(cell: Cell, metric: Metric) -> list[str]:
+def cell_lines(cell: Cell, metric: Metric) -> list[str]:
     """Return a value with its interval, and below it the difference from the baseline."""
     if cell.estimate is None:
         return ["--"]

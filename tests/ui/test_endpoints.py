@@ -47,6 +47,7 @@ TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
+    "list_reports", "read_report",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from fsd_core.frozen import check_fields
 from fsd_core.metrics import compared
 from fsd_core.plots.gallery import named_figure
 from fsd_core.reports.freezing import frozen_figure, frozen_runs
+from fsd_core.storage.database.rows import storable
 from fsd_core.storage.report_content import ReportContent, ReportTable
 
 _FIGURES = {
@@ -49,8 +50,8 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
     return check_fields(
         ReportContent,
         {"title": "Title", "text": "Text"},
-        title=title.strip(),
-        text=text,
+        title=storable(title.strip()),
+        text=storable(text),
         subject=comparison.subject,
         query=query_of(comparison.runs, comparison.baseline, comparison.margin),
         runs=frozen_runs(comparison.runs, run_names(comparison.runs)),
@@ -66,7 +67,7 @@ def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
     rows = [
         [
             row.name + " (baseline)" * row.is_baseline,
-            *("; ".join(cell_lines(row.cells[i], compared()[i])) for i in indices),
+            *("\n".join(cell_lines(row.cells[i], compared()[i])) for i in indices),
         ]
         for row in comparison.rows
     ]

@@ -33,6 +33,10 @@ def export_report(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="HTML file to write, which must not exist.")],
 ) -> None:
     """Write a report as one HTML file, which opens without a network."""
+    from fsd_core.library.extras import need
+
+    for package in ("plotly", "jinja2", "markdown_it"):
+        need(package, "Exporting a report")
     from fsd_core.reports.report_file import report_html
 
     repository = local_runs.open_repository(get_settings())

@@ -11,9 +11,12 @@ import typer
 
 from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
 from dashboard.compare.export_files import csv_text, matched_csv
+from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
 from fsd_core.errors import FsdError, UnknownName
+from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
+from fsd_core.plots.printed import printed
 from fsd_core.settings import get_settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
@@ -28,6 +31,9 @@ def export(
     baseline: Annotated[
         str | None, typer.Option(help="Run that the others are compared with. [default: the target alone]")
     ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Write the tables as LaTeX and the figures as PDF, too.")
+    ] = False,
     by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
 ) -> None:
     """Write comparisons as Markdown and CSV, one for each named experiment or run."""
@@ -41,6 +47,12 @@ def export(
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")
         (out / f"{name}.matched.csv").write_text(matched_csv(comparison), encoding="utf-8", newline="")
+        if paper:
+            (out / f"{name}.tex").write_text(latex(comparison), encoding="ascii")
+            for figure_name in FIGURE_NAMES if comparison.rows else ():
+                drawn = named_figure(figure_name, comparison.runs, comparison.baseline, comparison.prompts)
+                if drawn.data:  # otherwise these runs have nothing that it shows
+                    (out / f"{name}.{figure_name}.pdf").write_bytes(printed(drawn, "pdf"))
         print(out / f"{name}.md")
 
 

@@ -19,10 +19,14 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from dashboard.compare import compare_page
 from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.export_links import export_routes
+from dashboard.compare.figure_files import figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.task_file import task_routes
 from dashboard.playground import playground_page
+from dashboard.reports import reports_page
+from dashboard.reports.report_endpoints import report_endpoints
+from dashboard.reports.report_routes import report_routes
 from dashboard.review import review_page
 from dashboard.review.log_files import log_routes
 from dashboard.review.review_endpoints import review_endpoints
@@ -64,6 +68,7 @@ PAGES = (
     Page("Runs", "runs", runs_page.build),
     Page("Settings", "settings", settings_page.build),
     Page("Review", "review", review_page.build),
+    Page("Reports", "reports", reports_page.build),
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""
@@ -91,6 +96,8 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(RootPath, root=settings.root_path)
     app.include_router(preview_routes())
     app.include_router(export_routes(repository))
+    app.include_router(figure_routes(repository))
+    app.include_router(report_routes(repository))
     app.include_router(log_routes(repository))
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
@@ -141,6 +148,7 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         offer(annotation_endpoints(repository))
         offer(comparison_endpoints(repository, settings.root_path))
         offer(review_endpoints(repository, settings.root_path))
+        offer(report_endpoints(repository, settings.root_path))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
     for page in PAGES:

@@ -28,6 +28,7 @@ from dashboard.compare.export_links import NamedPrompt, links_html, named_margin
 from dashboard.compare.figures_panel import FiguresPanel
 from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
+from dashboard.compare.report_form import ReportForm
 from dashboard.compare.run_picker import PICK_RUNS, picker_html
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show
 from dashboard.ui.templates import Html, joined, script
@@ -93,6 +94,7 @@ class ComparePage:
             self.matched = MatchedPanel()
             self._build_settings()
             self.pairs = PromptPairsPanel(repository)
+            self.report = ReportForm(repository)
         self.clock = gr.Timer(REFRESH_SECONDS, active=False)
         self._listen()
 
@@ -131,6 +133,7 @@ class ComparePage:
         view.on(self.picker.click, self.clock.tick)
         self.matched.listen(view)
         self.pairs.listen(view)
+        self.report.listen(view, self.link)
         # Of ticks and an experiment, the later choice counts.
         self.experiment.change(
             None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
@@ -143,9 +146,9 @@ class ComparePage:
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
             self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.matched.outputs,
-            *self.pairs.outputs,
+            *self.pairs.outputs, *self.report.outputs,
         ]  # fmt: skip
-        view.listen(self.redraw, fields, outputs, self.matched.forms)
+        view.listen(self.redraw, fields, outputs, [*self.matched.forms, *self.report.fields])
 
     # --- what is asked -------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, diff
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
 from fsd_core.storage.records import UNENDED
 
@@ -60,6 +61,15 @@ class ComparedRuns(NamedTuple):
     """points of accuracy that may be lost; ``None`` if the given margin was invalid"""
     times: str = ""
     """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
+
+    @property
+    def subject(self) -> str:
+        """Pairs, tasks and number of prompts of the runs, such as ``bundled, arithmetic, n = 24 prompts``."""
+        done = sorted({run.prompts_done for run in self.runs})
+        number = f"{done[0]:,}" + (f" to {done[-1]:,}" if len(done) > 1 else "") if done else "0"
+        pairs = dict.fromkeys(pair_title(run.pair) for run in self.runs)
+        tasks = dict.fromkeys(run.task for run in self.runs)
+        return f"{', '.join([*pairs, *tasks])}, n = {number} prompt{'' if number == '1' else 's'}"
 
     @property
     def marked(self) -> bool:

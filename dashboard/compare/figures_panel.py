@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.compare.chosen_run import chosen_run
+from dashboard.compare.export_links import query_of
+from dashboard.ui.figure_address import addressed
 from dashboard.ui.view import Asked, Updates
 from fsd_core.analysis.series import run_names
 from fsd_core.plots import divergence
-from fsd_core.plots.gallery import comparison_figures
+from fsd_core.plots.gallery import COMPARISON_FIGURES, DIVERGENCE_FIGURE, comparison_figures
 
 if TYPE_CHECKING:
     from dashboard.compare.compared_runs import ComparedRuns, RunProgress
@@ -53,6 +55,9 @@ class FiguresPanel:
         if asked.differs("figures", compared, measured, slow=True):
             result = comparison()
             figures = comparison_figures(result.runs, result.baseline, result.prompts)
+            query = query_of(result.runs, result.baseline, result.margin)
+            for name, figure in zip(COMPARISON_FIGURES, figures, strict=True):
+                addressed(figure, name, query)
             updates |= {self.row: gr.Row(visible=bool(measured)), **dict(zip(self.plots, figures, strict=True))}
         judged, names = divergence.judged(runs), run_names(runs)
         choices = [(names[run.id], run.id) for run in judged]
@@ -61,5 +66,7 @@ class FiguresPanel:
         id = chosen_run(asked, self.run, "run of divergences", judged, divergence.telling(judged), compared)
         if asked.differs("divergences", id, stages[id] if id else None, slow=True):
             figure = divergence.draw(divergence.info(next(run for run in judged if run.id == id))) if id else None
+            if figure is not None:
+                addressed(figure, DIVERGENCE_FIGURE, f"runs={id}")
             updates[self.histogram] = gr.Plot(figure, visible=id is not None)
         return updates

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.compare.compared_runs import DEFAULT_MARGIN
+from dashboard.compare.export_links import query_of
 from dashboard.compare.matched_html import addition_links, matched_html
 from dashboard.ui.components import notice, section, show
+from dashboard.ui.figure_address import addressed
 from dashboard.ui.templates import script
 from dashboard.ui.view import Asked, Updates, View
 from fsd_core.analysis.comparability import COSTS
@@ -78,22 +80,33 @@ class MatchedPanel:
 
     def _draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
         """Return all figures and tables. An invalid number becomes a sentence in place of the tables."""
+        query = query_of(comparison.runs, comparison.baseline, comparison.margin)
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
         predictions = predicted.info(comparison.runs)
         updates: Updates = {
             self.lengths: gr.Plot(
-                draft_lengths.draw(lengths) if lengths.curves else None, visible=bool(lengths.curves)
+                addressed(draft_lengths.draw(lengths), "draft_lengths", query) if lengths.curves else None,
+                visible=bool(lengths.curves),
             ),
-            self.predicted: gr.Plot(predicted.draw(predictions) if predictions else None, visible=bool(predictions)),
+            self.predicted: gr.Plot(
+                addressed(predicted.draw(predictions), "predicted", query) if predictions else None,
+                visible=bool(predictions),
+            ),
         }
         matched = match(comparison.runs, comparison.baseline, comparison.prompts, cost)
         margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
         has_curves = bool(matched.compared)
         has_reach = has_curves and matched.quality.is_ranked
+        query += f"&cost={cost}"
         updates |= {
             self.row: gr.Row(visible=has_curves or bool(lengths.curves)),
-            self.curves: gr.Plot(matched_curves.draw(matched) if has_curves else None, visible=has_curves),
-            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if has_reach else None, visible=has_reach),
+            self.curves: gr.Plot(
+                addressed(matched_curves.draw(matched), "matched", query) if has_curves else None, visible=has_curves
+            ),
+            self.reach: gr.Plot(
+                addressed(matched_curves.draw_within(matched, margin), "equal_accuracy", query) if has_reach else None,
+                visible=has_reach,
+            ),
         }
         try:
             html = matched_html(matched, _numbers(ratios), _numbers(margins), addition_links(matched, comparison.runs))

@@ -24,6 +24,7 @@ from dashboard.tables.siblings import on_same_prompts, sibling_runs
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.components import section, show
+from dashboard.ui.figure_address import addressed
 from dashboard.ui.pager import Pager
 from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.analysis.categories import by_category
@@ -31,6 +32,7 @@ from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.plots import divergence, positions, requests
+from fsd_core.plots.gallery import DIVERGENCE_FIGURE
 from fsd_core.tasks.custom.lookup import categories
 
 if TYPE_CHECKING:
@@ -162,9 +164,9 @@ class OpenedRun:
         has_drafts = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {
-                self.positions: positions.draw(positions.info([run])),
-                self.divergences: divergence.draw(divergence.info(run)),
-                self.requests: requests.draw(requests.info([run])),
+                self.positions: addressed(positions.draw(positions.info([run])), "positions", f"runs={run.id}"),
+                self.divergences: addressed(divergence.draw(divergence.info(run)), DIVERGENCE_FIGURE, f"runs={run.id}"),
+                self.requests: addressed(requests.draw(requests.info([run])), "requests", f"runs={run.id}"),
             }
             if has_drafts
             else {}

@@ -27,6 +27,8 @@ _OPEN = {
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # reports that a page is open
         r"/gradio_api/app_id",  # polled until a lost server answers again
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
+        r"/export/figure\.(png|svg|pdf|html)|/embed/figure",
+        r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/endpoint.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
         API_PATHS,

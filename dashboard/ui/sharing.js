@@ -23,7 +23,8 @@
   };
 
   const copy = async (button) => {
-    const text = address(JSON.parse(button.dataset.query || '{}'));
+    const own = button.dataset.address;  // of a file or a figure, and not of the page
+    const text = own ? new URL(own, document.baseURI).href : address(JSON.parse(button.dataset.query || '{}'));
     const words = button.textContent;
     try {
       await navigator.clipboard.writeText(text);
@@ -47,24 +48,61 @@
     return `${title} ${of}`.normalize('NFKD').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-|-$/g, '').slice(0, 100);
   };
 
-  // Plotly's own tool bar makes the file in the browser.
+  // A figure for paper: dark text on white, whatever the theme of the page.
+  const printed = (plot) => ({
+    data: plot.data, frames: [], _context: {...plot._context},
+    layout: {...plot.layout, paper_bgcolor: '#ffffff', plot_bgcolor: '#ffffff', width: 900,
+      font: {...plot.layout.font, color: '#1b1d21'}},
+  });
+
+  // Plotly's own tool bar makes the file in the browser, of figures that no address of the server draws.
   const save = (plot, format) => {
-    plot._context.toImageButtonOptions = {format, filename: fileName(plot), scale: format === 'png' ? 2 : 1};
-    plot.querySelector('.modebar-btn[data-title^="Download plot"]')?.click();
+    const paper = printed(plot);
+    paper._context.toImageButtonOptions = {format, filename: fileName(plot), scale: format === 'png' ? 2 : 1};
+    plot._fullLayout._modeBar.buttons.flat().find((button) => button.name === 'toImage').click(paper);
+  };
+
+  const part = (tag, format, label) => {
+    const made = document.createElement(tag);
+    made.textContent = format.toUpperCase();
+    made.setAttribute('aria-label', label);
+    return made;
+  };
+
+  const fileButton = (plot, format) => {
+    const button = part('button', format, `Save this figure as ${format.toUpperCase()}`);
+    button.type = 'button';
+    button.addEventListener('click', () => save(plot, format));
+    return button;
+  };
+
+  const fileLink = (query, format) => {
+    const link = part('a', format, `Save this figure as ${format.toUpperCase()}`);
+    link.href = `export/figure.${format}?${query}`;
+    link.download = '';
+    return link;
+  };
+
+  const embedButton = (query) => {
+    const button = part('button', 'embed', 'Copy the address of this figure, to embed it');
+    button.type = 'button';
+    button.textContent = 'Embed';
+    button.dataset.copyLink = '';
+    button.dataset.address = `embed/figure?${query}`;
+    return button;
   };
 
   const offerFiles = (plot) => {
-    if (plot.nextElementSibling?.classList.contains('fsd-figure-files')) return;
+    const query = plot.layout?.meta?.address || '';
+    const next = plot.nextElementSibling;
+    const offered = next?.classList.contains('fsd-figure-files') ? next : null;
+    if (offered?.dataset.query === query) return;
     const row = document.createElement('div');
     row.className = 'fsd-figure-files';
-    for (const format of ['png', 'svg']) {
-      const button = document.createElement('button');
-      button.type = 'button';
-      button.textContent = format.toUpperCase();
-      button.setAttribute('aria-label', `Save this figure as ${format.toUpperCase()}`);
-      button.addEventListener('click', () => save(plot, format));
-      row.append(button);
-    }
+    row.dataset.query = query;
+    if (query) row.append(...['png', 'svg', 'pdf', 'html'].map((format) => fileLink(query, format)), embedButton(query));
+    else row.append(...['png', 'svg'].map((format) => fileButton(plot, format)));
+    offered?.remove();
     plot.after(row);
   };
 

@@ -59,6 +59,11 @@ def render(file: str, macro: str, *values: object, **named: object) -> Html:
     )
 
 
+def frozen_html(body: str) -> Html:
+    """Return the body of a report, in which :mod:`fsd_core.reports` has escaped every text, for a page."""
+    return Html(body.translate(_TEMPLATE_CHARACTERS))
+
+
 def document(file: str, macro: str, styles: str, **named: object) -> str:
     """Return a page of its own, with style sheets in its head."""
     return render(file, macro, **named).replace("</head>", f"<style>{styles}</style></head>", 1)

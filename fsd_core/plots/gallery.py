@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from fsd_core.analysis import matching
+from fsd_core.errors import InvalidSetting
 from fsd_core.plots import (
     answers,
+    divergence,
     draft_lengths,
     matched_curves,
     positions,
@@ -46,6 +48,34 @@ MATCHED: Mapping[str, Draw] = {
     "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
 }
 """figures of rules at matched points, speed over the draft length, and predictions by replay"""
+
+
+DIVERGENCE_FIGURE = "divergences"
+"""the histogram of one run: the loosest of those that are given"""
+FIGURE_NAMES = (*COMPARISON_FIGURES, *MATCHED, DIVERGENCE_FIGURE)
+
+
+def named_figure(
+    name: str, runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, *,
+    cost: str = "target_passes", margin: float = _MARGIN,
+) -> go.Figure:  # fmt: skip
+    """Return the figure of this name, one of ``FIGURE_NAMES``.
+
+    ``cost`` (a key of ``matching.COSTS``) and ``margin`` (points) are those of the figures at matched points. Raises
+    ``InvalidSetting`` for an unknown name, ``UnknownName`` for an unknown cost.
+    """
+    if name == DIVERGENCE_FIGURE:
+        run = divergence.telling(divergence.judged(runs)) or next(iter(runs), None)
+        if run is None:
+            raise InvalidSetting("The divergences of no run were asked for: name a run.")
+        return divergence.draw(divergence.info(run))
+    if name == "matched":
+        return matched_curves.draw(matching.match(runs, baseline, prompts, cost))
+    if name == "equal_accuracy":
+        return matched_curves.draw_within(matching.match(runs, baseline, prompts, cost), margin)
+    if (draw := {**COMPARISON_FIGURES, **MATCHED}.get(name)) is None:
+        raise InvalidSetting(f"There is no figure {name[:40]!r}: expected one of {', '.join(FIGURE_NAMES)}.")
+    return draw(runs, baseline, prompts)
 
 
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:

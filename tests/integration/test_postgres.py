@@ -19,6 +19,7 @@ from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import Base
 from fsd_core.storage.edits import Edit
+from fsd_core.storage.report_content import ReportContent, ReportFigure, ReportRun, ReportTable
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
 from fsd_core.storage.workspace.export import export
 from fsd_core.storage.workspace.merge import import_file
@@ -255,3 +256,20 @@ def test_what_the_server_refuses_is_told(postgres_url: str, database_url: str, r
             database_url, autocommit=True, options="-c default_transaction_read_only=off"
         ) as connection:
             connection.execute("ALTER ROLE postgres RESET default_transaction_read_only")
+
+
+def test_a_report_is_kept_whole(repository: Repository) -> None:
+    figure = ReportFigure(title="τ", plot={"data": [{"y": [0.1, 1e-300, None, 123456789.123456789]}], "layout": {}})
+    content = ReportContent(
+        title="Knee", text="# κ\n\0", subject="bundled", query="runs=a",
+        runs=[ReportRun(id="a" * 32, name="SD", digest="b" * 16)], figures=[figure],
+        tables=[ReportTable(title="Metrics", columns=["Setting"], rows=[["SD"]])],
+    )  # fmt: skip
+    for _ in range(2):
+        repository.add_report("c" * 32, content, "Ann")
+    report = repository.report("c" * 32)
+    assert report.content.figures == [figure]
+    assert report.content.text == "# κ\n\ufffd"
+    assert [name.id for name in repository.reports()] == [report.id]
+    repository.delete_report(report.id)
+    assert repository.count_reports() == 0

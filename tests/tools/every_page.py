@@ -32,6 +32,7 @@ def every_page(repository: Repository) -> dict[str, str]:
         "use": f"/review?use={use}",
         "propose": f"/review?propose={lenient.setting_id}",
         "proposal": f"/review?proposal={proposal}",
+        "reports": "/reports",
         "theory": "/theory",
         "nothing": "/nosuch",
     }

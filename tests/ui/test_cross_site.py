@@ -46,13 +46,15 @@ IMAGE = """(url) => new Promise((done) => {
 
 
 class Blank(BaseHTTPRequestHandler):
-    """Answers with an empty page."""
+    """Answers with a page, which is empty."""
+
+    page = b"<!doctype html><title>Elsewhere</title><body>Elsewhere</body>"
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
-        self.wfile.write(b"<!doctype html><title>Elsewhere</title><body>Elsewhere</body>")
+        self.wfile.write(self.page)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

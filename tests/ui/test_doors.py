@@ -37,6 +37,10 @@ OPEN = {
     ("POST", "/gradio_api/queue/join"),
     ("POST", "/gradio_api/run/{api_name}"),
     ("GET", "/export/comparison.{extension}"),
+    ("GET", "/export/figure.{extension}"),
+    ("GET", "/embed/figure"),
+    ("GET", "/export/report.html"),
+    ("GET", "/export/report.svg"),
     ("GET", "/config"),
     ("GET", "/gradio_api/info"),
     ("GET", "/export/review.{extension}"),
@@ -53,6 +57,7 @@ PARAMETERS = {
     "/static/{path:path}": "/static/fonts/IBMPlexSans/IBMPlexSans-Bold.woff2",
     "/gradio_api/run/{api_name}": "/gradio_api/run/predict",
     "/export/comparison.{extension}": "/export/comparison.csv",
+    "/export/figure.{extension}": "/export/figure.svg",
     "/mlflow/{path:path}": "/mlflow/ajax-api/2.0/mlflow/experiments/search",
     "/export/review.{extension}": "/export/review.csv",
 }

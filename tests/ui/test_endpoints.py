@@ -49,6 +49,7 @@ TOOLS = {
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
     "time_finalists",
+    "list_reports", "read_report",
 }  # fmt: skip
 
 

@@ -13,6 +13,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import String, select, update
 
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.report_parts import PARTS, frozen_comparison
 from dashboard.web import PAGES
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -45,7 +47,7 @@ CHOSEN = {
     "kind", "status", "outcome", "stop_reason", "acceptance", "role", "pair", "task", "claim_token", "sha256", "digest",
     "password", "mlflow_run_id",
 }  # fmt: skip
-UNCHANGED = {"review_log", "users", "sign_ins", "api_tokens", "tasks"}
+UNCHANGED = {"review_log", "users", "sign_ins", "api_tokens", "tasks", "reports"}
 """tables of which the log is filled act by act, and the others by a name, or a title, that is hostile itself"""
 
 
@@ -70,6 +72,9 @@ def plant(site: Site) -> dict[str, str]:
     assert claimed is not None
     assert claimed.claim_token is not None
     site.repository.finish_job(job, claimed.claim_token, "finished")
+    comparison = compare(site.repository, [run.id for run in runs], None)
+    report = job[::-1]
+    site.repository.add_report(report, frozen_comparison(comparison, HOSTILE[:200], HOSTILE, list(PARTS)), NAME)
     site.repository.report_worker(1, HOSTILE, HOSTILE, HOSTILE)
     with site.repository._database.session() as session:
         for table in Base.metadata.sorted_tables:
@@ -86,7 +91,7 @@ def plant(site: Site) -> dict[str, str]:
         for sitting in session.scalars(select(MeasurementSessionRow)):
             sitting.conditions = _hostile(sitting.conditions)
     return {"run": runs[3].id, "first": runs[0].id, "setting": runs[3].setting_id, "use": use, "proposal": proposal,
-            "job": job}  # fmt: skip
+            "job": job, "report": report}  # fmt: skip
 
 
 def _hostile(told: dict[str, Any] | None) -> dict[str, Any]:
@@ -109,6 +114,9 @@ DOORS = {
     "review?use={use}": True,
     "review?proposal={proposal}": True,
     "review?propose={setting}": True,
+    "reports": True,
+    "reports?report={report}": True,
+    "reports?report=" + quote(HOSTILE): True,
     "theory": True,  # the name of who looks, at least
     "nosuch?" + quote(HOSTILE): False,
     "runs?run=" + quote(HOSTILE): True,

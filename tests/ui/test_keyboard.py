@@ -76,7 +76,7 @@ def pages(site: Site) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "name", ["playground", "experiments", "compare", "runs", "run", "settings", "setting", "review", "use", "proposal",
-             "theory"],
+             "reports", "theory"],
 )  # fmt: skip
 def test_tab_reaches_everything_shows_where_it_is_and_gets_out_again(
     page: Page, site: Site, pages: dict[str, str], name: str

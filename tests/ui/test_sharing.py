@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
-import struct
+import threading
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from playwright.sync_api import BrowserContext, Page, expect
 
 from fsd_core.storage.review_events import UseDescribed
@@ -16,6 +19,7 @@ from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go
 from tests.tools.site import Site
+from tests.ui.test_cross_site import Blank
 
 pytestmark = pytest.mark.ui
 
@@ -30,7 +34,7 @@ def saved(page: Page, figure: str, kind: str) -> tuple[str, bytes]:
     plot = page.locator(".js-plotly-plot", has_text=figure).first
     expect(plot.locator(".main-svg").first).to_be_visible()
     with page.expect_download() as download:
-        plot.locator("+ .fsd-figure-files").get_by_role("button", name=f"Save this figure as {kind}").click()
+        plot.locator("+ .fsd-figure-files").get_by_label(f"Save this figure as {kind}").click()
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
@@ -41,23 +45,71 @@ def saved(page: Page, figure: str, kind: str) -> tuple[str, bytes]:
         ("/runs?run={run}", "Acceptance at each draft position", "acceptance-at-each-draft-position-run-{run:.8}"),
     ],
 )
-def test_a_figure_is_saved_as_png_and_svg(
+def test_a_figure_is_saved_for_paper(
     page: Page, site: Site, experiment: str, address: str, figure: str, name: str
 ) -> None:
     run = site.repository.experiment(experiment).runs[3].id
     go(page, site.url + address.format(experiment=experiment, run=run))
     name = name.format(run=run)
+    page.evaluate("document.body.classList.add('dark')")  # whatever the theme
     called, data = saved(page, figure, "PNG")
     assert (called, data[:8]) == (f"{name}.png", b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", data[16:24])
-    assert width > 600
-    assert height == 2 * 380 or height > 600  # twice as many pixels as on the page
-    assert len(data) > 10_000  # something is drawn
+    picture = Image.open(io.BytesIO(data)).convert("RGBA")
+    assert picture.getpixel((0, 0)) == (255, 255, 255, 255)
+    assert picture.width == 6.5 * 300
     called, data = saved(page, figure, "SVG")
     assert called == f"{name}.svg"
-    root = ElementTree.fromstring(data)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert figure in "".join(root.itertext())
+    assert ElementTree.fromstring(data).tag == "{http://www.w3.org/2000/svg}svg"
+    called, data = saved(page, figure, "PDF")
+    assert (called, data[:5]) == (f"{name}.pdf", b"%PDF-")
+
+
+def test_a_figure_that_no_address_draws_is_saved_by_the_browser_on_white(page: Page, site: Site) -> None:
+    go(page, f"{site.url}/theory?__theme=dark")
+    plot = page.locator(".js-plotly-plot").first
+    expect(plot.locator("+ .fsd-figure-files").get_by_text("PDF")).to_have_count(0)
+    title = plot.locator(".gtitle").first.text_content()
+    assert title
+    called, data = saved(page, title, "PNG")
+    assert called.endswith(".png")
+    picture = Image.open(io.BytesIO(data)).convert("RGBA")
+    assert picture.size[0] == 2 * 900
+    assert picture.getpixel((0, 0)) == (255, 255, 255, 255)
+    _, data = saved(page, title, "SVG")
+    text = data.decode()
+    assert "fill: rgb(27, 29, 33)" in text  # dark ink
+    assert title in "".join(ElementTree.fromstring(data).itertext())
+
+
+def test_a_figure_is_shown_in_a_frame_of_another_site_and_the_pages_are_not(
+    page: Page, profile: BrowserContext, site: Site, experiment: str
+) -> None:
+    profile.grant_permissions(["clipboard-read", "clipboard-write"])
+    go(page, f"{site.url}/compare?experiment={experiment}")
+    plot = page.locator(".js-plotly-plot", has_text="Accuracy against throughput").first
+    plot.locator("+ .fsd-figure-files").get_by_role("button", name="Copy the address of this figure").click()
+    expect(plot.locator("+ .fsd-figure-files").get_by_text("Copied")).to_be_visible()
+    address = page.evaluate("navigator.clipboard.readText()")
+    assert address.startswith(f"{site.url}/embed/figure?figure=tradeoff&runs=")
+    frames = (
+        f'<iframe id="figure" src="{address}" width="700" height="480"></iframe><iframe src="{site.url}/"></iframe>'
+    )
+
+    class Wiki(Blank):
+        page = frames.encode()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Wiki) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        elsewhere = profile.new_page()
+        refused: list[str] = []
+        elsewhere.on("console", lambda message: refused.append(message.text))
+        elsewhere.goto(f"http://localhost:{server.server_port}/")
+        shown = elsewhere.frame_locator("#figure")
+        expect(shown.locator(".main-svg").first).to_be_visible()
+        expect(shown.get_by_text("n = 12 prompts")).to_be_in_viewport()
+        server.shutdown()
+    assert any("frame-ancestors 'self'" in text for text in refused)
+    assert not any("embed" in text for text in refused)
 
 
 def test_a_link_leads_to_one_prompt_side_by_side(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 import runpy
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.compare.export_files import csv_text, html, matched_csv, table
 from dashboard.compare.export_links import links_html, named_margin
-from dashboard.compare.latex import escaped, latex
+from dashboard.compare.latex import TableColumn, escaped, latex, parts
 from dashboard.compare.report import markdown
 from dashboard.runs.run_html import slower_html
 from dashboard.tables.pairs_html import pairs_html
@@ -198,35 +200,83 @@ def test_latex_is_ascii_and_every_row_has_every_column(repository: Repository, e
     assert text.isascii()
     assert r"50 \% of \$x\_1\$ \& \{a\}\textbackslash{}b \textasciitilde{}\textasciicircum{}\# (baseline)" in text
     assert r"FSD reducible \ensuremath{\cdot} js \ensuremath{\le} 0.05" in text
-    lines = text.splitlines()
-    counts = []
-    for part in text.split(r"\begin{table}")[1:]:
-        columns = re.search(r"begin\{tabular\}\{l(r+)\}", part)
+    names = []
+    for part in text.split(r"\begin{tabular}")[1:]:
+        columns = re.match(r"\{@\{\}p\{0\.28\\linewidth\}(r+)@\{\}\}\n", part)
         assert columns is not None
         rows = [line for line in part.splitlines() if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
-        counts.append(len(rows))
-    # A head, a row for each run, one of differences for all but the baseline; then a head and a rule, twice.
-    assert counts == [1 + 7 + 6, 2, 2]
-    assert sum(line.startswith((r"\toprule", r"\midrule", r"\bottomrule")) for line in lines) == 9
+        names.append([name for row in rows if (name := row.partition(" & ")[0].strip())])
+    # Three parts of the seven runs' table, each under the names of the settings; then a rule at matched points.
+    assert [len(part) for part in names] == [1 + 7, 1 + 7, 1 + 7, 2, 2, 2]
+    assert names[0] == names[1] == names[2]
+    for kind in ("table", "tabular"):
+        assert text.count(rf"\begin{{{kind}}}") == text.count(rf"\end{{{kind}}}") > 0
+    assert sum(text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")) == 3 * 6
     plain = re.sub(r"\\[{}]", "", text)
     assert plain.count("{") == plain.count("}")
     assert escaped("日") == "?"
+
+
+def test_a_latex_table_says_what_it_is_of(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    text = latex(comparison)
+    assert rf"\caption{{Bundled arithmetic pair, arithmetic, n = {PROMPTS} prompts. Intervals are of 95 \%" in text
+    assert "McNemar's exact test of the accuracy against the baseline's, corrected by Holm for 6 comparisons." in text
+    labels = re.findall(r"\\label\{(tab:fsd-[0-9a-f]{8}[\w-]*)\}", text)
+    assert len(set(labels)) == text.count(r"\begin{table}") == 3
+    assert labels == re.findall(
+        r"\\label\{(.*)\}", latex(compare(repository, [*experiment_runs(repository, experiment)], None))
+    )
+    head, draft = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("Setting", "Draft"))
+    assert head.split(" & ")[:4] == ["Setting", "n", r"(\%)", "p"]
+    assert draft.split(" & ")[3] == r"\ensuremath{<} 0.001"
+    assert comparison.rows[1].cells[0].corrected_p is not None
+
+
+def test_the_parts_of_a_latex_table_are_no_wider_than_a_page():
+    columns = [TableColumn(["Title"], [["9" * width]]) for width in (20, 20, 20, 8, 70, 5, 5)]
+    divided = parts(columns)
+    assert [len(part) for part in divided] == [2, 2, 1, 2]  # one that is too wide alone stands alone
+    assert [column for part in divided for column in part] == columns
+
+
+def test_a_row_that_begins_with_a_bracket_is_no_option_of_the_row_before(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment)[:2], None)
+    rows = [comparison.rows[0], comparison.rows[1]._replace(name="[1pt] a name")]
+    assert "\n{}[1pt] a name & " in latex(comparison._replace(rows=rows))
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_the_latex_tables_compile_within_the_lines_of_a_page(repository: Repository, experiment: str, tmp_path: Path):
+    text = latex(compare(repository, experiment_runs(repository, experiment), None))
+    document = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + text + "\\end{document}"
+    (tmp_path / "paper.tex").write_text(document)
+    result = subprocess.run(
+        ["pdflatex", "-halt-on-error", "-no-shell-escape", "paper.tex"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout
+    assert "Overfull" not in result.stdout
 
 
 def test_the_command_writes_what_the_page_exports(
     repository: Repository, experiment: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("FSD_HOME", str(folder))
-    monkeypatch.setattr(sys, "argv", ["dashboard", experiment[:8], "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["dashboard", experiment[:8], "--paper", "--out", str(tmp_path)])
     get_settings.cache_clear()
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_module("dashboard", run_name="__main__")
     get_settings.cache_clear()
-    written = {"".join(path.suffixes): path.read_bytes().decode() for path in tmp_path.iterdir()}
-    assert set(written) == {".csv", ".matched.csv", ".md"}
+    figures = {path.suffixes[-2]: path.read_bytes() for path in tmp_path.glob("*.pdf")}
+    assert {".tradeoff", ".matched", ".divergences"} < set(figures)
+    assert ".predicted" not in figures  # none of these runs was predicted
+    assert all(figure.startswith(b"%PDF") for figure in figures.values())
+    written = {"".join(path.suffixes): path.read_bytes().decode() for path in tmp_path.glob("*[!f]")}
+    assert set(written) == {".csv", ".matched.csv", ".md", ".tex"}
     comparison = compare(repository, experiment_runs(repository, experiment), None)
     assert written[".csv"] == csv_text(comparison)
+    assert written[".tex"] == latex(comparison)
     assert written[".matched.csv"] == matched_csv(comparison)
 
 

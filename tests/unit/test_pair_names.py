@@ -73,7 +73,7 @@ def test_a_comparison_and_its_exports_name_the_pairs(repository: Repository) -> 
 
     experiment = next(view for view in repository.experiments() if view.config.pair == OTHER)
     alike = compare(repository, [run.id for run in experiment.runs], None)
-    assert f"\\caption{{{OTHER}. Intervals" in latex(alike)
+    assert f"\\caption{{{OTHER}, arithmetic, n = 3 prompts. Intervals" in latex(alike)
     assert {row["pair"] for row in _rows(matched_csv(alike))} == {OTHER}
 
 

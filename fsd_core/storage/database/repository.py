@@ -12,6 +12,7 @@ from fsd_core.storage.database.jobs import JobStore
 from fsd_core.storage.database.marks import MarkStore
 from fsd_core.storage.database.measured_settings import SettingStore
 from fsd_core.storage.database.own_pairs import OwnPairStore
+from fsd_core.storage.database.report_store import ReportStore
 from fsd_core.storage.database.reviews import ReviewStore
 from fsd_core.storage.database.runs import RunStore
 
@@ -29,6 +30,7 @@ class Repository(
     ChangeStore,
     TaskStore,
     OwnPairStore,
+    ReportStore,
 ):
     """The contents of the database. Every method is one transaction (``traces``: one per batch).
 

@@ -266,6 +266,18 @@ class OwnPairRow(Base):
     added_at: Mapped[datetime] = mapped_column(default=now)  # most recently; the name refers to the latest version
 
 
+class ReportRow(Base):
+    """A report. Its content never changes, and its version is the content's hash."""
+
+    __tablename__ = "reports"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    title: Mapped[str]
+    version: Mapped[str] = mapped_column(String(16))
+    content: Mapped[dict[str, Any]]  # fsd_core.storage.report_content
+    who: Mapped[str]
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
 class TaskRow(Base):
     """A version of a custom task. Its content never changes, and its version is the content's hash."""
 

@@ -24,6 +24,7 @@ from fsd_core.storage.database.tables import (
     MeasurementSessionRow,
     MlflowDeletionRow,
     OwnPairRow,
+    ReportRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
@@ -86,6 +87,7 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
         for id, positions in added.items():
             _add_prompts(source, target, id, positions, new=id not in present)
         _add_marks(source, target)
+        _add_reports(source, target)
         target.execute(
             delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
         )
@@ -302,3 +304,10 @@ def _add_marks(source: Session, target: Session) -> None:
         existing = target.get(MarkRow, (incoming.run_id, incoming.position, incoming.who))
         if existing is None or existing.at < incoming.at:
             target.merge(MarkRow(**_values(incoming)))
+
+
+def _add_reports(source: Session, target: Session) -> None:
+    """Add missing reports. A report never changes, so two of one id are the same."""
+    for incoming in source.scalars(select(ReportRow).execution_options(yield_per=1)):
+        if target.get(ReportRow, incoming.id) is None:
+            target.add(ReportRow(**_values(incoming)))

@@ -20,7 +20,7 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
-from fsd_core.frozen import text_hash
+from fsd_core.frozen import content_hash, text_hash
 from fsd_core.roles import ROLES
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import Database, open_database, upgrade
@@ -30,6 +30,7 @@ from fsd_core.storage.database.tables import (
     ExperimentRow,
     MarkRow,
     OwnPairRow,
+    ReportRow,
     ReviewEventRow,
     RunRow,
     SettingRow,
@@ -37,6 +38,7 @@ from fsd_core.storage.database.tables import (
     TraceRow,
 )
 from fsd_core.storage.records import UNENDED
+from fsd_core.storage.report_content import ReportContent
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row
@@ -140,6 +142,10 @@ def _check(session: Session, file: Path) -> None:
         for pair in session.scalars(select(OwnPairRow)):
             _require(PAIR_NAME.fullmatch(pair.name) and text_hash(pair.models) == pair.version)
             _require(is_name_of_models(pair.models))
+        for report in session.scalars(select(ReportRow).execution_options(yield_per=1)):
+            content = ReportContent.model_validate(report.content)
+            _require(_ID.fullmatch(report.id) and content_hash(content) == report.version)
+            _require(content.title == report.title)
         for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
         for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):

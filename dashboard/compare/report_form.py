@@ -1,0 +1,69 @@
+"""Saving a comparison as a report: a title, a text, and the figures and tables to keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import gradio as gr
+
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.export_links import named_margin, named_runs
+from dashboard.compare.report_parts import PARTS, frozen_comparison
+from dashboard.ui.components import section, show
+from dashboard.ui.templates import render
+from dashboard.ui.view import Asked, Updates, Values, View
+from fsd_core.roles import require
+from fsd_core.storage.report_content import LONGEST_REPORT_TEXT, LONGEST_REPORT_TITLE
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+
+_FIRST = ["tradeoff", "throughput", "metrics"]
+
+
+class ReportForm:
+    """The form's components as attributes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        show(section("Save as a report"))
+        self.title = gr.Textbox(
+            label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE, max_lines=1
+        )
+        self.text = gr.Textbox(
+            label="Report text", placeholder="Markdown: what was measured, and what follows from it", lines=5,
+            max_lines=20, max_length=LONGEST_REPORT_TEXT,
+        )  # fmt: skip
+        self.parts = gr.CheckboxGroup([(title, name) for name, title in PARTS.items()], value=_FIRST, label="Keep")
+        with gr.Row():
+            self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
+        self.answer = show()
+
+    @property
+    def fields(self) -> list[Any]:
+        """Components that the button reads, and empties once their text is saved."""
+        return [self.title, self.text, self.parts]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that the button changes."""
+        return [self.answer]
+
+    def listen(self, view: View, link: gr.Textbox) -> None:
+        """Attach the event. ``link`` has the address of what is compared at a click."""
+
+        def save(values: Values, asked: Asked) -> Updates:
+            require(asked.person, "author", "Saving a report")
+            query = {name: found[0] for name, found in parse_qs(urlsplit(str(values[link])).query).items()}
+            comparison = compare(
+                self.repository, named_runs(query.get("runs", "")), query.get("baseline"),
+                named_margin(query.get("margin", "")),
+            )  # fmt: skip
+            title, text = str(values[self.title] or ""), str(values[self.text] or "")
+            content = frozen_comparison(comparison, title, text, values[self.parts])
+            self.repository.add_report(values.key, content, asked.person.name)
+            asked.used(values, self.title, self.text)
+            return {self.answer: render("compare/comparison.html", "saved_report", values.key, content.title)}
+
+        view.button(self.button, "save report", [*self.fields, link], save, self.answer)

@@ -1,0 +1,134 @@
+"""Reports page: all saved reports. ``?report=`` opens one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from dashboard.ui import actions
+from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, show, table
+from dashboard.ui.links import copy_link, downloads
+from dashboard.ui.pager import Pager
+from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, frozen_html, joined, render
+from dashboard.ui.view import Act, Asked, Updates, View
+from fsd_core.errors import FsdError, Refused, UnknownName
+from fsd_core.reports.freezing import changed_runs
+from fsd_core.reports.report_file import report_body
+from fsd_core.roles import Person, require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsd_core.settings import Settings
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.report_content import ReportName, ReportView
+
+REPORTS_PER_PAGE = 50
+_LEAD = "Text, figures and tables of runs as they were when somebody saved them. Compare saves a new one."
+_COLUMNS = (Column("Report", "wide"), Column("By"), Column("Saved"), Column("Hash"))
+_DELETE = "delete-report"
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """Add the page's components and events to the caller's Blocks context."""
+    ReportsPage(repository)
+
+
+class ReportsPage:
+    """The list of reports, or the one that the address names."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.message = show()
+        with gr.Column(visible=False) as self.list_part:
+            show(heading("Reports", _LEAD))
+            self.reports = show(elem_id="reports")
+            self.pager = Pager(REPORTS_PER_PAGE, "report")
+        with gr.Column(visible=False) as self.report_part:
+            self.head = show(js_on_load=actions.CLICKS)
+            self.opened = show(elem_id="report")
+        self._parts = [self.list_part, self.report_part]
+        view = self._view = View(self.message, self.fail)
+        view.turns(self.pager.name, self.pager.steps)
+        view.act(_DELETE, self.delete)
+        view.on(self.head.click)
+        view.listen(self.redraw, [], [*self._parts, self.reports, self.head, self.opened, *self.pager.parts])
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return what differs of the report that the address names, or of the list."""
+        id = asked.address.get("report")
+        if not id:
+            return self._list(asked) | self._view.only(asked, self._parts, self.list_part)
+        try:
+            report = self.repository.report(id)
+        except UnknownName as error:
+            return self._view.only(asked, self._parts, None, dead_end(str(error), "reports", "See all reports"))
+        changes = changed_runs(self.repository, report.content.runs)
+        updates = self._view.only(asked, self._parts, self.report_part)
+        if asked.differs("report", report.version, changes, asked.person):
+            body = report_body(report, changes, lambda index: f"export/report.svg?report={report.id}&figure={index}")
+            updates |= {self.head: head_html(report, asked.person), self.opened: frozen_html(body)}
+        return updates
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return an error in place of what was asked for."""
+        if asked.opening:
+            return {self.message: dead_end(str(error), "reports", "See all reports")}
+        return {self.message: notice(str(error), "bad")}
+
+    def delete(self, act: Act, asked: Asked) -> Updates:
+        """Delete a report, of one's own or as an admin."""
+        try:
+            report = self.repository.report(act["id"])
+        except UnknownName:
+            return {}  # done already: the page says that it is gone
+        require(asked.person, "author", "Deleting a report")
+        if not may_delete(report, asked.person):
+            raise Refused(f"{report.who} saved this report: only they and admins may delete it.")
+        self.repository.delete_report(report.id)
+        return {}
+
+    def _list(self, asked: Asked) -> Updates:
+        total = self.repository.count_reports()
+        page = self.pager.clamp(asked.page(self.pager.name, "reports"), total)
+        reports = self.repository.reports(REPORTS_PER_PAGE, page * REPORTS_PER_PAGE)
+        if not asked.differs("list", page, total, reports):
+            return {}
+        return {self.reports: reports_html(reports)} | self.pager.updates(page, total, "reports")
+
+
+def may_delete(report: ReportName, person: Person) -> bool:
+    """Whether a person may delete a report: its author, or an admin."""
+    return person.may("admin") or (person.may("author") and person.known and person.name == report.who)
+
+
+def reports_html(reports: Sequence[ReportName]) -> Html:
+    """Return a page of reports, or how the first one is made."""
+    if not reports:
+        return empty_state(
+            "No reports yet",
+            "Compare runs, then save what you see as a report at the end of the page.",
+            ("compare", "Compare runs"),
+        )
+    rows = [
+        (link(f"reports?report={report.id}", report.title), report.who, moment(report.at), report.version)
+        for report in reports
+    ]
+    return table(_COLUMNS, rows, "Reports")
+
+
+def head_html(report: ReportView, person: Person) -> Html:
+    """Return what can be done with a report."""
+    question = f"Delete the report “{report.title}”? Its runs stay. This cannot be undone."
+    delete = actions.button(_DELETE, "report", report.id, "Delete", question) if may_delete(report, person) else Html()
+    files = [(f"export/report.html?report={report.id}", "Export HTML")]
+    return render(
+        "reports/reports.html",
+        "head",
+        f"compare?{report.content.query}",
+        joined([downloads(files)]),
+        copy_link(),
+        delete,
+    )

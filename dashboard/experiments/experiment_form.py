@@ -20,7 +20,7 @@ from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
-from fsd_core.errors import FsdError, UnknownName
+from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, is_known
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.lookup import find_task
@@ -228,8 +228,8 @@ class ExperimentForm:
     def _prefill(self, asked: Asked) -> Updates:
         """Fill in what the page's address asks for where nobody has typed yet, or return why that cannot be."""
         try:
-            values = prefilled(self.repository, asked.address)
-        except UnknownName as error:
+            values = prefilled(self.repository, asked.address, asked.person)
+        except (UnknownName, DataDamaged, InvalidSetting) as error:
             return {self.measured: notice(str(error), "warn")}
         for name, value in values.items():
             part = self.fields.get(name)

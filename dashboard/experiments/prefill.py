@@ -1,4 +1,4 @@
-"""Prefill of the experiment form by a link: some rules, measured on the prompts and with the options of a run."""
+"""Prefill of the experiment form by a link: from a run, or with the settings of a job of the Playground."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.algorithms import PLAIN_RULES
-from fsd_core.config.flat import options_read
+from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.ui.pair_defaults import pair_defaults
+from fsd_core.config.flat import options_of, options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
+from fsd_core.config.thresholds import OFF
 from fsd_core.errors import UnknownName
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.roles import NOBODY, Person
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.tasks.custom.lookup import find_task
+from fsd_core.tasks.suitable import offered
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -21,12 +27,55 @@ _ID = re.compile("[0-9a-f]{32}")
 _SAMPLING = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")
 
 
-def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
-    """Return values of the form's fields by name, or none without ``like=``, the id of a run.
+def prefilled(repository: Repository, query: Mapping[str, str], person: Person = NOBODY) -> dict[str, Any]:
+    """Return values of the form's fields by name, or none if the link names neither a run nor a job.
 
-    ``rules=`` has comma-separated baselines that replace the run's own rule. Sampling options may be named too. Invalid
-    values in a link are replaced by the run's. Raises ``UnknownName`` for a run of a pair that is not known here.
+    ``like=`` is the id of a run. ``rules=`` has comma-separated baselines that replace the run's own rule. Sampling
+    options may be named too. Invalid values in a link are replaced by the run's.
+
+    ``settings=`` is the id of a job of the Playground, whose settings are measured, and ``task=`` the name of a task.
+
+    Raises ``UnknownName`` for a pair that is not known here, and for a job that is somebody else's.
     """
+    id = query.get("settings", "")
+    if not _ID.fullmatch(id):
+        return _of_run(repository, query)
+    values = _of_job(repository, id, person)
+    if name := query.get("task"):
+        task = find_task(name, repository)
+        values |= {"task": task.name, "limit": min(task.size, pair_defaults(values["pair"]).limit)}
+    return values
+
+
+def _of_job(repository: Repository, id: str, person: Person) -> dict[str, Any]:
+    """Return the settings of a Playground job as lists of an experiment, which measures every combination."""
+    state = repository.job(id)
+    if state.kind != PlaygroundJob.kind:
+        raise UnknownName("The link names no texts of the Playground: open it there again.")
+    job = PlaygroundJob.read(state.payload)
+    if job.owner not in (None, person.name if person.known else None):
+        raise UnknownName("The settings of this link are somebody else's: choose your own here.")
+    spec = get_pair(job.pair)
+    decodings = job.decodings
+    kinds = [*dict.fromkeys(decoding.acceptance.kind for decoding in decodings)]
+    values: dict[str, Any] = {
+        "pair": job.pair, "seeds": f"{job.seed}", "task": offered(spec)[0].name,
+        "baselines": [kind for kind in kinds if kind in PLAIN_RULES],
+        "tuned": [kind for kind in kinds if kind in TUNED], "several": [kind for kind in kinds if kind in SEVERAL],
+    }  # fmt: skip
+    for name, option in METHOD_OPTIONS.items():
+        if name == "acceptance":
+            continue
+        found = [*dict.fromkeys(options[name] for options in map(options_of, decodings) if name in options)]
+        if option.is_knob:
+            found = [OFF if value is None else f"{value:g}" for value in found]
+        if found:
+            listed = option.is_knob or name in LENGTH_OPTIONS
+            values[name] = found if name in LISTED else ", ".join(map(str, found)) if listed else found[0]
+    return values
+
+
+def _of_run(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
     id = query.get("like", "")
     if not _ID.fullmatch(id):
         return {}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.playground.setting_views import OutputPanel
+from dashboard.tables.prompt_pairs import DiffPiece
+from dashboard.ui.algorithms import forgiven
 from dashboard.ui.components import notice, term, tokens_html
 from dashboard.ui.quantities import DASH, percent, quantity
 from dashboard.ui.templates import Html, render
@@ -40,18 +42,33 @@ def followed_html(job: str) -> Html:
     return render("playground/playground.html", "followed", job)
 
 
-def output_panel_html(number: int, panel: OutputPanel, pair: str) -> Html:
-    """Return a setting's label, its pair, its figures and its text so far."""
+def output_panel_html(number: int, panel: OutputPanel, pair: str, pieces: Sequence[DiffPiece] = ()) -> Html:
+    """Return a setting's label, its pair, its figures and its text so far. ``pieces`` mark where it differs."""
+    decoding = panel.decoding
+    tokens = tokens_html(
+        panel.tokens, f"Text of setting {number}", rule=forgiven(decoding), greedy=decoding.sampling.greedy,
+        pieces=pieces,
+    )  # fmt: skip
     return render(
         "playground/playground.html",
         "output",
         number,
         panel=panel,
         pair=pair_title(pair),
-        tokens=tokens_html(panel.tokens, f"Text of setting {number}") if panel.tokens else "",
+        tokens=tokens if panel.tokens else "",
         end=_ENDS.get(panel.stop_reason or "", "") if panel.done else "",
         figures=_figures(panel),
+        pace=_pace(panel),
     )
+
+
+def _pace(panel: OutputPanel) -> str:
+    """Return the speed beside that of the target alone, or nothing for that one itself."""
+    figures = panel.figures
+    if figures is None or figures.speed_up is None or panel.decoding.acceptance.kind == "autoregressive":
+        return ""
+    alone = figures.target_tokens_per_second
+    return f"{figures.speed_up:.2f}× as fast as the target alone, which writes {alone:,.0f} tokens/s"
 
 
 def _figures(panel: OutputPanel) -> list[tuple[str, Html]]:
@@ -66,6 +83,14 @@ def _figures(panel: OutputPanel) -> list[tuple[str, Html]]:
     ]
 
 
-def compared_html(sentences: Sequence[str]) -> Html:
-    """Return how the settings compare and what that is worth, or nothing if they cannot be compared."""
-    return render("playground/playground.html", "compared", sentences)
+def compared_html(sentences: Sequence[str], job: str, *, marked: bool) -> Html:
+    """Return how the settings of a job compare and what that is worth, or nothing if they cannot be compared.
+
+    ``marked``: whether differences are marked in the texts.
+    """
+    return render("playground/playground.html", "compared", sentences, job=job, marked=marked)
+
+
+def added_html(task: str, prompts: int, job: str) -> Html:
+    """Return that a task has a prompt, and a link that measures the job's settings on the task."""
+    return render("playground/playground.html", "added", task, prompts=prompts, job=job)

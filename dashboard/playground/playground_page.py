@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.playground.followed_jobs import FollowedJobs
 from dashboard.playground.playground_html import (
+    added_html,
     compared_html,
     followed_html,
     output_panel_html,
@@ -18,7 +20,7 @@ from dashboard.playground.playground_html import (
 )
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, comparison, payload
+from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, comparison, differences, payload
 from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, page_note, show
 from dashboard.ui.option_fields import decoding_of
@@ -30,7 +32,9 @@ from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refused
 from fsd_core.models.model_pairs import check_drafter
+from fsd_core.roles import require
 from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.tasks.custom.adding import add_prompt
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.pair_names import offered_pairs
 
@@ -44,9 +48,17 @@ _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
 WRITING = "The settings take turns, and each is timed by itself."
 FORMER = "These texts are of the form as it was: it has been changed since."
+OWN_TASK = "my-prompts"
+"""the task to which a prompt is added unless another one is named"""
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
-_PAIR_DEFAULTS = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
+_LENGTH = {"draft_length": "exact_length"}
+_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
 """for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
+_BOUNDS = {
+    1: "The last setting stays: there is nothing to generate without one.",
+    MOST_OUTPUT_PANELS: f"These are all: at most {MOST_OUTPUT_PANELS} settings take turns.",
+}
+"""why a setting can be neither added nor removed, by the number of settings"""
 _ID = re.compile("[0-9a-f]{32}")
 
 
@@ -79,7 +91,8 @@ class Playground:
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140, elem_id="generate")
             self.stop = gr.Button("Stop", variant="stop", scale=0, min_width=90, interactive=False)
             self.more = gr.Button("Add a setting", scale=0, min_width=130)
-            self.fewer = gr.Button("Remove the last", scale=0, min_width=140, interactive=False)
+            self.fewer = gr.Button("Remove the last", scale=0, min_width=140)
+            self.bounds = show(elem_classes=["bounds"])
         self.verdict = show(elem_id="verdict")
         self.former = show(elem_id="former")
         with gr.Row(equal_height=False, elem_classes=["lanes"]):
@@ -90,11 +103,22 @@ class Playground:
                     self.panels.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
                 self.columns.append(column)
         show(legend())
+        with gr.Row(visible=False, elem_classes=["keep-prompt"]) as self.keep_prompt:
+            self.task = gr.Textbox(
+                OWN_TASK, label="Task of your own", info="It begins with this prompt if it is new.", max_length=40,
+                min_width=170,
+            )  # fmt: skip
+            self.reference = gr.Textbox(
+                label="Expected answer", info="Only if the task is scored.", max_length=10_000, min_width=170
+            )
+            self.add = gr.Button("Add the prompt to the task", scale=0, min_width=250)
+        self.added = show(elem_id="added")
         self.number = gr.Number(2, visible="hidden")  # of settings
         self.owner = gr.Textbox(visible="hidden")  # whose page it is
         self.followed = show(js_on_load=script("playground/remember.js"), elem_id="followed")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
+        self._built["keep prompt"] = digest(False, "")
         self._built |= {
             card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
             for card in self.cards
@@ -118,7 +142,8 @@ class Playground:
         return [
             self.form.pair, self.form.example, self.form.prompt,
             *(part for card in self.cards for part in card.outputs), self.generate, self.stop, self.more, self.fewer,
-            self.verdict, self.former, *self.columns, *self.panels, self.followed, self.clock,
+            self.bounds, self.verdict, self.former, *self.columns, *self.panels, self.followed, self.clock,
+            self.keep_prompt, self.added,
         ]  # fmt: skip
 
     def _listen(self) -> None:
@@ -130,6 +155,8 @@ class Playground:
         view.button(self.generate, "generate", asking, self.start, js=script("playground/generate.js"))
         view.by_script(self.stop.click, [], script("playground/stop.js"))
         view.act("stop", self.cancel)
+        view.by_script(self.add.click, [self.task, self.reference], script("playground/keep_prompt.js"))
+        view.act("keep prompt", self.add_prompt, self.added)
         view.on(self.clock.tick)
         view.listen(self.redraw, self.fields, self.outputs, [self.owner], kept=asking)
 
@@ -180,6 +207,16 @@ class Playground:
         """Ask the worker to stop a job. The page follows it until it has."""
         self.jobs.read(act["job"], owner_of(asked))
         self.repository.request_cancel(act["job"])
+
+    def add_prompt(self, act: Act, asked: Asked) -> Updates:
+        """Add the prompt of a job to a custom task."""
+        require(asked.person, "author", "Adding a prompt")
+        job = self.jobs.read(act["job"], owner_of(asked))
+        task = add_prompt(
+            self.repository, act["task"].strip(), job.message.prompt, act["reference"].strip() or None,
+            asked.person.name,
+        )  # fmt: skip
+        return {self.added: added_html(task.name, task.prompts, job.id)}
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""
@@ -254,6 +291,7 @@ class Playground:
             updates |= {
                 self.more: gr.Button(interactive=number < MOST_OUTPUT_PANELS),
                 self.fewer: gr.Button(interactive=number > 1),
+                self.bounds: page_note(_BOUNDS[number]) if number in _BOUNDS else "",
             }
         return updates
 
@@ -272,15 +310,24 @@ class Playground:
     def _redraw_job(self, asked: Asked, job: FollowedJob | None) -> Updates:
         """Return what differs of the texts, of the sentence on them, and of the buttons."""
         id, updates = job.id if job else "", Updates()
+        finished = job is not None and job.status == "finished"
+        marks = cache(lambda: differences(job.panels) if job and finished else [])
         for i, html in enumerate(self.panels):
             panel = job.panels[i] if job and i < len(job.panels) else None
-            if asked.differs(f"text {i + 1}", panel and id, panel and panel.after):
-                updates[html] = (
-                    output_panel_html(i + 1, panel, job.message.pair) if job and panel else waiting_html(i + 1)
-                )
+            state = (panel.after, *(["compared"] if finished else [])) if panel else None
+            if not asked.differs(f"text {i + 1}", panel and id, state):
+                continue
+            if job and panel:
+                pieces = marks()[i] if finished else []
+                updates[html] = output_panel_html(i + 1, panel, job.message.pair, pieces)
+            else:
+                updates[html] = waiting_html(i + 1)
         if job and asked.differs("followed", id):
             updates[self.followed] = followed_html(id)
         written = job if job and job.has_output else None
+        keeps = bool(written) and asked.person.may("author")
+        if asked.differs("keep prompt", keeps, id):
+            updates |= {self.keep_prompt: gr.Row(visible=keeps), self.added: ""}
         if asked.differs("former", bool(written), id, list(self._values(asked).values())):
             former = written is not None and self._differs_from_form(asked, written.message)
             updates[self.former] = page_note(FORMER) if former else ""
@@ -336,7 +383,8 @@ def _clamped(number: Any) -> int:
 def _ended_html(job: FollowedJob) -> Html:
     """Return what there is to say of a job that has ended."""
     if job.status == "finished":
-        return compared_html(comparison(job.panels))
+        marked = any(panel.ids != job.panels[0].ids for panel in job.panels if panel.tokens)
+        return compared_html(comparison(job.panels), job.id, marked=marked)
     if job.status == "cancelled":
         return notice("Stopped. The text written so far is shown.")
     return notice(job.error or "The worker could not generate the texts.", "bad")

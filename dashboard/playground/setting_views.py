@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
+from dashboard.tables.prompt_pairs import DiffPiece, difference
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.formatting import count
@@ -37,6 +40,10 @@ class OutputPanel:
     @property
     def ids(self) -> list[int]:
         return [token.id for token in self.tokens]
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for token in self.tokens)
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,25 @@ def comparison(panels: Sequence[OutputPanel]) -> list[str]:
         if sentences and any(panel.figures and panel.figures.held_up for panel in panels)
         else sentences
     )
+
+
+def differences(panels: Sequence[OutputPanel]) -> list[list[DiffPiece]]:
+    """Return each text in pieces: of the first those that another text has otherwise, of the others those that the
+    first has otherwise. Empty for a text that cannot be compared."""
+    first, *remaining = panels
+    pieces: list[list[DiffPiece]] = [[] for _ in panels]
+    if first.error or not first.tokens:
+        return pieces
+    changed = [False] * len(first.text)
+    for i, panel in enumerate(remaining, 1):
+        if panel.error or not panel.tokens:
+            continue
+        own, pieces[i] = difference(first.text, panel.text)
+        flags = (piece.changed for piece in own for _ in piece.text)
+        changed = [before or now for before, now in zip(changed, flags, strict=True)]
+    runs = groupby(zip(first.text, changed, strict=True), key=itemgetter(1))
+    pieces[0] = [DiffPiece("".join(character for character, _ in run), differs) for differs, run in runs]
+    return pieces
 
 
 def _relative(panel: OutputPanel, first: OutputPanel) -> str:

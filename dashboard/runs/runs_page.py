@@ -12,7 +12,7 @@ import gradio as gr
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_filters import ALL, RunFilterValues
-from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_html
+from dashboard.runs.run_list import ORDERS, SELECTION, SORT, next_order, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
 from dashboard.ui import actions
@@ -151,11 +151,18 @@ class RunList:
     def listen(self, view: View) -> None:
         """Attach the events."""
         view.turns(self.pager.name, self.pager.steps)
-        view.on(self.clock.tick)
+        view.on(self.clock.tick, self.runs.click)
+        view.act(SORT, self.sort)
+
+    def sort(self, act: Act, asked: Asked) -> None:
+        """Choose the order that a click on a heading asks for. It follows from the field, so it is the same if asked
+        twice."""
+        asked.fill(self.order, next_order(act["id"], asked[self.order]))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""
-        updates, filters, values = Updates(), [asked[field] for field in self.fields], self.values()
+        filters = [asked.filled.get(field, asked[field]) for field in self.fields]
+        updates, values = Updates(), self.values()
         if asked.opening:
             updates, filters = self._opened(asked, values)
         else:
@@ -218,7 +225,8 @@ class RunList:
         runs = self.repository.runs(
             **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE
         )
-        return page, total, runs_html(runs, filtered=filtered or bool(not total and self.repository.count_runs()))
+        filtered = filtered or bool(not total and self.repository.count_runs())
+        return page, total, runs_html(runs, filtered, order)
 
 
 def _choice(label: str, choices: Sequence[tuple[str, str]] = ()) -> gr.Dropdown:

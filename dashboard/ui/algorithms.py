@@ -6,7 +6,7 @@ import math
 
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.behind import behind
-from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, divergence_upper_bound
+from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, DecodingConfig, divergence_upper_bound
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
 
@@ -41,6 +41,14 @@ def knob_range(kind: str, option: Option, divergence: str) -> str:
         return "any number"
     unit = f" {unit}" if unit else ""
     return f"{low:g} or more{unit}" if high is None else f"{low:g} to {high:.3g}{unit}"
+
+
+def forgiven(decoding: DecodingConfig) -> str:
+    """Return what a lenient rule forgives, such as ``js ≤ 0.1``, or nothing for a strict one."""
+    rule = decoding.acceptance
+    if rule.knob is None or decoding.threshold is None:
+        return ""
+    return rule.label_parts(f"≤ {decoding.threshold:g}")[0]
 
 
 def about(kind: str, divergence: str) -> Html:

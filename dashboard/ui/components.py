@@ -126,36 +126,67 @@ class Column(NamedTuple):
 
     title: str
     style: str = ""
+    button: Html = Html()  # immutable
+    """that sorts by it"""
+    sorted: str = ""
+    """``ascending`` or ``descending`` if the table is sorted by it"""
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) -> Html:
     """Return a table of cells that are texts or HTML. ``label`` names it to a screen reader."""
-    titles, styles = [(term(c.title), c.style) for c in columns], [c.style for c in columns]
+    titles = [(term(c.title), c.style, c.button, {"aria-sort": c.sorted or None}) for c in columns]
+    styles = [c.style for c in columns]
     return render(_PIECES, "table", titles, [zip(styles, row, strict=True) for row in rows], label)
 
 
-def tokens_html(tokens: Sequence[EmittedToken], label: str = "Generated text") -> Html:
+def tokens_html(
+    tokens: Sequence[EmittedToken],
+    label: str = "Generated text",
+    *,
+    rule: str = "",
+    greedy: bool = False,
+    pieces: Sequence[tuple[str, bool]] = (),
+) -> Html:
     """Return tokens as spans, coloured by what happened to each. ``tokens.js`` displays the numbers of a selected one.
 
-    Tab reaches the first token, and the arrow keys the others.
+    Tab reaches the first token, and the arrow keys the others. ``rule`` is what a lenient rule forgives, such as
+    ``js ≤ 0.1``. ``pieces`` are parts of the text, each with whether it is marked as a difference.
     """
-    return render(_PIECES, "tokens", label, map(_token, tokens))
+    about = {"data-rule": rule or None, "data-greedy": "" if greedy else None}
+    return render(_PIECES, "tokens", label, about, map(_token, tokens, _pieces_of(tokens, pieces)))
 
 
-def _token(token: EmittedToken) -> tuple[str, Mapping[str, object], str]:
-    """Return the kind, the numbers as attributes, and the text."""
+def _pieces_of(tokens: Sequence[EmittedToken], pieces: Sequence[tuple[str, bool]]) -> Iterable[list[tuple[str, bool]]]:
+    """Yield the parts of each token's text. Both sequences concatenate to the same text, or ``pieces`` is empty."""
+    waiting = iter(pieces or [("".join(token.text for token in tokens), False)])
+    text, marked = "", False
+    for token in tokens:
+        parts, missing = [], token.text
+        while missing:
+            if not text:
+                text, marked = next(waiting)
+            part = text[: len(missing)]
+            parts.append((part, marked))
+            text, missing = text[len(part) :], missing[len(part) :]
+        yield parts
+
+
+def _token(
+    token: EmittedToken, parts: Sequence[tuple[str, bool]]
+) -> tuple[str, Mapping[str, object], Sequence[tuple[str, bool]]]:
+    """Return the kind, the numbers as attributes, and the text in its parts."""
     kind = token.kind if token.kind in KINDS else "plain"
     data = {"kind": kind, "p": token.p, "q": token.q, "d": token.divergence}
     if data["p"] is None or kind == "correction":
         data["pr"] = token.probability
     if data["p"] is not None and data["d"] is None:
         data["d"] = math.inf  # every judged token has a divergence, and JSON has no infinity
-    data["rejected"] = token.rejected
-    return kind, {f"data-{key}": f"{v:.5g}" if isinstance(v, float) else v for key, v in data.items()}, token.text
+    data |= {"rejected": token.rejected, "likeliest": token.likeliest}
+    return kind, {f"data-{key}": f"{v:.5g}" if isinstance(v, float) else v for key, v in data.items()}, parts
 
 
 def legend() -> Html:
-    """Return what the colours and lines of tokens mean."""
+    """Return what the colours and lines of tokens mean, and how a token tells why it was written."""
     return render(_PIECES, "legend", KINDS)
 
 

@@ -3,7 +3,10 @@ const boxes = () => [...element.querySelectorAll('.fsd-scroll')];
 const focusable = () => [...element.querySelectorAll('a, button')];
 const named = (one) => [one.dataset.id, one.getAttribute('href'), one.textContent].join(' ');
 element.addEventListener('scroll', () => { left = boxes().map((box) => box.scrollLeft); }, true);
-document.addEventListener('pointerdown', () => { held = null; });
+document.addEventListener('pointerdown', ({target}) => {
+  const focused = document.activeElement;  // pressed once more, it gets no other event
+  if (!element.contains(focused) || !focused.contains(target)) held = null;
+});
 document.addEventListener('focusin', (event) => {
   const one = element.contains(event.target) ? event.target.closest('a, button') : null;
   held = one && {name: named(one), id: one.dataset.id};

@@ -26,7 +26,7 @@ _SHEETS = (
 )
 # Given to Gradio as a whole: it prefixes every rule with its own class, without which its resets would win.
 STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
-_SCRIPTS = ("view.js", "tokens.js", "sharing.js", "terms.js")
+_SCRIPTS = ("view.js", "tokens.js", "sharing.js", "terms.js", "focus.js")
 HEAD = "".join(f"<script>{(_FOLDER / script).read_text(encoding='utf-8')}</script>" for script in _SCRIPTS)
 FAVICON = _FOLDER / "favicon.svg"
 
@@ -65,7 +65,7 @@ _SAME_IN_BOTH: dict[str, str] = {
     "input_background_fill": "var(--fsd-field)",
     "input_background_fill_focus": "var(--fsd-field)",
     "input_border_color": "var(--fsd-edge)",
-    "input_border_color_focus": "var(--fsd-accent)",
+    "input_border_color_focus": "var(--fsd-edge)",
     "input_placeholder_color": "var(--fsd-faded)",
     "panel_background_fill": "var(--fsd-surface)",
     "panel_border_color": "var(--fsd-line)",
@@ -104,7 +104,7 @@ _SAME_IN_BOTH: dict[str, str] = {
     "button_primary_shadow": "none",
     "button_secondary_shadow": "none",
     "input_shadow": "none",
-    "input_shadow_focus": "0 0 0 2px var(--fsd-accent-soft)",
+    "input_shadow_focus": "none",
     "checkbox_label_shadow": "none",
 }
 

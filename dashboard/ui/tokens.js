@@ -1,11 +1,12 @@
 // Selecting a token by click or by keyboard displays why it was written. All of it is set as text, never as HTML.
 (() => {
+  const within = (rule) => (rule ? ` (${rule})` : "");
   const REASONS = {
-    strict: "Drafted, and accepted by the strict test.",
-    lenient: "Drafted, and accepted only because the rule is lenient: the strict test would have rejected it.",
-    correction: "Recovered token: drawn in place of a rejected token.",
-    bonus: "The whole draft was accepted, so the round brought one token more.",
-    plain: "Written by one model alone: nothing was drafted.",
+    strict: () => "Drafted, and accepted by the strict test.",
+    lenient: (rule) => `Drafted, and accepted only because the rule is lenient${within(rule)}: the strict test would have rejected it.`,
+    correction: (rule) => `Recovered token: drawn in place of a token that was rejected${within(rule)}.`,
+    bonus: () => "The whole draft was accepted, so the round brought one token more.",
+    plain: () => "Written by one model alone: nothing was drafted.",
   };
   const number = (text) => (text === undefined ? null : Number(text));
   const probability = (value) => (value >= 0.001 ? value.toFixed(3) : value === 0 ? "0" : value.toExponential(1));
@@ -31,9 +32,12 @@
     }
     document.querySelector(".gradio-container").appendChild(panel);
     panel.replaceChildren();
-    const { kind, d, p, q, pr, rejected } = token.dataset;
+    const { kind, d, p, q, pr, rejected, likeliest } = token.dataset;
+    const { rule, greedy } = token.closest(".toks").dataset;
     add(panel, "b", JSON.stringify(token.textContent));
-    add(panel, "p", REASONS[kind] + (rejected === undefined ? "" : ` Rejected: ${JSON.stringify(rejected)}.`));
+    add(panel, "p", REASONS[kind](rule) + (rejected === undefined ? "" : ` Rejected: ${JSON.stringify(rejected)}.`));
+    const would = greedy === undefined ? "The target's likeliest token here is" : "The target would have written";
+    if (likeliest !== undefined) add(panel, "p", `${would} ${JSON.stringify(likeliest)}.`);
     const facts = panel.appendChild(document.createElement("dl"));
     const whose = kind === "correction" ? " of the rejected token" : "";
     const rows = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.components import notice
-from dashboard.ui.templates import Html, render
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.errors import FsdError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def worker_status(repository: Repository, executor: Executor) -> str:
     try:
         worker = repository.worker()
         waiting = repository.queue_length()
+        measured = repository.measured_prompts()
     except FsdError as error:
         return _status("off", "database unavailable", "", str(error))
     if worker is None or not worker.alive:
@@ -43,7 +44,8 @@ def worker_status(repository: Repository, executor: Executor) -> str:
     queue = f"{waiting} waiting" if waiting else ""
     if worker.activity in ("", "idle", "ready"):
         return _status("ready", "worker ready", " · ".join(filter(None, (worker.device, queue))))
-    return _status("busy", "busy", " · ".join(filter(None, (worker.activity, worker.device, queue))))
+    more = " · ".join(filter(None, (worker.activity, worker.device, queue)))
+    return joined([_status("busy", "busy", more), render("ui/page.html", "progress", *measured)])
 
 
 def _status(state: str, word: str, more: str, hint: str = "") -> Html:

@@ -27,6 +27,7 @@ from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.ops.sampling import UniformStream
 from fsd_core.ops.transfer import to_device, to_host
+from fsd_core.ops.tree_attention import AcceptedPath
 
 
 class Batch:
@@ -37,7 +38,10 @@ class Batch:
     can write.
     """
 
-    def __init__(self, method: Method, eos: frozenset[int], capacity: int, rows: int = 1) -> None:
+    def __init__(
+        self, method: Method, eos: frozenset[int], capacity: int, rows: int = 1, *, keep_logits: bool = False
+    ) -> None:
+        """With ``keep_logits``, :meth:`likeliest` tells what the target would have written in the last round."""
         method.check_batch_size(rows)
         self.model = method.model
         self._method, self._speculation, self._eos = method, method.speculation, eos
@@ -45,6 +49,8 @@ class Batch:
         self.cache = self.model.new_cache(capacity, rows)
         self._drafter = None if method.speculation is None else method.speculation.drafter.new(capacity, rows)
         self.texts: list[SequenceState | None] = [None] * rows
+        self._keep_logits = keep_logits
+        self._judged: tuple[Tensor, AcceptedPath | None] | None = None  # logits of the last round, and its path
 
     def __enter__(self) -> Batch:
         return self
@@ -111,6 +117,19 @@ class Batch:
         seconds = (time.perf_counter() - started) / num_texts
         return [replace(record, seconds=seconds, draft_seconds=drafting) for record in records]
 
+    @torch.inference_mode()
+    def likeliest(self) -> list[list[int]]:
+        """Return the target's likeliest token at each position of the last round, for each text.
+
+        Empty if it drafted nothing, or if logits are not kept.
+        """
+        if self._judged is None:
+            return [[] for _ in self.texts]
+        logits, path = self._judged
+        if path is not None:  # a tree's logits are those after the text, then those after each node
+            logits = logits[:, torch.cat([path.nodes.new_zeros(1), path.nodes + 1])]
+        return [[int(token) for token in row] for row in to_host(logits.argmax(-1))]
+
     def _propose(self, texts: Sequence[SequenceState]) -> DraftProposal | None:
         """Return the drafts for the texts, or ``None`` if nothing is drafted."""
         if self._drafter is None or self._speculation is None:
@@ -151,13 +170,17 @@ class Batch:
         uncached = uncached_tokens(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
         aux = None if self._drafter is None else self._drafter.aux_hidden_states
+        self._judged = None
         if proposal is None or self._speculation is None:
             logits = self.model.forward(uncached, self.cache, logits_to_keep=1, aux_hidden_states=aux)
             return write_one(logits, self._method.sampling, uniforms)
         verification = self._speculation.verification
         feed = verification.feed(uncached, proposal, self.cache.length)
         logits = self.model.forward(feed.tokens, self.cache, feed.logits_to_keep, feed.tree_attention, aux)
-        return verification.verify(proposal, logits, uniforms)
+        result = verification.verify(proposal, logits, uniforms)
+        if self._keep_logits:
+            self._judged = logits, result.path
+        return result
 
     def _emit(
         self, texts: Sequence[SequenceState], result: RoundResult, proposal: DraftProposal | None

@@ -52,10 +52,10 @@ class PairDecoder:
         self.method.check_prompt(len(prompt_ids))
         return prompt_ids
 
-    def session(self, prompt_ids: list[int], seed: int) -> DecodingSession:
+    def session(self, prompt_ids: list[int], seed: int, *, keep_logits: bool = False) -> DecodingSession:
         """Return a session for one text, which the caller closes. Raises ``PromptTooLong`` for a prompt that fills the
         context."""
-        return DecodingSession(self.method, prompt_ids, seed, self.eos)
+        return DecodingSession(self.method, prompt_ids, seed, self.eos, keep_logits=keep_logits)
 
     def stream(self, prompt_ids: list[int], seed: int) -> Iterator[RoundRecord]:
         """Yield the rounds of one text as they happen."""

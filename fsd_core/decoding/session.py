@@ -19,9 +19,11 @@ class DecodingSession:
     an empty prompt, ``PromptTooLong`` for one that fills the context.
     """
 
-    def __init__(self, method: Method, prompt: Sequence[int], seed: int, eos: frozenset[int]) -> None:
+    def __init__(
+        self, method: Method, prompt: Sequence[int], seed: int, eos: frozenset[int], *, keep_logits: bool = False
+    ) -> None:
         method.check_prompt(len(prompt))
-        self._batch = Batch(method, eos, method.capacity(len(prompt)))
+        self._batch = Batch(method, eos, method.capacity(len(prompt)), keep_logits=keep_logits)
         self._text = self._batch.put(0, prompt, seed)
 
     def __enter__(self) -> DecodingSession:
@@ -57,3 +59,8 @@ class DecodingSession:
     def run_round(self) -> RoundRecord:
         """Run one round, which writes 1 to draft length + 1 tokens. Call this until ``stop_reason`` is set."""
         return self._batch.run_round()[0]
+
+    def likeliest(self) -> list[int]:
+        """Return the target's likeliest token at each position of the last round. Empty if nothing was drafted, or
+        without ``keep_logits``."""
+        return self._batch.likeliest()[0]

@@ -156,13 +156,16 @@ class EmittedToken(NamedTuple):
     """of the token itself under the model that emitted it"""
     rejected: str | None = None
     """for a recovered token: the text of the rejected token that it replaces"""
+    likeliest: str | None = None
+    """the text of the target's likeliest token here, if that is another one and known"""
 
     def as_json(self) -> Json:
         value = {
             "text": self.text, "id": self.id, "kind": self.kind, "divergence": self.divergence, "p": self.p,
             "q": self.q, "probability": self.probability,
         }  # fmt: skip
-        return value if self.rejected is None else value | {"rejected": self.rejected}
+        texts = {"rejected": self.rejected, "likeliest": self.likeliest}
+        return value | {name: text for name, text in texts.items() if text is not None}
 
     @classmethod
     def read(cls, value: Json) -> EmittedToken:
@@ -170,7 +173,7 @@ class EmittedToken(NamedTuple):
         get = value.get
         token = cls(
             value["text"], value["id"], value["kind"], get("divergence"), get("p"), get("q"), get("probability"),
-            get("rejected"),
+            get("rejected"), get("likeliest"),
         )  # fmt: skip
         if not _TOKEN_TYPES.issuperset(zip(cls._fields, map(type, token), strict=True)):
             raise TypeError(f"no token: {token}")
@@ -179,7 +182,7 @@ class EmittedToken(NamedTuple):
 
 # Allowed types of fields: one set comparison is several times as fast as checking each field.
 _TOKEN_TYPES = {
-    ("text", str), ("id", int), ("kind", str), ("rejected", str), ("rejected", NoneType),
+    ("text", str), ("id", int), ("kind", str), *product(("rejected", "likeliest"), (str, NoneType)),
     *product(("divergence", "p", "q", "probability"), (float, int, NoneType)),
 }  # fmt: skip
 
@@ -199,6 +202,13 @@ class StreamFigures:
     """tokens per round"""
     cpu_seconds: float | None = None
     """CPU time of this process meanwhile; ``None`` if another device computes, or if it was not measured"""
+    target_tokens_per_second: float | None = None
+    """of the target alone, for as many tokens of the same prompt, from its first rounds; ``None`` if not measured"""
+
+    @property
+    def speed_up(self) -> float | None:
+        """How many times as fast as the target alone; ``None`` if that was not measured."""
+        return self.tokens_per_second / self.target_tokens_per_second if self.target_tokens_per_second else None
 
     @property
     def held_up(self) -> bool:
@@ -208,8 +218,9 @@ class StreamFigures:
 
     @classmethod
     def of(
-        cls, *, tokens: int, rounds: int, drafted: int, accepted: int, seconds: float, cpu_seconds: float | None = None
-    ) -> StreamFigures:
+        cls, *, tokens: int, rounds: int, drafted: int, accepted: int, seconds: float,
+        cpu_seconds: float | None = None, target_tokens_per_second: float | None = None,
+    ) -> StreamFigures:  # fmt: skip
         """Return the figures that follow from counts; ``drafted`` and ``accepted`` are tokens."""
         return cls(
             tokens,
@@ -219,6 +230,7 @@ class StreamFigures:
             acceptance_rate=accepted / drafted if drafted else None,
             mean_acceptance_length=tokens / rounds if rounds else 0.0,
             cpu_seconds=cpu_seconds,
+            target_tokens_per_second=target_tokens_per_second,
         )
 
     @classmethod
@@ -233,19 +245,20 @@ class StreamFigures:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is stored, without an unknown CPU time."""
-        return {name: value for name, value in asdict(self).items() if value is not None or name != "cpu_seconds"}
+        """Return what is stored, without what was not measured."""
+        measured = ("cpu_seconds", "target_tokens_per_second")
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in measured}
 
     @classmethod
     def read(cls, value: Json) -> StreamFigures:
         """Return the figures in JSON. Raises ``LookupError`` or ``TypeError`` for anything else."""
-        rate, cpu = value["acceptance_rate"], value.get("cpu_seconds")
+        rate, cpu, target = value["acceptance_rate"], value.get("cpu_seconds"), value.get("target_tokens_per_second")
         names = "tokens", "rounds", "seconds", "tokens_per_second", "mean_acceptance_length"
         numbers = {name: value[name] for name in names}
-        for number in (*numbers.values(), *(figure for figure in (rate, cpu) if figure is not None)):
+        for number in (*numbers.values(), *(figure for figure in (rate, cpu, target) if figure is not None)):
             if not isinstance(number, float | int):
                 raise TypeError(f"no number: {number!r}")
-        return cls(**numbers, acceptance_rate=rate, cpu_seconds=cpu)
+        return cls(**numbers, acceptance_rate=rate, cpu_seconds=cpu, target_tokens_per_second=target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Two to four settings on one prompt, side by side. Their rounds alternate, each on its own clock.
 
+The target alone takes part for its first tokens, so that each setting can show its speed beside it.
+
 Each turn starts with the next setting, since the first round after a write to the database is slower.
 
 The output of a job is in its stream of chunks. A job that a lost worker left half-way is generated again from the
@@ -16,6 +18,7 @@ from collections.abc import Callable, Generator, Iterable
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.worker.setting_stream import SettingStream
+from fsd_core.worker.target_speed import TargetSpeed
 
 FLUSH_SECONDS = 0.1
 
@@ -52,16 +55,19 @@ def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Ge
         sent[chunk.setting] += len(chunk.tokens)
         if chunk.done:
             ended.add(chunk.setting)
-    streams = [SettingStream(i, pair, sent[i]) for i in range(len(job.settings)) if i not in ended]
+    target = TargetSpeed(pair)
+    streams = [SettingStream(i, pair, target, sent[i]) for i in range(len(job.settings)) if i not in ended]
     try:
         for setting in streams:
             setting.begin(job)
+        target.begin(job)
         flushed = -math.inf  # the first tokens do not wait
         first = 0
         while any(not setting.done for setting in streams):
             for setting in streams[first:] + streams[:first]:
                 if not setting.done:
                     setting.run_round()
+            target.run_round()
             first = (first + 1) % len(streams)
             if time.monotonic() - flushed >= FLUSH_SECONDS:
                 yield _news(streams)
@@ -71,6 +77,7 @@ def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Ge
     finally:
         for setting in streams:
             setting.close()
+        target.close()
 
 
 def _news(streams: list[SettingStream]) -> list[Chunk]:

@@ -15,6 +15,7 @@ from fsd_core.decoding.session import DecodingSession
 from fsd_core.errors import FsdError
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
+from fsd_core.worker.target_speed import TargetSpeed
 from fsd_core.worker.token_builder import TokenBuilder
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class SettingStream:
 
     index: int
     pair: LoadedPair
+    target: TargetSpeed
     sent: int = 0
     """tokens already in the stream"""
     session: DecodingSession | None = None
@@ -62,7 +64,7 @@ class SettingStream:
             ids = decoder.prompt_ids(job.prompt)
             list(islice(decoder.stream(ids, job.seed), _WARM_UP_ROUNDS))
             with self._clock():
-                self.session = decoder.session(ids, job.seed)
+                self.session = decoder.session(ids, job.seed, keep_logits=True)
         except (FsdError, RuntimeError) as error:
             self._fail(error)
 
@@ -78,7 +80,7 @@ class SettingStream:
         self.rounds += 1
         self.drafted += len(record.drafted)
         self.accepted += record.accepted
-        emitted = self._builder.add(record, last=self.done)
+        emitted = self._builder.add(record, last=self.done, likeliest=self.session.likeliest())
         self.pending += emitted[max(0, self.sent - self.tokens) :]  # the page already has the earlier ones
         self.tokens += len(emitted)
 
@@ -106,6 +108,7 @@ class SettingStream:
         figures = StreamFigures.of(
             tokens=self.tokens, rounds=self.rounds, drafted=self.drafted, accepted=self.accepted,
             seconds=self.seconds, cpu_seconds=self.cpu_seconds if self.pair.device == "cpu" else None,
+            target_tokens_per_second=self.target.tokens_per_second(self.tokens),
         )  # fmt: skip
         stop_reason = self.session.stop_reason if self.session else None
         return Chunk(self.index, tokens, figures, self.done, stop_reason, self.error)

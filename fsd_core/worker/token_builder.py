@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -42,16 +43,20 @@ class TokenBuilder:
         self._tokenizer = tokenizer
         self._text = IncrementalText(tokenizer)
 
-    def add(self, record: RoundRecord, *, last: bool) -> list[EmittedToken]:
-        """Return the tokens of the next round. With ``last``, the final token includes all remaining text."""
-        tokens = [self._token(record, i) for i in range(len(record.emitted))]
+    def add(self, record: RoundRecord, *, last: bool, likeliest: Sequence[int] = ()) -> list[EmittedToken]:
+        """Return the tokens of the next round. With ``last``, the final token includes all remaining text.
+
+        ``likeliest``: the target's likeliest token at each position, if known.
+        """
+        tokens = [self._token(record, i, likeliest) for i in range(len(record.emitted))]
         if last and tokens:
             tokens[-1] = tokens[-1]._replace(text=tokens[-1].text + self._text.remaining_text())
         return tokens
 
-    def _token(self, record: RoundRecord, i: int) -> EmittedToken:
+    def _token(self, record: RoundRecord, i: int, likeliest: Sequence[int]) -> EmittedToken:
         id, kind, is_judged = record.emitted[i], record.kinds[i], i < len(record.divergence)
         replaces = kind == "correction" and i < len(record.drafted)
+        differs = is_judged and i < len(likeliest) and likeliest[i] != id
         return EmittedToken(
             text=self._text.add(id),
             id=id,
@@ -60,8 +65,12 @@ class TokenBuilder:
             p=_finite(record.target_probability[i]) if is_judged else None,
             q=_finite(record.draft_probability[i]) if is_judged else None,
             probability=_finite(record.emitted_probability[i]),
-            rejected=self._tokenizer.decode([record.drafted[i]], skip_special_tokens=False) if replaces else None,
+            rejected=self._text_of(record.drafted[i]) if replaces else None,
+            likeliest=self._text_of(likeliest[i]) if differs else None,
         )
+
+    def _text_of(self, token: int) -> str:
+        return self._tokenizer.decode([token], skip_special_tokens=False)
 
 
 def _finite(value: float | None) -> float | None:

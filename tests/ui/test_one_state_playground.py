@@ -164,7 +164,7 @@ def test_what_is_typed_outlasts_the_answer_to_another_choice(page: Page, site: S
     prompt(page).fill("My own words.")
     second.get_by_label("Threshold").fill("0.07")
     held.release()
-    expect(second.get_by_label("Draft length")).to_have_value(str(other.draft_length))
+    expect(second.get_by_label("Draft length")).to_have_value(str(other.exact_length))
     settled(page)
     expect(prompt(page)).to_have_value("My own words.")
     expect(second.get_by_label("Threshold")).to_have_value("0.07")

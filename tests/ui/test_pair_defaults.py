@@ -44,9 +44,9 @@ def test_the_playground_s_second_setting_begins_with_the_pair_s_best(page: Page,
     threshold, lengths = of_setting(page, 2, "Threshold"), [of_setting(page, i, "Draft length") for i in (1, 2)]
     expect(threshold).to_have_value(f"{OURS.threshold:g}")
     expect(lengths[0]).to_have_value(str(OURS.exact_length))
-    expect(lengths[1]).to_have_value(str(OURS.draft_length))
+    expect(lengths[1]).to_have_value(str(OURS.exact_length))  # they differ in the rule alone
     lengths[0].fill("7")
     choose(page, "SmolLM2 135M with our draft")
-    expect(lengths[1]).to_have_value(str(OTHER.draft_length))
+    expect(lengths[1]).to_have_value(str(OTHER.exact_length))
     expect(threshold).to_have_value(f"{OTHER.threshold:g}")
     expect(lengths[0]).to_have_value("7")

@@ -200,7 +200,7 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     job = start(page, site)
     asked = job.payload["settings"][1]
     assert asked["drafter"] == {"kind": "eagle"}
-    assert asked["topology"] == {"kind": "dynamic-tree", "length": 16, "top_k": 10, "total_tokens": 17}
+    assert asked["topology"] == {"kind": "dynamic-tree", "length": 5, "top_k": 10, "total_tokens": 17}
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     page.reload()

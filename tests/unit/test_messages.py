@@ -155,7 +155,7 @@ def test_what_json_cannot_say_does_not_get_into_it() -> None:
 def test_figures_follow_from_counts_and_nothing_has_none() -> None:
     assert asdict(chunk(1, 2).figures) == {
         "tokens": 2, "rounds": 1, "seconds": 0.5, "tokens_per_second": 4.0, "acceptance_rate": 1.0,
-        "mean_acceptance_length": 2.0, "cpu_seconds": None,
+        "mean_acceptance_length": 2.0, "cpu_seconds": None, "target_tokens_per_second": None,
     }  # fmt: skip
     nothing = type(chunk().figures).of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     assert (nothing.tokens_per_second, nothing.acceptance_rate, nothing.mean_acceptance_length) == (0.0, None, 0.0)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfig, Speculative
+from fsd_core.config import Autoregressive, DecodingConfig, DynamicTreeTopology, Fuzzy, SamplingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Cancelled
 from fsd_core.models.loading import LoadedPair
@@ -99,6 +99,40 @@ def test_drafted_tokens_carry_their_numbers_and_corrections_the_rejected_token(p
         judged = token.kind in ("strict", "lenient", "correction")
         assert (token.p is not None) == (token.q is not None) == (token.divergence is not None) == judged
         assert (token.rejected is not None) == (token.kind == "correction")
+
+
+@pytest.mark.parametrize("topology", [None, "tree"])
+def test_a_lenient_token_tells_what_the_target_would_have_written(pair: LoadedPair, topology: str | None) -> None:
+    """It is what the greedy target writes after the tokens before it."""
+    setting = DecodingConfig(acceptance=Fuzzy(threshold=0.3), max_new_tokens=40)
+    if topology is not None:
+        setting = setting.model_copy(update={"topology": DynamicTreeTopology(length=3, top_k=2, total_tokens=6)})
+    shown = tokens_of(run(job(setting), pair), 0)
+    assert "lenient" in [token.kind for token in shown]
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=1))
+    ids = decoder.prompt_ids("Ava has 3 apples.")
+    for i, token in enumerate(shown):
+        (target,) = decoder.generate(ids + [before.id for before in shown[:i]], 5).tokens
+        told = pair.tokenizer.decode([target], skip_special_tokens=False) if target != token.id else None
+        assert token.likeliest == (told if token.p is not None else None), (i, token)
+
+
+def test_each_setting_stands_beside_the_target_alone(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = [chunk for chunk in run(job(*SETTINGS[1:]), pair) if chunk.done]
+    assert len(last) == 2
+    for chunk in last:
+        alone = chunk.figures.target_tokens_per_second
+        assert alone is not None
+        assert alone > 0
+        assert chunk.figures.speed_up == pytest.approx(chunk.figures.tokens_per_second / alone)
+
+    def broken(**_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("fsd_core.worker.target_speed.DecodingConfig", broken)
+    alone = run(job(*SETTINGS[1:]), pair)  # the texts are written without that figure
+    assert {chunk.figures.speed_up for chunk in alone} == {None}
+    assert not any(chunk.error for chunk in alone)
 
 
 def test_a_job_that_was_left_half_way_is_completed_without_repeating_a_token(pair: LoadedPair) -> None:

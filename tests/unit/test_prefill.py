@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import build_sweep
+from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, SamplingConfig, Speculative
 from fsd_core.errors import UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.tasks.custom.adding import add_prompt
+from fsd_core.tasks.custom.lookup import find_task
 from tests.tools.plausible import new_repository, sweep
 
 
@@ -47,3 +54,20 @@ def test_what_a_link_names_wrongly_stays_as_the_run_has_it(repository: Repositor
     values = prefilled(repository, {"like": run, "rules": "magic,<b>", "top_k": "many", "temperature": "inf"})
     assert values["baselines"] == ["autoregressive", "speculative"]
     assert (values["top_k"], values["temperature"]) == (0, 0.0)
+
+
+def test_the_settings_of_a_job_become_an_experiment_on_a_task_for_its_owner_alone(repository: Repository) -> None:
+    shared = {"sampling": SamplingConfig(temperature=0.5), "max_new_tokens": 40}
+    rules = (Autoregressive(), Speculative(), FuzzyReducible(threshold=0.3), FuzzyReducible(threshold=None))
+    asked = [DecodingConfig(acceptance=rule, **shared) for rule in rules]
+    job = repository.enqueue(PlaygroundJob.of("bundled", "Why?", 7, asked, "ann"))
+    task = add_prompt(repository, "my-prompts", "Why?", None, "ann")
+    link = {"settings": job, "task": "my-prompts"}
+    values = prefilled(repository, link, Person("ann", "author"))
+    experiment = build_sweep({"name": "", "batch": 1} | values, partial(find_task, repository=repository))
+    assert {decoding.label for decoding in experiment.decodings} == {decoding.label for decoding in asked}
+    assert (experiment.seeds, experiment.task, experiment.limit) == ((7,), task.full_name, 1)
+    assert {decoding.max_new_tokens for decoding in experiment.decodings} == {40}
+    for other in (Person("bob", "admin"), Person("nobody", "viewer", known=False)):
+        with pytest.raises(UnknownName, match="somebody else's"):
+            prefilled(repository, link, other)

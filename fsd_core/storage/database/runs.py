@@ -121,6 +121,17 @@ class RunStore(Store):
         with self._database.session(readonly=True) as session:
             return session.scalar(_filtered(select(func.count(RunRow.id)), ids, **filters)) or 0
 
+    def measured_prompts(self) -> tuple[int, int]:
+        """Return how many prompts are done, and of how many, of all that is being measured: of an experiment all runs.
+        Both are 0 if nothing is."""
+        running = RunRow.status == "running"
+        experiments = select(RunRow.experiment_id).where(running, RunRow.experiment_id.is_not(None))
+        parts = or_(RunRow.experiment_id.in_(experiments), and_(RunRow.experiment_id.is_(None), running))
+        statement = select(func.sum(RunRow.prompts_done), func.sum(RunRow.prompts_total)).where(parts)
+        with self._database.session(readonly=True) as session:
+            done, total = session.execute(statement).one()
+        return int(done or 0), int(total or 0)
+
     def start_run(self, id: str, provenance: dict[str, Any]) -> None:
         """Mark a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
         values = {"status": "running", "provenance": storable(provenance), "error": None}

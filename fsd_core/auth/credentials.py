@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING
 
 from argon2 import PasswordHasher
@@ -34,25 +35,24 @@ def change_password(repository: Repository, name: str, password: str) -> None:
     repository.change_user(name, password=_hashed(password))
 
 
-def sign_in(repository: Repository, name: str, password: str) -> str:
-    """Return the secret for a cookie. Raises ``Refused``, with the same message for a wrong name and a wrong
-    password."""
-    account = repository.password_of(name[:255])
-    hashed, locked_until = account or (_nobodys(), None)
-    if locked_until is not None and locked_until > datetime.now(UTC):
-        minutes = -(-int((locked_until - datetime.now(UTC)).total_seconds()) // 60)
-        raise Refused(f"Too many wrong passwords: try again in {minutes} min, or ask an admin for a new one.")
+def sign_in(repository: Repository, name: str, password: str, address: str) -> str:
+    """Return the secret for a cookie of somebody at a network ``address``.
+
+    Raises ``Refused``, with the same message, after the same work, for a wrong name and a wrong password. Wrong
+    passwords are counted by name and address: nobody keeps others out by guessing.
+    """
+    key = digest(f"{name[:255]}\0{address}")
+    if (wait := repository.attempt_sign_in(key)) is not None:
+        raise Refused(f"Too many wrong passwords: try again in {ceil(wait / timedelta(minutes=1))} min.")
+    hashed = repository.password_of(name[:255])
     try:
-        HASHER.verify(hashed, password[:LONGEST_PASSWORD])
-        verified = account is not None
+        HASHER.verify(hashed or _nobodys(), password[:LONGEST_PASSWORD])
     except (VerificationError, InvalidHashError):
-        verified = False
-    if not verified:
-        if account is not None:
-            repository.sign_in_failed(name)
+        hashed = None
+    if not hashed:
         raise Refused("The name or the password is wrong.")
     secret = secrets.token_urlsafe(32)
-    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION)
+    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION, key)
     return secret
 
 

@@ -357,7 +357,6 @@ class AccountView:
     name: str
     role: str
     created_at: datetime
-    locked_until: datetime | None
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_sweeps_of_the_same_settings_that_begin_at_once_do_not_wait_for_each_oth
 
 def test_accounts(repository: Repository) -> None:
     credentials.add_user(repository, "Ann", "author", "correct horse battery")
-    secret = credentials.sign_in(repository, "Ann", "correct horse battery")
+    secret = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
     assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
     repository.remove_user("Ann")
     assert credentials.whose_cookie(repository, secret) is None

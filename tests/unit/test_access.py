@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fsd_core.auth import credentials, identify
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import LOCAL, Person, require
 from fsd_core.settings import Settings
+from fsd_core.storage.database import accounts
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import SignInRow
 
@@ -44,7 +46,7 @@ def ann(repository: Repository) -> str:
 
 
 def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository, ann: str) -> None:
-    secret = credentials.sign_in(repository, ann, PASSWORD)
+    secret = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
     with repository._database.session(readonly=True) as session:
         stored = " ".join(
@@ -60,28 +62,61 @@ def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository
 def test_a_wrong_name_and_a_wrong_password_are_told_alike(repository: Repository, ann: str) -> None:
     for name, password in ((ann, "wrong"), ("Nobody", PASSWORD), ("", ""), (ann, "")):
         with pytest.raises(Refused, match=r"^The name or the password is wrong\.$"):
-            credentials.sign_in(repository, name, password)
+            credentials.sign_in(repository, name, password, "127.0.0.1")
 
 
-def test_too_many_wrong_passwords_lock_the_account_for_a_while(repository: Repository, ann: str) -> None:
+def wrong(repository: Repository, name: str, address: str, told: str = "is wrong") -> None:
+    with pytest.raises(Refused, match=told):
+        credentials.sign_in(repository, name, "wrong", address)
+
+
+@pytest.mark.parametrize("name", ["Ann", "Nobody"])
+def test_who_guesses_wrong_waits_longer_and_longer(
+    repository: Repository, ann: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that does not exist is told the same, and nothing is judged meanwhile: a hash would take its time."""
+    clock = datetime.now(UTC)
+    monkeypatch.setattr(accounts, "now", lambda: clock)
     for _ in range(5):
-        with pytest.raises(Refused, match="is wrong"):
-            credentials.sign_in(repository, ann, "wrong")
-    with pytest.raises(Refused, match="Too many wrong passwords: try again in 15 min"):
-        credentials.sign_in(repository, ann, PASSWORD)
-    assert repository.users()[0].locked_until is not None
-    credentials.change_password(repository, ann, PASSWORD + "!")
-    credentials.sign_in(repository, ann, PASSWORD + "!")
+        wrong(repository, name, "10.0.0.1")
+    for minutes in (1, 2, 4, 8, 16, 32, 60, 60):
+        with monkeypatch.context() as without:
+            without.setattr(credentials, "HASHER", None)
+            wrong(repository, name, "10.0.0.1", rf"Too many wrong passwords: try again in {minutes} min\.")
+        clock += timedelta(minutes=minutes)
+        wrong(repository, name, "10.0.0.1")
+    clock += timedelta(hours=2, seconds=1)
+    for _ in range(5):  # all is forgotten
+        wrong(repository, name, "10.0.0.1")
+
+
+def test_guesses_keep_nobody_else_out(repository: Repository, ann: str) -> None:
+    session = credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")
+    for _ in range(5):
+        wrong(repository, ann, "10.0.0.1")
+    wrong(repository, ann, "10.0.0.1", "Too many")
+    assert credentials.whose_cookie(repository, session) == Person("Ann", "author")
     for _ in range(4):
-        with pytest.raises(Refused, match="is wrong"):
-            credentials.sign_in(repository, ann, "wrong")
-    credentials.sign_in(repository, ann, PASSWORD + "!")  # which forgives the four
-    with pytest.raises(Refused, match="is wrong"):
-        credentials.sign_in(repository, ann, "wrong")
+        wrong(repository, ann, "10.0.0.2")
+    credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")  # which forgives the four
+    for _ in range(5):
+        wrong(repository, ann, "10.0.0.2")
+    wrong(repository, ann, "10.0.0.2", "Too many")
+
+
+def test_parallel_guesses_are_counted_before_they_are_judged(repository: Repository, ann: str) -> None:
+    def guess(number: int) -> str:
+        with pytest.raises(Refused) as caught:
+            credentials.sign_in(repository, ann, f"guess {number}", "10.0.0.1")
+        return str(caught.value)
+
+    with ThreadPoolExecutor(20) as pool:
+        told = list(pool.map(guess, range(60)))
+    assert sum("is wrong" in sentence for sentence in told) == 5
 
 
 def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Repository, ann: str) -> None:
-    first, second = (credentials.sign_in(repository, ann, PASSWORD) for _ in range(2))
+    first, second = (credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1") for _ in range(2))
     with repository._database.session() as session:
         past = datetime.now(UTC) - timedelta(seconds=1)
         session.execute(update(SignInRow).where(SignInRow.digest == credentials.digest(first)).values(expires_at=past))
@@ -90,7 +125,7 @@ def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Re
     assert credentials.whose_cookie(repository, second) == Person("Ann", "admin")
     credentials.change_password(repository, ann, PASSWORD * 2)
     assert credentials.whose_cookie(repository, second) is None
-    third = credentials.sign_in(repository, ann, PASSWORD * 2)
+    third = credentials.sign_in(repository, ann, PASSWORD * 2, "127.0.0.1")
     repository.remove_user(ann)
     assert credentials.whose_cookie(repository, third) is None
 
@@ -126,7 +161,7 @@ def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
 
 
 def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
-    cookie = credentials.sign_in(repository, ann, PASSWORD)
+    cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     token = credentials.add_token(repository, "ci", "viewer")
     bearer, signed_in = f"Bearer {token}", f"other=1; fsd_session={cookie}"
 

@@ -8,12 +8,14 @@ from sqlalchemy import delete, select
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.roles import Person
-from fsd_core.storage.database.store import Store, changed, unknown
-from fsd_core.storage.database.tables import ApiTokenRow, SignInRow, UserRow, now
+from fsd_core.storage.database.store import Store, changed, insert, unknown
+from fsd_core.storage.database.tables import ApiTokenRow, SignInAttemptRow, SignInRow, UserRow, now
 from fsd_core.storage.records import AccountView
 
-FAILURES_ALLOWED = 5
-LOCKED = timedelta(minutes=15)
+FREE_ATTEMPTS = 5
+"""wrong passwords in a row before somebody must wait"""
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
+"""doubled with every further wrong password"""
 NO_PASSWORD = ""
 """in place of a hash: no password matches"""
 
@@ -30,16 +32,16 @@ class AccountStore(Store):
         """Return all users, by name."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(select(UserRow).order_by(UserRow.name))
-            return [AccountView(row.name, row.role, row.created_at, row.locked_until) for row in rows]
+            return [AccountView(row.name, row.role, row.created_at) for row in rows]
 
     def change_user(self, name: str, *, role: str | None = None, password: str | None = None) -> None:
-        """Change a user's role, or the password (its hash), which ends all sign-ins and unlocks the account."""
+        """Change a user's role, or the password (its hash), which ends all sign-ins."""
         with self._database.session() as session:
             if (row := session.get(UserRow, name)) is None:
                 raise unknown("user", name)
             row.role = role or row.role
             if password is not None:
-                row.password, row.failures, row.locked_until = password, 0, None
+                row.password = password
                 session.execute(delete(SignInRow).where(SignInRow.user_name == name))
 
     def remove_user(self, name: str) -> None:
@@ -48,27 +50,37 @@ class AccountStore(Store):
             if not changed(session, delete(UserRow).where(UserRow.name == name)):
                 raise unknown("user", name)
 
-    def password_of(self, name: str) -> tuple[str, datetime | None] | None:
-        """Return the hash of a user's password and the end of the account's lock; ``None`` for an unknown name."""
+    def password_of(self, name: str) -> str | None:
+        """Return the hash of a user's password; ``None`` for an unknown name."""
         with self._database.session(readonly=True) as session:
             row = session.get(UserRow, name)
-            return None if row is None else (row.password, row.locked_until)
+            return None if row is None else row.password
 
-    def sign_in_failed(self, name: str) -> None:
-        """Count a wrong password. Too many in a row lock the account for a while."""
+    def attempt_sign_in(self, key: str) -> timedelta | None:
+        """Count an attempt as a wrong password, before it is judged, so that parallel ones count as well.
+
+        ``key`` stands for a name at an address. Returns for how long nothing more is judged, and ``None`` if
+        this attempt is. Attempts are forgotten an hour after they began, or after their wait.
+        """
         with self._database.session() as session:
-            if (row := session.get(UserRow, name, with_for_update=True)) is not None:
-                row.failures += 1
-                if row.failures >= FAILURES_ALLOWED:
-                    row.failures, row.locked_until = 0, now() + LOCKED
+            session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.wait_until < now() - LONGEST_WAIT))
+            first = insert(session, SignInAttemptRow).values(key=key, failures=0, wait_until=now())
+            session.execute(first.on_conflict_do_nothing())
+            row = session.scalars(select(SignInAttemptRow).filter_by(key=key).with_for_update()).one()
+            if row.wait_until > now():
+                return row.wait_until - now()
+            row.failures += 1
+            if (further := row.failures - FREE_ATTEMPTS) >= 0:
+                row.wait_until = now() + min(FIRST_WAIT * 2 ** min(further, 10), LONGEST_WAIT)
+            return None
 
-    def signed_in(self, name: str, digest: str, expires_at: datetime) -> None:
-        """Record a browser in which a user is signed in, and delete expired sign-ins."""
+    def signed_in(self, name: str, digest: str, expires_at: datetime, key: str) -> None:
+        """Record a browser in which a user is signed in, forget its attempts, and delete expired sign-ins."""
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.expires_at < now()))
-            if (row := session.get(UserRow, name)) is None:
+            if session.get(UserRow, name) is None:
                 raise unknown("user", name)
-            row.failures, row.locked_until = 0, None
+            session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.key == key))
             session.add(SignInRow(digest=digest, user_name=name, expires_at=expires_at))
 
     def signed_in_elsewhere(self, name: str, role: str, digest: str, expires_at: datetime) -> None:
@@ -111,7 +123,7 @@ class AccountStore(Store):
         """Return all tokens, by name."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(select(ApiTokenRow).order_by(ApiTokenRow.name))
-            return [AccountView(row.name, row.role, row.created_at, None) for row in rows]
+            return [AccountView(row.name, row.role, row.created_at) for row in rows]
 
     def revoke_token(self, name: str) -> None:
         with self._database.session() as session:

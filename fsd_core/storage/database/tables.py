@@ -296,8 +296,15 @@ class UserRow(Base):
     role: Mapped[str] = mapped_column(String(16))
     password: Mapped[str]  # argon2's hash
     created_at: Mapped[datetime] = mapped_column(default=now)
-    failures: Mapped[int] = mapped_column(default=0)  # wrong passwords in a row
-    locked_until: Mapped[datetime | None]
+
+
+class SignInAttemptRow(Base):
+    """How often somebody at one address has tried one name with wrong passwords, and until when they must wait."""
+
+    __tablename__ = "sign_in_attempts"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)  # the hash of both
+    failures: Mapped[int]  # attempts under way included
+    wait_until: Mapped[datetime]
 
 
 class SignInRow(Base):

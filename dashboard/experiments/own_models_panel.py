@@ -19,7 +19,7 @@ from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.model_roots import check_folders
 from fsd_core.models.pair_check import PairCheck, check_pair
-from fsd_core.roles import require
+from fsd_core.roles import require, require_person
 from fsd_core.worker.pair_names import checked_pair_name
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class OwnModelsPanel:
     def forget_models(self, act: Act, asked: Asked) -> Updates:
         """Forget a pair's name. What was measured stays."""
         require(asked.person, "author", "Forgetting a pair")
+        require_person(asked.person, "Forgetting a pair")
         self.repository.remove_pair(act["id"])
         self._forget()
         return {self.answer: notice(f"{act['id']} is no longer offered. What was measured stays.")}

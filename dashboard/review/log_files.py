@@ -22,7 +22,7 @@ from fsd_core.storage.records import LoggedEvent
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act")
+_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act", "owner")
 
 
 def links_html(use_id: str) -> Html:
@@ -44,6 +44,7 @@ def csv_text(log: Sequence[LoggedEvent]) -> str:
             logged.event.about or "",
             written_text(logged.event),
             event,
+            logged.owner or "",
         )
         writer.writerow([harmless(value) for value in row])
     return out.getvalue()
@@ -51,7 +52,7 @@ def csv_text(log: Sequence[LoggedEvent]) -> str:
 
 def json_lines(log: Sequence[LoggedEvent]) -> str:
     """Return a line per event."""
-    lines = (_common_fields(logged) | {"act": logged.event.as_json()} for logged in log)
+    lines = (_common_fields(logged) | {"act": logged.event.as_json(), "owner": logged.owner} for logged in log)
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 

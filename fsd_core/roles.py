@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -21,6 +22,12 @@ class Person(NamedTuple):
     role: str
     known: bool = True
     """whether they are authenticated"""
+    owner: str | None = None
+    """of a program: who made its token. ``None``: this is a person."""
+
+    @property
+    def is_program(self) -> bool:
+        return self.owner is not None
 
     def may(self, role: str) -> bool:
         """Whether the person has this role or a higher one."""
@@ -45,6 +52,12 @@ def require(person: Person, role: str, what: str) -> None:
         if not person.known:
             raise Refused(f"{what} needs the role {role}: sign in first.")
         raise Refused(f"{what} needs the role {role}, and {person.name} is {person.role}: ask an admin for it.")
+
+
+def require_person(person: Person, what: str) -> None:
+    """Raise ``Refused``, with ``what`` such as "A verdict", for a program: a token never answers for somebody."""
+    if person.is_program:
+        raise Refused(f"{what} is for people, and {person.name} is a program: sign in, and do it yourself.")
 
 
 def read_roles(text: str) -> dict[str, str]:
@@ -77,10 +90,24 @@ def checked_role(role: str) -> str:
     return role
 
 
+def same_name(name: str, other: str) -> bool:
+    """Whether two names are one: neither case nor the form of their characters tells them apart."""
+    return folded(name) == folded(other)
+
+
+def folded(name: str) -> str:
+    """Return the form of a name by which it is compared (NFKC without case, twice: folding may undo the form)."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip()
+
+
 def checked_name(name: str) -> str:
-    """Return a person's or a token's name, stripped. Raises ``InvalidSetting`` if it is empty, too long or not
-    printable."""
-    name = name.strip()
+    """Return the name of a new person or token, stripped, in the form NFKC.
+
+    Raises ``InvalidSetting`` if it is empty, too long, not printable, or one that the program itself uses.
+    """
+    name = unicodedata.normalize("NFKC", name).strip()
+    if any(same_name(name, taken.name) for taken in (LOCAL, NOBODY, VISITOR, GUEST)):
+        raise InvalidSetting(f"The name {name!r} is used by the program itself: choose another name.")
     if not 1 <= len(name) <= LONGEST_PERSON_NAME or not name.isprintable():
         raise InvalidSetting(
             f"The name {name[:40]!r} cannot be used: expected 1 to {LONGEST_PERSON_NAME} printable characters."

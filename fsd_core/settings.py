@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fsd_core.addresses import without_secrets
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import sentence
 from fsd_core.roles import ROLES, check_organisations, read_roles
@@ -244,7 +245,7 @@ class Settings(BaseSettings):
     def mlflow_url(self) -> str | None:
         """Address of MLflow's pages for a browser: a server's URL or a path of the app; ``None`` if there are none."""
         if self.mlflow_is_server:
-            return self.resolved_mlflow_uri.rstrip("/")
+            return without_secrets(self.resolved_mlflow_uri).rstrip("/")
         return f"{self.root_path}{MLFLOW_PATH}" if self.mlflow_ui else None
 
 

@@ -23,7 +23,7 @@ from fsd_core.storage.review_events import Proposed
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act", "pair")
+_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act", "pair", "owner")
 
 
 def links_html(use_id: str) -> Html:
@@ -46,6 +46,7 @@ def csv_text(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
             written_text(logged.event),
             event,
             pair,
+            logged.owner or "",
         )
         writer.writerow([harmless(value) for value in row])
     return out.getvalue()
@@ -54,7 +55,9 @@ def csv_text(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
 def json_lines(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
     """Return a line per event. ``pairs``: that of each event, or empty."""
     lines = (
-        _common_fields(logged) | {"act": logged.event.as_json()} | ({"pair": pair} if pair else {})
+        _common_fields(logged)
+        | {"act": logged.event.as_json(), "owner": logged.owner}
+        | ({"pair": pair} if pair else {})
         for logged, pair in zip(log, pairs, strict=True)
     )
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)

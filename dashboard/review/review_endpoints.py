@@ -107,6 +107,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
         "use": proposal.use_id,
         "setting": proposal.setting,
         "author": proposal.author,
+        "owner": proposal.owner,
         "at": proposal.at.isoformat(),
         "state": proposal.state,
         "rationale": proposal.rationale,

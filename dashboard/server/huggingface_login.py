@@ -27,6 +27,7 @@ from dashboard.server.root_path import root_of
 from dashboard.ui.signed_in import sign_in_link
 from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
+from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
 from fsd_core.space import OAuthApp
 
@@ -68,7 +69,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
             role = role_of(profile, settings.hf_roles, space)
             secret = await anyio.to_thread.run_sync(credentials.sign_in_elsewhere, repository, profile.name, role)
         except FsdError as error:
-            return _problem(request, str(error))
+            return _problem(request, told_to_strangers(error))
         except MismatchingStateError:
             return _problem(
                 request,

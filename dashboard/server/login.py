@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -13,6 +15,7 @@ from dashboard.server.root_path import browser_scheme, root_of
 from dashboard.ui.templates import render
 from fsd_core.auth import credentials
 from fsd_core.auth.identify import COOKIE
+from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
 from fsd_core.space import here
 
@@ -36,14 +39,19 @@ def login_routes(repository: Repository) -> APIRouter:
     def show_page(request: Request, next: str = "/") -> HTMLResponse:
         return HTMLResponse(_page(request, local_address(next)))
 
+    judged_at_once = CapacityLimiter(1)  # each takes a processor: guesses wait for each other
+
     @router.post("/login")
-    def sign_in(
+    async def sign_in(
         request: Request, name: str = Form(""), password: str = Form(""), next: str = Form("/"),
     ) -> Response:  # fmt: skip
+        address = request.client.host if request.client else ""
         try:
-            secret = credentials.sign_in(repository, name.strip(), password)
+            secret = await run_sync(
+                credentials.sign_in, repository, name.strip(), password, address, limiter=judged_at_once
+            )
         except FsdError as error:
-            return HTMLResponse(_page(request, local_address(next), name, str(error)), 403)
+            return HTMLResponse(_page(request, local_address(next), name, told_to_strangers(error)), 403)
         response = RedirectResponse(root_of(request) + local_address(next), 303)
         set_session_cookie(response, request, secret)
         return response

@@ -10,7 +10,7 @@ from dashboard.ui.components import notice
 from dashboard.ui.templates import Html, render, script
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.formatting import count
-from fsd_core.roles import Person, require
+from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.edits import Edit
 from fsd_core.worker import more_time, run_actions
 
@@ -69,6 +69,8 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
         raise InvalidSetting("This page has no such button: reload it.")
     label, role = ACTIONS[action]
     require(person, role, label)
+    if action == "delete":
+        require_person(person, label)
     return handlers[action]()
 
 

@@ -6,53 +6,55 @@ import hashlib
 import secrets
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from fsd_core.errors import InvalidSetting, Refused
-from fsd_core.roles import Person, checked_name, checked_role
+from fsd_core.roles import LOCAL, Person, checked_name, checked_role
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
+LONGEST_DAYS = 3_650
+"""for which a token may last"""
 HASHER = PasswordHasher()
 """hashes passwords as slowly as argon2's authors recommend"""
 
 
-def add_user(repository: Repository, name: str, role: str, password: str) -> None:
+def add_user(repository: Repository, name: str, role: str, password: str, by: str = LOCAL.name) -> None:
     """Add a user. Raises ``InvalidSetting`` for a bad or taken name, an unknown role, or a password of a wrong
     length."""
-    repository.add_user(checked_name(name), checked_role(role), _hashed(password))
+    repository.add_user(checked_name(name), checked_role(role), _hashed(password), by)
 
 
-def change_password(repository: Repository, name: str, password: str) -> None:
+def change_password(repository: Repository, name: str, password: str, by: str = LOCAL.name) -> None:
     """Change a password and end the user's sessions. Raises ``InvalidSetting`` and ``UnknownName``."""
-    repository.change_user(name, password=_hashed(password))
+    repository.change_user(name, by=by, password=_hashed(password))
 
 
-def sign_in(repository: Repository, name: str, password: str) -> str:
-    """Return the secret for a cookie. Raises ``Refused``, with the same message for a wrong name and a wrong
-    password."""
-    account = repository.password_of(name[:255])
-    hashed, locked_until = account or (_nobodys(), None)
-    if locked_until is not None and locked_until > datetime.now(UTC):
-        minutes = -(-int((locked_until - datetime.now(UTC)).total_seconds()) // 60)
-        raise Refused(f"Too many wrong passwords: try again in {minutes} min, or ask an admin for a new one.")
+def sign_in(repository: Repository, name: str, password: str, address: str) -> str:
+    """Return the secret for a cookie of somebody at a network ``address``.
+
+    Raises ``Refused``, with the same message, after the same work, for a wrong name and a wrong password. Wrong
+    passwords are counted by name and address: nobody keeps others out by guessing.
+    """
+    key = digest(f"{name[:255]}\0{address}")
+    if (wait := repository.attempt_sign_in(key)) is not None:
+        raise Refused(f"Too many wrong passwords: try again in {ceil(wait / timedelta(minutes=1))} min.")
+    hashed = repository.password_of(name[:255])
     try:
-        HASHER.verify(hashed, password[:LONGEST_PASSWORD])
-        verified = account is not None
+        HASHER.verify(hashed or _nobodys(), password[:LONGEST_PASSWORD])
     except (VerificationError, InvalidHashError):
-        verified = False
-    if not verified:
-        if account is not None:
-            repository.sign_in_failed(name)
+        hashed = None
+    if not hashed:
         raise Refused("The name or the password is wrong.")
     secret = secrets.token_urlsafe(32)
-    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION)
+    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION, key)
     return secret
 
 
@@ -63,10 +65,24 @@ def sign_in_elsewhere(repository: Repository, name: str, role: str) -> str:
     return secret
 
 
-def add_token(repository: Repository, name: str, role: str) -> str:
-    """Return a new token, shown only once. Raises ``InvalidSetting`` for a bad or taken name and an unknown role."""
+def add_token(
+    repository: Repository,
+    name: str,
+    role: str,
+    owner: str = LOCAL.name,
+    days: float | None = None,
+    by: str | None = None,
+) -> str:
+    """Return a new token of ``owner``, shown only once, which expires after ``days``.
+
+    Its role is at most its owner's. Whatever its role, verdicts, votes, waivers, roll-backs, changes of a use and
+    deletions are for people. Raises ``InvalidSetting`` for a bad or taken name, an unknown role, or no time.
+    """
+    if days is not None and not 0 < days <= LONGEST_DAYS:
+        raise InvalidSetting(f"A token cannot last {days:g} days: expected more than 0, up to {LONGEST_DAYS:,}.")
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     secret = "fsd_" + secrets.token_urlsafe(32)
-    repository.add_token(checked_name(name), checked_role(role), digest(secret))
+    repository.add_token(checked_name(name), checked_role(role), digest(secret), owner, by or owner, expires_at)
     return secret
 
 

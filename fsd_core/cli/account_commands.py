@@ -10,7 +10,7 @@ import typer
 
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
-from fsd_core.roles import ROLES, checked_name, checked_role
+from fsd_core.roles import LOCAL, ROLES, checked_name, checked_role
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -63,7 +63,7 @@ def list_users() -> None:
 @users.command("role")
 def change_role(name: Name, role: Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.")]) -> None:
     """Change a user's role."""
-    _repository().change_user(name, role=checked_role(role))
+    _repository().change_user(name, by=LOCAL.name, role=checked_role(role))
     print(f"{name} is {role} now.")
 
 
@@ -78,27 +78,50 @@ def change_password(name: Name) -> None:
 
 @users.command("remove")
 def remove_user(name: Name) -> None:
-    """Remove a user. Their comments and verdicts in reviews stay."""
-    _repository().remove_user(name)
+    """Remove a user, and revoke their tokens. Their comments and verdicts in reviews stay."""
+    _repository().remove_user(name, LOCAL.name)
     print(f"{name} may no longer sign in.")
 
 
+@users.command("log")
+def show_log(limit: Annotated[int, typer.Option(help="Rows at most.", min=1, max=10_000)] = 50) -> None:
+    """Show what happened to accounts: sign-ins, people, roles and tokens, the latest first."""
+    rows = [
+        (f"{event.at:%Y-%m-%d %H:%M}", event.who, event.act, event.subject, event.detail)
+        for event in _repository().account_log(limit)
+    ]
+    output.print_table(("When", "Who", "Did", "Whose", "What"), rows, figures=False)
+
+
 @tokens.command("add")
-def add_token(name: Name, role: Role = "viewer") -> None:
+def add_token(
+    name: Name,
+    role: Role = "viewer",
+    owner: Annotated[str, typer.Option(help="The person who answers for the program.")] = LOCAL.name,
+    days: Annotated[float | None, typer.Option(help="For how long it lasts. [default: until it is revoked]")] = None,
+) -> None:
     """Create a token. It is shown only once: only its hash is stored."""
     from fsd_core.auth import credentials
 
-    print(credentials.add_token(_repository(), name, role))
+    print(credentials.add_token(_repository(), name, role, owner, days, LOCAL.name))
 
 
 @tokens.command("list")
 def list_tokens() -> None:
     """List tokens, without their secrets."""
-    _print_accounts(_repository().tokens(), "There are no tokens.")
+    rows = [
+        (token.name, token.role, token.owner or "–", f"{token.created_at:%Y-%m-%d}",
+         *("–" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in (token.expires_at, token.used_at)))
+        for token in _repository().tokens()
+    ]  # fmt: skip
+    if rows:
+        output.print_table(("Name", "Role", "Of", "Since", "Until", "Last used"), rows, figures=False)
+    else:
+        output.say("There are no tokens.")
 
 
 @tokens.command("revoke")
 def revoke_token(name: Name) -> None:
     """Revoke a token."""
-    _repository().revoke_token(name)
+    _repository().revoke_token(name, LOCAL.name)
     print(f"The token {name} is worth nothing any more.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from fsd_core.roles import same_name
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -55,6 +56,8 @@ class Proposal:
     runs: tuple[str, ...]
     baselines: tuple[str, ...]
     rationale: str
+    owner: str | None = None
+    """of the program that proposed it"""
     state: State = "open"
     judgements: list[Judgement] = field(default_factory=list)
     waivers: dict[str, list[Waiver]] = field(default_factory=dict)
@@ -63,6 +66,10 @@ class Proposal:
     """log entries of ``Commented`` events"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
+
+    def is_by(self, name: str) -> bool:
+        """Whether this is somebody's own proposal: made by them, or by a program of theirs."""
+        return same_name(name, self.author) or (self.owner is not None and same_name(name, self.owner))
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
         """Return the latest waiver of a requirement, if it refers to this evidence."""
@@ -175,7 +182,7 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
     elif isinstance(event, Proposed):
         use.proposals[event.proposal] = Proposal(
             event.proposal, use.id, event.setting, logged.who, logged.at, event.requirements, event.runs,
-            event.baselines, event.rationale,
+            event.baselines, event.rationale, logged.owner,
         )  # fmt: skip
     else:
         _discuss(use.proposals[event.proposal], logged)

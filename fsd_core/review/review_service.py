@@ -17,7 +17,7 @@ from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
 from fsd_core.review.measured_weights import certain_weights, weights
 from fsd_core.review.proposal_review import ProposalReview, requirement_names, review_of
-from fsd_core.roles import Person, require
+from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.review_events import (
     AliasMoved,
     Choice,
@@ -108,6 +108,8 @@ class ReviewService:
     ) -> Use:
         """Create a use, or change the description of the one with ``use_id``."""
         require(person, "admin" if use_id else "author", "Changing a use" if use_id else "Making a use")
+        if use_id:
+            require_person(person, "Changing a use")
         event = UseDescribed.checked(
             name=name.strip(),
             description=description.strip(),
@@ -168,6 +170,7 @@ class ReviewService:
     ) -> None:
         """Waive a requirement that the evidence does not meet, with the name of the person and a reason."""
         require(person, "author", "Waiving a requirement")
+        require_person(person, "Waiving a requirement")
         shown = review.hash if evidence is None else evidence
         event = Waived.checked(
             proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
@@ -175,6 +178,8 @@ class ReviewService:
         if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
+        if review.proposal.is_by(person.name):
+            raise Refused("Nobody waives a requirement of their own proposal: ask somebody else.")
         _check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
@@ -211,6 +216,7 @@ class ReviewService:
     ) -> None:
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
         require(person, "author", "Voting")
+        require_person(person, "A vote")
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
         if self._stored(key, review.use.id, person, act):
             return
@@ -241,6 +247,7 @@ class ReviewService:
         key: str | None = None,
     ) -> None:
         """Approve, request changes or decline. The last required approval moves the alias ``approved``."""
+        require_person(person, "A verdict")
         require(person, "reviewer", "A verdict")
         proposal = review.proposal
         shown = review.hash if evidence is None else evidence
@@ -248,7 +255,7 @@ class ReviewService:
         if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
-        if person.name == proposal.author:
+        if proposal.is_by(person.name):
             raise Refused("Nobody judges their own proposal: ask somebody else.")
         self._check_seen(review, person, seen)
         _check_evidence(review, shown)
@@ -275,6 +282,7 @@ class ReviewService:
 
     def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
         """Move the alias ``approved`` back to its previous setting and return that setting."""
+        require_person(person, "Rolling back")
         require(person, "admin", "Rolling back")
         use = self.use(use_id)
         if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
@@ -321,7 +329,7 @@ class ReviewService:
     def _append(
         self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
     ) -> LoggedEvent:
-        return self.repository.append_events(use_id, person.name, person.role, events, seen, key)
+        return self.repository.append_events(use_id, person, events, seen, key)
 
     def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
         """Append an event that conflicts with no other, after whatever the log holds."""
@@ -353,7 +361,7 @@ def _check_evidence(review: ProposalReview, shown: str) -> None:
 
 
 def _check_author(person: Person, review: ProposalReview, what: str) -> None:
-    if person.name != review.proposal.author and not person.may("admin"):
+    if not review.proposal.is_by(person.name) and not person.may("admin"):
         raise Refused(f"{what} is for its author, {review.proposal.author}, and for admins.")
 
 

@@ -377,12 +377,37 @@ class MarkView:
 
 @dataclass(frozen=True)
 class AccountView:
-    """A user or a token, without secrets."""
+    """A user, without secrets."""
 
     name: str
     role: str
     created_at: datetime
-    locked_until: datetime | None
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """A token of a program, without its secret."""
+
+    name: str
+    role: str
+    owner: str
+    """who made it; empty: unknown"""
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None
+    """to the minute"""
+
+
+@dataclass(frozen=True)
+class AccountEvent:
+    """One row of the log of accounts."""
+
+    at: datetime
+    who: str
+    act: str
+    subject: str
+    """whose account, or which token"""
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -398,6 +423,8 @@ class LoggedEvent:
     role: str
     """of that person, at that time"""
     event: ReviewEvent
+    owner: str | None = None
+    """of the program that acted; ``None``: a person did"""
 
 
 @dataclass(frozen=True)
@@ -418,6 +445,8 @@ class LoggedChange:
     """changed or deleted"""
     change: dict[str, Any]
     """old and new value by name, or what was deleted"""
+    owner: str | None = None
+    """of the program that acted; ``None``: a person did"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ def check_schema(connection: Connection, name: str) -> None:
     """Raise ``TrackingUnavailable`` unless the database is new or at the revision of the installed MLflow.
 
     MLflow itself would upgrade a database that lacks one of its newer tables, without a backup. ``name`` is the
-    database's URL without its password.
+    database's URL without secrets.
     """
     if not inspect(connection).has_table("alembic_version"):
         return
@@ -33,10 +33,10 @@ def check_schema(connection: Connection, name: str) -> None:
             "a newer MLflow or to another program: upgrade the package mlflow, or set FSD_MLFLOW_URI to another "
             "database."
         )
-    password = ", with the password in place of ***" if "***" in name else ""
+    address = shlex.quote(name) if name.startswith("sqlite") else '"$FSD_MLFLOW_URI"'
     raise TrackingUnavailable(
         f"The MLflow database {name} has the schema of an older MLflow (revision {revision}), which MLflow {VERSION} "
-        f"cannot use: back it up, then run `mlflow db upgrade {shlex.quote(name)}`{password}."
+        f"cannot use: back it up, then run `mlflow db upgrade {address}`."
     )
 
 

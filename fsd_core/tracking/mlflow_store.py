@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from fsd_core.addresses import without_secrets
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.mlflow_creation import create_store
@@ -67,7 +68,7 @@ def reached(uri: str) -> Iterator[None]:
     except FsdError:  # such as an error of our own database
         raise
     except (MlflowException, SQLAlchemyError, OSError) as error:  # requests' errors are OSErrors
-        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_error_text(error)}") from error
+        raise TrackingUnavailable(f"MLflow at {without_secrets(uri)} {_error_text(error)}") from error
 
 
 def _error_text(error: BaseException) -> str:
@@ -120,7 +121,7 @@ def check_database(uri: str) -> None:
             if sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 connection.exec_driver_sql("PRAGMA user_version = 0")  # fails on a read-only store, changes nothing
-            check_schema(connection, _name(uri))
+            check_schema(connection, without_secrets(uri))
     finally:
         engine.dispose()
 
@@ -133,15 +134,3 @@ def artifact_root(uri: str) -> Path | None:
     if uri.startswith("sqlite"):
         return Path(str(make_url(uri).database)).absolute().parent / "artifacts"
     return get_settings().mlflow_folder / "artifacts"
-
-
-def _name(uri: str) -> str:
-    """Return the URI without passwords, which a database's URI may also have among its options."""
-    if uri.startswith("sqlite"):
-        return uri
-    try:
-        url = make_url(uri)
-        hidden = {key: "***" for key in url.query if "password" in key.lower()}
-        return url.update_query_dict(hidden).render_as_string(hide_password=True).replace("%2A", "*")
-    except (ArgumentError, ValueError):  # a folder
-        return uri

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from sqlalchemy import text
 
 from dashboard.web import PAGES, build_app
 from fsd_core.settings import Settings
@@ -93,3 +94,18 @@ def test_the_playground_has_its_name(served: Served, root: str) -> None:
     assert client.head("/playground").status_code == 308
     assert client.post("/playground").status_code == 404
     assert client.get("/playgrounds", headers=PERSON).status_code == 404
+
+
+def test_who_is_not_signed_in_learns_nothing_of_the_database(
+    served: Served, repository: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = served(access="password")
+    with repository._database.session() as session:
+        session.execute(text("DROP TABLE users"))
+    for answer in (
+        client.post("/login", data={"name": "Ann", "password": "a guess"}, headers={"Origin": "http://127.0.0.1"}),
+        client.get("/runs", headers={"Cookie": "fsd_session=x"}),
+    ):
+        assert "Nobody can sign in now" in answer.text
+        assert "database" not in answer.text
+    assert "lacks" in caplog.text

@@ -199,8 +199,8 @@ def test_nobody_is_added_where_somebody_may_sign_in(repository: Repository, tmp_
     first = ensure_admin(repository, None)
     assert first is not None
     assert len(first) >= 20
-    repository.add_user("Ann", "viewer", "hash")
-    repository.remove_user(FIRST_ADMIN)
+    repository.add_user("Ann", "viewer", "hash", "test")
+    repository.remove_user(FIRST_ADMIN, "test")
     assert ensure_admin(repository, None) is None
     assert ensure_admin(repository, tmp_path / "missing") is None  # nor is the file read
     assert [user.name for user in repository.users()] == ["Ann"]

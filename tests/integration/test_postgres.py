@@ -98,7 +98,7 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
 
 def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Repository) -> None:
     described = UseDescribed(name="Support chat")
-    repository.append_events("support-chat", "Ann", "author", [described], 0)
+    repository.append_events("support-chat", Person("Ann", "author"), [described], 0)
     before = repository.review_log()
     for statement in ("UPDATE review_log SET who = 'Eve'", "DELETE FROM review_log", "TRUNCATE review_log"):
         with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
@@ -107,7 +107,7 @@ def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Reposito
 
     def act(i: int) -> str:
         try:
-            repository.append_events("support-chat", f"P{i}", "author", [described], 1)
+            repository.append_events("support-chat", Person(f"P{i}", "author"), [described], 1)
         except Overtaken:
             return "told"
         return "added"
@@ -125,7 +125,7 @@ def test_a_copy_made_while_an_alias_moves_is_made_again(repository: Repository) 
     def move() -> None:
         moved = AliasMoved(alias="approved", setting=setting, former=None)
         for seen in range(60):
-            repository.append_events("support-chat", "Ann", "author", [moved], seen)
+            repository.append_events("support-chat", Person("Ann", "author"), [moved], seen)
 
     def copy() -> None:
         for _ in range(60):
@@ -173,9 +173,9 @@ def test_sweeps_of_the_same_settings_that_begin_at_once_do_not_wait_for_each_oth
 
 def test_accounts(repository: Repository) -> None:
     credentials.add_user(repository, "Ann", "author", "correct horse battery")
-    secret = credentials.sign_in(repository, "Ann", "correct horse battery")
+    secret = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
     assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
-    repository.remove_user("Ann")
+    repository.remove_user("Ann", "Bob")
     assert credentials.whose_cookie(repository, secret) is None
 
 
@@ -223,7 +223,9 @@ def test_a_workspace_moves_there_and_back(repository: Repository, database_url: 
     export(database_url, tmp_path / "with-task.zip", tmp_path)
     assert [import_file(back, tmp_path / "with-task.zip", tmp_path).tasks for _ in range(2)] == [1, 0]
     assert Repository(back).task_versions() == [task]
-    repository.append_events("support", "Ann", "admin", [UseDescribed(name="Support")], 1)  # the counters of keys go on
+    repository.append_events(
+        "support", Person("Ann", "admin"), [UseDescribed(name="Support")], 1
+    )  # the counters of keys go on
     new = repository.create_run(run_config())
     repository.record_generation(new, generation(0), {"threads": 1})
     for database in (there, back):

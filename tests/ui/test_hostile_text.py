@@ -60,7 +60,7 @@ def plant(site: Site) -> dict[str, str]:
     use = service.describe(ann, NAME, HOSTILE, Requirements(margin=20)).id
     proposal = service.propose(ann, use, [runs[3].id], [runs[0].id], HOSTILE, Requirements(margin=20))
     service.comment(ann, service.review(proposal), HOSTILE, position=1)
-    service.waive(ann, service.review(proposal), "margin", HOSTILE)
+    service.waive(bob, service.review(proposal), "margin", HOSTILE)
     review = service.review(proposal)
     service.submit_review(bob, review, "approve", HOSTILE, review.use.sequence)
     asked = PlaygroundJob.of("bundled", HOSTILE, 0, [run.decoding for run in runs[2:4]], NAME)

@@ -123,7 +123,7 @@ def test_a_name_that_can_be_none_is_refused(fresh: Page, closed: Site) -> None:
 def test_a_role_is_asked_for_anew_at_each_sign_in(fresh: Page, closed: Site) -> None:
     sign_in(fresh, closed, BOB)
     expect(fresh.locator(".fsd-person span")).to_have_attribute("title", "author")
-    closed.repository.change_user("bob", role="admin")
+    closed.repository.change_user("bob", by="test", role="admin")
     fresh.context.clear_cookies()
     sign_in(fresh, closed, BOB)
     expect(fresh.locator(".fsd-person span")).to_have_attribute("title", "author")
@@ -195,11 +195,11 @@ def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> 
 
 def test_a_name_that_has_a_password_here_is_not_taken_over(fresh: Page, closed: Site) -> None:
     if "cat" in [user.name for user in closed.repository.users()]:
-        closed.repository.remove_user("cat")
+        closed.repository.remove_user("cat", "test")
     credentials.add_user(closed.repository, "cat", "viewer", "correct horse battery")
     sign_in(fresh, closed, CAT)
     refused(fresh, closed, "There is a user 'cat' with a password here already")
-    closed.repository.remove_user("cat")
+    closed.repository.remove_user("cat", "test")
 
 
 def doors(repository: Repository, tmp_path: Path, provider: str, space: Space | None = None, roles: str = "") -> Client:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import BrowserContext, Page, expect
 
+from fsd_core.roles import Person
 from fsd_core.storage.review_events import UseDescribed
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
@@ -164,7 +165,7 @@ def test_without_a_clipboard_the_link_is_shown_to_be_copied(page: Page, site: Si
 
 def test_the_log_of_a_use_is_saved(page: Page, site: Site) -> None:
     described = UseDescribed(name="Support", description=f"={HOSTILE}")
-    site.repository.append_events("support", "Ann", "admin", [described], 0)
+    site.repository.append_events("support", Person("Ann", "admin"), [described], 0)
     go(page, f"{site.url}/review?use=support")
     for title, begins in (("CSV", "use,sequence,at,who"), ("JSON Lines", '{"use": "support"')):
         with page.expect_download() as download:

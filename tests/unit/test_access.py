@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from fsd_core.auth import credentials, identify
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import LOCAL, Person, require
 from fsd_core.settings import Settings
+from fsd_core.storage.database import accounts
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import SignInRow
+from fsd_core.storage.database.tables import ApiTokenRow, SignInRow
 
 PASSWORD = "correct horse battery"
 
@@ -44,7 +46,7 @@ def ann(repository: Repository) -> str:
 
 
 def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository, ann: str) -> None:
-    secret = credentials.sign_in(repository, ann, PASSWORD)
+    secret = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
     with repository._database.session(readonly=True) as session:
         stored = " ".join(
@@ -60,38 +62,71 @@ def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository
 def test_a_wrong_name_and_a_wrong_password_are_told_alike(repository: Repository, ann: str) -> None:
     for name, password in ((ann, "wrong"), ("Nobody", PASSWORD), ("", ""), (ann, "")):
         with pytest.raises(Refused, match=r"^The name or the password is wrong\.$"):
-            credentials.sign_in(repository, name, password)
+            credentials.sign_in(repository, name, password, "127.0.0.1")
 
 
-def test_too_many_wrong_passwords_lock_the_account_for_a_while(repository: Repository, ann: str) -> None:
+def wrong(repository: Repository, name: str, address: str, told: str = "is wrong") -> None:
+    with pytest.raises(Refused, match=told):
+        credentials.sign_in(repository, name, "wrong", address)
+
+
+@pytest.mark.parametrize("name", ["Ann", "Nobody"])
+def test_who_guesses_wrong_waits_longer_and_longer(
+    repository: Repository, ann: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that does not exist is told the same, and nothing is judged meanwhile: a hash would take its time."""
+    clock = datetime.now(UTC)
+    monkeypatch.setattr(accounts, "now", lambda: clock)
     for _ in range(5):
-        with pytest.raises(Refused, match="is wrong"):
-            credentials.sign_in(repository, ann, "wrong")
-    with pytest.raises(Refused, match="Too many wrong passwords: try again in 15 min"):
-        credentials.sign_in(repository, ann, PASSWORD)
-    assert repository.users()[0].locked_until is not None
-    credentials.change_password(repository, ann, PASSWORD + "!")
-    credentials.sign_in(repository, ann, PASSWORD + "!")
+        wrong(repository, name, "10.0.0.1")
+    for minutes in (1, 2, 4, 8, 16, 32, 60, 60):
+        with monkeypatch.context() as without:
+            without.setattr(credentials, "HASHER", None)
+            wrong(repository, name, "10.0.0.1", rf"Too many wrong passwords: try again in {minutes} min\.")
+        clock += timedelta(minutes=minutes)
+        wrong(repository, name, "10.0.0.1")
+    clock += timedelta(hours=2, seconds=1)
+    for _ in range(5):  # all is forgotten
+        wrong(repository, name, "10.0.0.1")
+
+
+def test_guesses_keep_nobody_else_out(repository: Repository, ann: str) -> None:
+    session = credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")
+    for _ in range(5):
+        wrong(repository, ann, "10.0.0.1")
+    wrong(repository, ann, "10.0.0.1", "Too many")
+    assert credentials.whose_cookie(repository, session) == Person("Ann", "author")
     for _ in range(4):
-        with pytest.raises(Refused, match="is wrong"):
-            credentials.sign_in(repository, ann, "wrong")
-    credentials.sign_in(repository, ann, PASSWORD + "!")  # which forgives the four
-    with pytest.raises(Refused, match="is wrong"):
-        credentials.sign_in(repository, ann, "wrong")
+        wrong(repository, ann, "10.0.0.2")
+    credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")  # which forgives the four
+    for _ in range(5):
+        wrong(repository, ann, "10.0.0.2")
+    wrong(repository, ann, "10.0.0.2", "Too many")
+
+
+def test_parallel_guesses_are_counted_before_they_are_judged(repository: Repository, ann: str) -> None:
+    def guess(number: int) -> str:
+        with pytest.raises(Refused) as caught:
+            credentials.sign_in(repository, ann, f"guess {number}", "10.0.0.1")
+        return str(caught.value)
+
+    with ThreadPoolExecutor(20) as pool:
+        told = list(pool.map(guess, range(60)))
+    assert sum("is wrong" in sentence for sentence in told) == 5
 
 
 def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Repository, ann: str) -> None:
-    first, second = (credentials.sign_in(repository, ann, PASSWORD) for _ in range(2))
+    first, second = (credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1") for _ in range(2))
     with repository._database.session() as session:
         past = datetime.now(UTC) - timedelta(seconds=1)
         session.execute(update(SignInRow).where(SignInRow.digest == credentials.digest(first)).values(expires_at=past))
     assert credentials.whose_cookie(repository, first) is None
-    repository.change_user(ann, role="admin")
+    repository.change_user(ann, by="Bob", role="admin")
     assert credentials.whose_cookie(repository, second) == Person("Ann", "admin")
     credentials.change_password(repository, ann, PASSWORD * 2)
     assert credentials.whose_cookie(repository, second) is None
-    third = credentials.sign_in(repository, ann, PASSWORD * 2)
-    repository.remove_user(ann)
+    third = credentials.sign_in(repository, ann, PASSWORD * 2, "127.0.0.1")
+    repository.remove_user(ann, "Bob")
     assert credentials.whose_cookie(repository, third) is None
 
 
@@ -114,19 +149,90 @@ def test_what_makes_no_account(
 
 
 def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
-    secret = credentials.add_token(repository, "ci", "reviewer")
-    assert credentials.whose_token(repository, secret) == Person("ci", "reviewer")
-    assert [(token.name, token.role) for token in repository.tokens()] == [("ci", "reviewer")]
+    secret = credentials.add_token(repository, "ci", "author", "Ann")
+    assert credentials.whose_token(repository, secret) == Person("ci", "author", owner="Ann")
+    assert [(token.name, token.role, token.owner) for token in repository.tokens()] == [("ci", "author", "Ann")]
     with pytest.raises(InvalidSetting, match="There is a token 'ci' already"):
-        credentials.add_token(repository, "ci", "admin")
-    repository.revoke_token("ci")
+        credentials.add_token(repository, "CI ", "viewer")
+    repository.revoke_token("ci", "Bob")
     assert credentials.whose_token(repository, secret) is None
     with pytest.raises(UnknownName, match="There is no token 'ci'"):
-        repository.revoke_token("ci")
+        repository.revoke_token("ci", "Bob")
+
+
+def test_a_token_is_worth_no_more_than_its_owner_and_its_time(
+    repository: Repository, ann: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = datetime.now(UTC)
+    monkeypatch.setattr(accounts, "now", lambda: clock)
+    secret = credentials.add_token(repository, "ci", "author", ann, days=1)
+    assert repository.tokens()[0].used_at is None
+    assert credentials.whose_token(repository, secret) == Person("ci", "author", owner=ann)
+    assert repository.tokens()[0].used_at == clock
+    first, clock = clock, clock + timedelta(seconds=59)
+    credentials.whose_token(repository, secret)
+    assert repository.tokens()[0].used_at == first
+    repository.change_user(ann, by="Bob", role="viewer")
+    assert credentials.whose_token(repository, secret) == Person("ci", "viewer", owner=ann)
+    clock += timedelta(days=1)
+    assert credentials.whose_token(repository, secret) is None
+    with repository._database.session() as session:  # as tokens were before they had limits
+        session.execute(update(ApiTokenRow).values(role="admin", owner="", expires_at=None))
+    assert credentials.whose_token(repository, secret) == Person("ci", "admin", owner="")
+    with repository._database.session() as session:
+        session.execute(update(ApiTokenRow).values(owner=ann))
+    repository.remove_user(ann, "Bob")
+    assert credentials.whose_token(repository, secret) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"role": "boss"}, "The role 'boss' is not known"),
+        ({"days": 0.0}, "more than 0"),
+        ({"days": float("nan")}, "more than 0"),
+        ({"name": "ANN"}, "There is a user 'Ann' already"),
+        ({"name": "\uff21nn"}, "There is a user 'Ann' already"),  # a wide A
+        ({"name": " Local User"}, "used by the program itself"),
+    ],
+)
+def test_what_makes_no_token(repository: Repository, ann: str, arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        credentials.add_token(repository, **{"name": "ci", "role": "author"} | arguments)
+    assert repository.tokens() == []
+
+
+def test_people_and_programs_have_one_space_of_names(repository: Repository, ann: str) -> None:
+    credentials.add_token(repository, "rolf", "author", ann)
+    for name in ("rolf", "Rolf", "ROLF", "\uff52olf"):
+        with pytest.raises(InvalidSetting, match="There is a token 'rolf' already"):
+            credentials.add_user(repository, name, "admin", PASSWORD)
+        with pytest.raises(InvalidSetting, match="There is a token 'rolf' already"):
+            credentials.sign_in_elsewhere(repository, name, "admin")
+
+
+def test_the_log_of_accounts_has_all_that_happened(repository: Repository) -> None:
+    credentials.add_user(repository, "Ann", "author", PASSWORD, by="Cat")
+    credentials.sign_in(repository, "Ann", PASSWORD, "127.0.0.1")
+    repository.change_user("Ann", by="Cat", role="admin")
+    credentials.change_password(repository, "Ann", PASSWORD * 2, by="Ann")
+    credentials.add_token(repository, "ci", "viewer", "Ann")
+    repository.revoke_token("ci", "Cat")
+    credentials.add_token(repository, "cd", "author", "Ann")
+    repository.remove_user("Ann", "Cat")
+    told = [(event.who, event.act, event.subject, event.detail) for event in repository.account_log(100)]
+    assert told[::-1] == [
+        ("Cat", "person added", "Ann", "author"), ("Ann", "signed in", "Ann", ""),
+        ("Cat", "role changed", "Ann", "author → admin"), ("Ann", "password changed", "Ann", ""),
+        ("Ann", "token added", "ci", "viewer, of Ann"), ("Cat", "token revoked", "ci", ""),
+        ("Ann", "token added", "cd", "author, of Ann"), ("Cat", "person removed", "Ann", ""),
+        ("Cat", "token revoked", "cd", "of Ann"),
+    ]  # fmt: skip
+    assert PASSWORD not in str(told)
 
 
 def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
-    cookie = credentials.sign_in(repository, ann, PASSWORD)
+    cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     token = credentials.add_token(repository, "ci", "viewer")
     bearer, signed_in = f"Bearer {token}", f"other=1; fsd_session={cookie}"
 
@@ -136,7 +242,7 @@ def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tm
     password = identify.identifier(Settings(home=tmp_path, access="password"), repository)
     assert password(scope()) is None
     assert password(scope(cookie=signed_in)) == Person("Ann", "author")
-    assert password(scope(authorization=bearer)) == Person("ci", "viewer")
+    assert password(scope(authorization=bearer)) == Person("ci", "viewer", owner="local user")
     assert password(scope(authorization=f"Basic {token}", cookie="fsd_session=nothing")) is None
     assert password(scope(x_forwarded_user="Ann")) is None
 
@@ -153,7 +259,7 @@ def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tm
     twice = scope("10.0.0.7", x_user="ann")
     twice["headers"].append((b"x-user", b"bob"))
     assert proxy(twice) is None
-    assert proxy(scope("10.0.0.9", authorization=bearer)) == Person("ci", "viewer")
+    assert proxy(scope("10.0.0.9", authorization=bearer)) == Person("ci", "viewer", owner="local user")
 
 
 def test_roles_include_those_below(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_somebody_of_hugging_face_has_no_password_here(repository: Repository) -
     assert credentials.whose_cookie(repository, secret) == Person("ann", "author")
     for password in ("", "correct horse battery"):
         with pytest.raises(Refused, match="The name or the password is wrong"):
-            credentials.sign_in(repository, "ann", password)
+            credentials.sign_in(repository, "ann", password, "127.0.0.1")
     credentials.sign_in_elsewhere(repository, "ann", "viewer")
     assert credentials.whose_cookie(repository, secret) == Person("ann", "viewer")
     credentials.add_user(repository, "bob", "admin", "correct horse battery")

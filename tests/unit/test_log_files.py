@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.review.log_files import links_html, log_routes
+from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, Commented, Proposed, Requirements, UseDescribed, read_event
 from tests.tools.tracking_examples import run_config
@@ -20,8 +21,8 @@ FORMULA = '=HYPERLINK("http://evil.example", "é")'
 def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
     described = UseDescribed(name="Support", description=FORMULA)
     remark = Commented(proposal="a" * 32, words="line\nline, “quoted”")
-    repository.append_events("support", "=Ann", "admin", [described, remark], 0)
-    repository.append_events("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    repository.append_events("support", Person("=Ann", "admin"), [described, remark], 0)
+    repository.append_events("code", Person("nightly", "author", owner="Bob"), [UseDescribed(name="Code")], 0)
     app = FastAPI()
     app.include_router(log_routes(repository))
     client = TestClient(app)
@@ -37,7 +38,8 @@ def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
     ]  # fmt: skip
     assert rows[1]["proposal"] == "a" * 32
     assert json.loads(rows[1]["act"])["words"] == remark.words
-    assert len(client.get("/export/review.csv").text.splitlines()) == 5
+    everything = list(csv.DictReader(io.StringIO(client.get("/export/review.csv").text)))
+    assert [row["owner"] for row in everything] == ["", "", "Bob"]
     assert {row["pair"] for row in rows} == {""}
     missing = client.get("/export/review.csv?use=none%0d%0aX-Evil:1")
     assert missing.status_code == 404

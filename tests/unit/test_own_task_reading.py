@@ -157,7 +157,7 @@ def test_a_line_that_cannot_be_read_is_named(line: bytes, told: str) -> None:
         ("choice", "Z", "is no choice"),
         ("exact", " ", "is empty"),
         ("contains", "", "every text contains that"),
-        ("regex", "(", "is no regular expression (missing ) at position 1)"),
+        ("regex", "(", "is no regular expression of RE2 (missing ): ()"),
         ("regex", "a*", "matches even an empty text"),
         ("regex", "a" * 1001, "at most 1,000"),
         ("regex", "(?P<x>a)(?P<x>", "is no regular expression"),

@@ -139,7 +139,7 @@ def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_co
         proposal="a" * 32, setting=done.setting(LOSSY), requirements=ASKED, runs=(*chose, *fresh),
         baselines=tuple(all_targets),
     )  # fmt: skip
-    repository.append_events("sums", "Ann", "author", [old], use.sequence)
+    repository.append_events("sums", Person("Ann", "author"), [old], use.sequence)
     before = service.review("a" * 32)
     (one,) = before.evidence
     assert one.shared == 48

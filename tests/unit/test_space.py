@@ -115,7 +115,7 @@ def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_pat
         if access != "huggingface":
             settings.check_access()
     credentials.add_user(repository, "Ann", "admin", "correct horse battery")
-    cookie = credentials.sign_in(repository, "Ann", "correct horse battery")
+    cookie = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
     known = {"type": "http", "headers": [(b"cookie", f"fsd_session={cookie}".encode())]}
     demo = Settings(home=tmp_path, access="password", demo=True)
     assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")

@@ -120,8 +120,8 @@ def fill(repository: Repository) -> None:
     repository.cancel_run(alone, {"accuracy": 1.0})
     repository.mark(alone, 0, "Ann", "bad", "wrong ünit")
     repository.add_task("sums", CONTENT, title="<i>Süms</i>", scorer="number", prompts=1, who="Ann")
-    repository.append_events("support", "Ann", "admin", [UseDescribed(name="Support")], 0)
-    repository.append_events("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    repository.append_events("support", Person("Ann", "admin"), [UseDescribed(name="Support")], 0)
+    repository.append_events("code", Person("Bob", "author"), [UseDescribed(name="Code")], 0)
 
 
 @pytest.fixture
@@ -154,8 +154,8 @@ def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
 
 
 def test_no_secret_travels(filled: Repository, database_url: str, tmp_path: Path) -> None:
-    filled.add_user("Ann", "admin", "argon2-hash-of-ann")
-    filled.add_token("nightly", "author", "d" * 64)
+    filled.add_user("Ann", "admin", "argon2-hash-of-ann", "test")
+    filled.add_token("nightly", "author", "d" * 64, "Ann", "test")
     export(database_url, tmp_path / "x.zip", tmp_path)
     with zipfile.ZipFile(tmp_path / "x.zip") as inside:
         everything = b"".join(inside.read(name) for name in inside.namelist())
@@ -180,7 +180,7 @@ def test_the_golden_database_moves(other: Repository, tmp_path: Path) -> None:
 
 
 def test_keys_of_acts_stay_here(filled: Repository, other: Repository, database_url: str, tmp_path: Path) -> None:
-    filled.append_events("new", "Eve", "admin", [UseDescribed(name="New")], 0, "a" * 32)
+    filled.append_events("new", Person("Eve", "admin"), [UseDescribed(name="New")], 0, "a" * 32)
     export(database_url, tmp_path / "keys.zip", tmp_path)
     for added in (3, 0):
         assert take(other, tmp_path / "keys.zip", tmp_path)[3] == added
@@ -302,7 +302,7 @@ def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(
         f"UPDATE generations SET text = 'no' WHERE run_id = '{run}' AND position = 1": f"prompt 2 of the run {run} is",
         f"DELETE FROM generations WHERE run_id = '{run}' AND position = 1": "has gone on both",
     }
-    filled.append_events("new", "Eve", "admin", [UseDescribed(name="New")], 0)
+    filled.append_events("new", Person("Eve", "admin"), [UseDescribed(name="New")], 0)
     export(database_url, tmp_path / "new.zip", tmp_path)
     for statement, told in statements.items():
         copy = tmp_path / "copy.db"
@@ -325,12 +325,12 @@ def test_a_use_with_another_history_is_named(
 ) -> None:
     take(other, file, tmp_path)
     remark = UseDescribed(name="Support", description="so")
-    filled.append_events("support", "Ann", "admin", [remark], 1)
+    filled.append_events("support", Person("Ann", "admin"), [remark], 1)
     export(database_url, tmp_path / "longer.zip", tmp_path)
     assert take(other, tmp_path / "longer.zip", tmp_path)[3] == 1  # a history that goes on is the same history
     assert take(other, file, tmp_path)[3] == 0
-    other.append_events("support", "Eve", "admin", [remark], 2)
-    filled.append_events("support", "Ann", "admin", [remark], 2)
+    other.append_events("support", Person("Eve", "admin"), [remark], 2)
+    filled.append_events("support", Person("Ann", "admin"), [remark], 2)
     export(database_url, tmp_path / "different.zip", tmp_path)
     before = contents(other)
     with pytest.raises(InvalidSetting, match="the use 'support' has another history"):

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.auth.middleware.refusal import looks_for_page, refuse
+from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
 
 
@@ -33,7 +34,7 @@ class RequireSignIn:
         try:
             person = await anyio.to_thread.run_sync(self.identify, scope)
         except FsdError as error:
-            return await refuse(receive, send, 503, str(error))
+            return await refuse(receive, send, 503, told_to_strangers(error))
         if person is not None:
             return await self.app({**scope, self.key: person}, receive, send)
         if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):

@@ -1,94 +1,132 @@
-"""Users, their sign-ins, and tokens of programs. Secrets are stored as hashes only."""
+"""Users, their sign-ins, tokens of programs, and the log of both. Secrets are stored as hashes only."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.roles import Person
-from fsd_core.storage.database.store import Store, changed, unknown
-from fsd_core.storage.database.tables import ApiTokenRow, SignInRow, UserRow, now
-from fsd_core.storage.records import AccountView
+from fsd_core.roles import ROLES, Person, same_name
+from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.store import Store, changed, insert, unknown
+from fsd_core.storage.database.tables import (
+    AccountEventRow,
+    ApiTokenRow,
+    SignInAttemptRow,
+    SignInRow,
+    UserRow,
+    now,
+)
+from fsd_core.storage.records import AccountEvent, AccountView, TokenView
 
-FAILURES_ALLOWED = 5
-LOCKED = timedelta(minutes=15)
+FREE_ATTEMPTS = 5
+"""wrong passwords in a row before somebody must wait"""
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
+"""doubled with every further wrong password"""
 NO_PASSWORD = ""
 """in place of a hash: no password matches"""
+USE_NOTED = timedelta(minutes=1)
+"""how precisely the last use of a token is kept"""
 
 
 class AccountStore(Store):
-    def add_user(self, name: str, role: str, password: str) -> None:
+    """All that changes an account takes ``by``, the name of who does it, and logs it."""
+
+    def add_user(self, name: str, role: str, password: str, by: str) -> None:
         """Add a user; ``password`` is its hash. Raises ``InvalidSetting`` for a name that is taken."""
         with self._database.session() as session:
-            if session.get(UserRow, name) is not None:
-                raise InvalidSetting(f"There is a user {name!r} already: choose another name.")
+            _check_free(session, name)
             session.add(UserRow(name=name, role=role, password=password))
+            _log(session, by, "person added", name, role)
 
     def users(self) -> list[AccountView]:
         """Return all users, by name."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(select(UserRow).order_by(UserRow.name))
-            return [AccountView(row.name, row.role, row.created_at, row.locked_until) for row in rows]
+            return [AccountView(row.name, row.role, row.created_at) for row in rows]
 
-    def change_user(self, name: str, *, role: str | None = None, password: str | None = None) -> None:
-        """Change a user's role, or the password (its hash), which ends all sign-ins and unlocks the account."""
+    def change_user(self, name: str, *, by: str, role: str | None = None, password: str | None = None) -> None:
+        """Change a user's role, or the password (its hash), which ends all sign-ins."""
         with self._database.session() as session:
             if (row := session.get(UserRow, name)) is None:
                 raise unknown("user", name)
-            row.role = role or row.role
+            if role is not None:
+                _log(session, by, "role changed", name, f"{row.role} → {role}")
+                row.role = role
             if password is not None:
-                row.password, row.failures, row.locked_until = password, 0, None
+                _log(session, by, "password changed", name)
+                row.password = password
                 session.execute(delete(SignInRow).where(SignInRow.user_name == name))
 
-    def remove_user(self, name: str) -> None:
-        """Remove a user. Their entries in the review log stay."""
+    def remove_user(self, name: str, by: str) -> None:
+        """Remove a user, and revoke their tokens. Their entries in the logs stay."""
         with self._database.session() as session:
             if not changed(session, delete(UserRow).where(UserRow.name == name)):
                 raise unknown("user", name)
+            _log(session, by, "person removed", name)
+            for token in session.scalars(select(ApiTokenRow).where(ApiTokenRow.owner == name)):
+                _log(session, by, "token revoked", token.name, f"of {name}")
+                session.delete(token)
 
-    def password_of(self, name: str) -> tuple[str, datetime | None] | None:
-        """Return the hash of a user's password and the end of the account's lock; ``None`` for an unknown name."""
+    def password_of(self, name: str) -> str | None:
+        """Return the hash of a user's password; ``None`` for an unknown name."""
         with self._database.session(readonly=True) as session:
             row = session.get(UserRow, name)
-            return None if row is None else (row.password, row.locked_until)
+            return None if row is None else row.password
 
-    def sign_in_failed(self, name: str) -> None:
-        """Count a wrong password. Too many in a row lock the account for a while."""
+    def attempt_sign_in(self, key: str) -> timedelta | None:
+        """Count an attempt as a wrong password, before it is judged, so that parallel ones count as well.
+
+        ``key`` stands for a name at an address. Returns for how long nothing more is judged, and ``None`` if this
+        attempt is. Attempts are forgotten an hour after they began, or after their wait.
+        """
         with self._database.session() as session:
-            if (row := session.get(UserRow, name, with_for_update=True)) is not None:
-                row.failures += 1
-                if row.failures >= FAILURES_ALLOWED:
-                    row.failures, row.locked_until = 0, now() + LOCKED
+            session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.wait_until < now() - LONGEST_WAIT))
+            first = insert(session, SignInAttemptRow).values(key=key, failures=0, wait_until=now())
+            session.execute(first.on_conflict_do_nothing())
+            row = session.scalars(select(SignInAttemptRow).filter_by(key=key).with_for_update()).one()
+            if row.wait_until > now():
+                return row.wait_until - now()
+            row.failures += 1
+            if (further := row.failures - FREE_ATTEMPTS) >= 0:
+                row.wait_until = now() + min(FIRST_WAIT * 2 ** min(further, 10), LONGEST_WAIT)
+            return None
 
-    def signed_in(self, name: str, digest: str, expires_at: datetime) -> None:
-        """Record a browser in which a user is signed in, and delete expired sign-ins."""
+    def signed_in(self, name: str, digest: str, expires_at: datetime, key: str) -> None:
+        """Record a browser in which a user is signed in, forget its attempts, and delete expired sign-ins."""
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.expires_at < now()))
-            if (row := session.get(UserRow, name)) is None:
+            if session.get(UserRow, name) is None:
                 raise unknown("user", name)
-            row.failures, row.locked_until = 0, None
+            session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.key == key))
             session.add(SignInRow(digest=digest, user_name=name, expires_at=expires_at))
+            _log(session, name, "signed in", name)
 
     def signed_in_elsewhere(self, name: str, role: str, digest: str, expires_at: datetime) -> None:
         """Record a browser of somebody authenticated by another site, with their current role.
 
         They are listed among the users, without a password. Raises ``InvalidSetting`` if a user of this name has a
-        password, because the two need not be the same person.
+        password, or a program has it, because the two need not be the same person.
         """
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.expires_at < now()))
             if (row := session.get(UserRow, name, with_for_update=True)) is None:
-                row = UserRow(name=name, password=NO_PASSWORD)
+                _check_free(session, name)
+                row = UserRow(name=name, role=role, password=NO_PASSWORD)
                 session.add(row)
+                _log(session, name, "person added", name, role)
             elif row.password != NO_PASSWORD:
                 raise InvalidSetting(
                     f"There is a user {name!r} with a password here already: remove that account first "
                     "(python -m fsd_core users remove), or sign in as somebody else."
                 )
-            row.role = role
+            elif row.role != role:
+                _log(session, name, "role changed", name, f"{row.role} → {role}")
+                row.role = role
             session.add(SignInRow(digest=digest, user_name=name, expires_at=expires_at))
+            _log(session, name, "signed in", name)
 
     def sign_out(self, digest: str) -> None:
         with self._database.session() as session:
@@ -100,26 +138,58 @@ class AccountStore(Store):
             row = session.get(SignInRow, digest)
             return None if row is None or row.expires_at < now() else Person(row.user.name, row.user.role)
 
-    def add_token(self, name: str, role: str, digest: str) -> None:
-        """Add a token. Raises ``InvalidSetting`` for a name that is taken."""
+    def add_token(
+        self, name: str, role: str, digest: str, owner: str, by: str, expires_at: datetime | None = None
+    ) -> None:
+        """Add a token of ``owner``. Raises ``InvalidSetting`` for a name that is taken."""
         with self._database.session() as session:
-            if session.scalar(select(ApiTokenRow.name).where(ApiTokenRow.name == name)) is not None:
-                raise InvalidSetting(f"There is a token {name!r} already: revoke it, or choose another name.")
-            session.add(ApiTokenRow(digest=digest, name=name, role=role))
+            _check_free(session, name)
+            session.add(ApiTokenRow(digest=digest, name=name, role=role, owner=owner, expires_at=expires_at))
+            _log(session, by, "token added", name, f"{role}, of {owner}")
 
-    def tokens(self) -> list[AccountView]:
+    def tokens(self) -> list[TokenView]:
         """Return all tokens, by name."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(select(ApiTokenRow).order_by(ApiTokenRow.name))
-            return [AccountView(row.name, row.role, row.created_at, None) for row in rows]
+            return [
+                TokenView(row.name, row.role, row.owner, row.created_at, row.expires_at, row.used_at) for row in rows
+            ]
 
-    def revoke_token(self, name: str) -> None:
+    def revoke_token(self, name: str, by: str) -> None:
         with self._database.session() as session:
             if not changed(session, delete(ApiTokenRow).where(ApiTokenRow.name == name)):
                 raise unknown("token", name)
+            _log(session, by, "token revoked", name)
 
     def whose_token(self, digest: str) -> Person | None:
-        """Return the program that presents this token."""
+        """Return the program that presents this token, with the lesser of its role and its owner's."""
         with self._database.session(readonly=True) as session:
             row = session.get(ApiTokenRow, digest)
-            return None if row is None else Person(row.name, row.role)
+            if row is None or (row.expires_at is not None and row.expires_at < now()):
+                return None
+            owner = session.get(UserRow, row.owner)
+            roles = [row.role, *([owner.role] if owner else [])]
+            program, used_at = Person(row.name, min(roles, key=ROLES.index), owner=row.owner), row.used_at
+        if used_at is None or used_at < now() - USE_NOTED:
+            with self._database.session() as session:
+                if (row := session.get(ApiTokenRow, digest)) is not None:
+                    row.used_at = now()
+        return program
+
+    def account_log(self, limit: int) -> list[AccountEvent]:
+        """Return what happened to accounts, the latest first."""
+        with self._database.session(readonly=True) as session:
+            rows = session.scalars(select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit))
+            return [AccountEvent(row.at, row.who, row.act, row.subject, row.detail) for row in rows]
+
+
+def _check_free(session: Session, name: str) -> None:
+    """Raise ``InvalidSetting`` if a user or a token has the name, in whatever case or form of its characters."""
+    for what, model in (("user", UserRow), ("token", ApiTokenRow)):
+        if taken := next((other for other in session.scalars(select(model.name)) if same_name(name, other)), None):
+            revoke = "revoke it, or choose" if what == "token" else "choose"
+            raise InvalidSetting(f"There is a {what} {taken!r} already: {revoke} another name.")
+
+
+def _log(session: Session, by: str, act: str, subject: str, detail: str = "") -> None:
+    session.add(AccountEventRow(who=storable(by), act=act, subject=storable(subject), detail=storable(detail)))

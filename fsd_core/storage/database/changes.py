@@ -67,7 +67,7 @@ def log_change(
     session.add(
         ChangeRow(
             kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=storable(who.name),
-            role=who.role, act=action, change=storable(change),
+            role=who.role, owner=who.owner, act=action, change=storable(change),
         )
     )  # fmt: skip
 
@@ -95,4 +95,6 @@ def _overtaken(session: Session, id: str) -> Overtaken:
 
 
 def _view(row: ChangeRow) -> LoggedChange:
-    return LoggedChange(row.kind, row.subject, row.experiment_id, row.at, row.who, row.role, row.act, row.change)
+    return LoggedChange(
+        row.kind, row.subject, row.experiment_id, row.at, row.who, row.role, row.act, row.change, row.owner
+    )

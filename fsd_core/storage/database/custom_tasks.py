@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
 from fsd_core.storage.database.rows import storable
-from fsd_core.storage.database.store import Store, unknown
+from fsd_core.storage.database.store import Store, insert, unknown
 from fsd_core.storage.database.tables import TaskRow, now
 from fsd_core.storage.records import TaskView
 
@@ -29,8 +28,7 @@ class TaskStore(Store):
         updated = {"title": storable(title)[:LONGEST_TITLE], "added_by": storable(who), "added_at": moment}
         fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
         with self._database.session() as session:
-            insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
-            row = insert(TaskRow).values(fixed | updated)  # another process may add the same at this moment
+            row = insert(session, TaskRow).values(fixed | updated)  # another process may add the same at this moment
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
         return TaskView(name, version, updated["title"], scorer, prompts, updated["added_by"], moment)
 

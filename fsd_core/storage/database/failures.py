@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm.exc import StaleDataError
 
+from fsd_core.addresses import without_secrets
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, FsdError
 
 _RESTORE = "restore it from a backup (`python -m fsd_core db restore FILE`), or move it away and create a new one"
@@ -78,7 +79,7 @@ def _database_label(url: URL) -> str:
 
 
 def redacted(url: URL) -> str:
-    return url.render_as_string(hide_password=True)
+    return without_secrets(url.render_as_string(hide_password=False))
 
 
 @contextmanager

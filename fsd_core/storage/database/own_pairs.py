@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from fsd_core.frozen import text_hash
 from fsd_core.storage.database.rows import storable
-from fsd_core.storage.database.store import Store, changed, unknown
+from fsd_core.storage.database.store import Store, changed, insert, unknown
 from fsd_core.storage.database.tables import OwnPairRow, now
 from fsd_core.storage.records import OwnPair
 
@@ -21,8 +20,7 @@ class OwnPairStore(Store):
         values = {"name": name, "version": text_hash(models), "models": storable(models)}
         updated = {"added_by": storable(who), "added_at": now()}
         with self._database.session() as session:
-            insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
-            row = insert(OwnPairRow).values(values | updated)  # another process may add the same at this moment
+            row = insert(session, OwnPairRow).values(values | updated)  # another process may add the same now
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
         return OwnPair(**values, **updated)
 

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import InvalidSetting, Overtaken
+from fsd_core.roles import Person
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import ReviewEventRow, RunRow
@@ -62,7 +63,7 @@ class ReviewStore(Store):
             return _stored(session, key, use_id, who, act)
 
     def append_events(
-        self, use_id: str, who: str, role: str, events: Sequence[ReviewEvent], seen: int, key: str | None = None
+        self, use_id: str, who: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
     ) -> LoggedEvent:
         """Append one person's events to a use, all or none, after the ``seen`` ones that they were decided on.
 
@@ -76,14 +77,14 @@ class ReviewStore(Store):
                     session.scalar(select(func.max(ReviewEventRow.sequence)).where(ReviewEventRow.use_id == use_id))
                     or 0
                 )
-                if key and (stored := _stored(session, key, use_id, who, {"kind": events[0].kind})):
+                if key and (stored := _stored(session, key, use_id, who.name, {"kind": events[0].kind})):
                     return stored
                 if last != seen:
                     raise _overtaken()
                 rows = [
                     ReviewEventRow(
-                        use_id=use_id, sequence=seen + i, who=storable(who), role=role, kind=event.kind,
-                        act=storable(event.as_json()), key=key if i == 1 else None,
+                        use_id=use_id, sequence=seen + i, who=storable(who.name), role=who.role, owner=who.owner,
+                        kind=event.kind, act=storable(event.as_json()), key=key if i == 1 else None,
                     )
                     for i, event in enumerate(events, start=1)
                 ]  # fmt: skip
@@ -92,7 +93,7 @@ class ReviewStore(Store):
                 _copy_again(session, events)
                 return _view(rows[0])
         except IntegrityError as error:
-            if key and (stored := self.stored_event(key, use_id, who, {"kind": events[0].kind})):
+            if key and (stored := self.stored_event(key, use_id, who.name, {"kind": events[0].kind})):
                 return stored
             raise _overtaken() from error
 
@@ -129,4 +130,4 @@ def count_moves(session: Session) -> int:
 
 
 def _view(row: ReviewEventRow) -> LoggedEvent:
-    return LoggedEvent(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_event(row.act))
+    return LoggedEvent(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_event(row.act), row.owner)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Select, and_, delete, false, func, null, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -16,7 +15,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
-from fsd_core.storage.database.store import Store, changed, new_id, unknown
+from fsd_core.storage.database.store import Store, changed, insert, new_id, unknown
 from fsd_core.storage.database.tables import (
     ExperimentRow,
     GenerationRow,
@@ -290,9 +289,8 @@ def add_runs(
 
 
 def _add_setting(session: Session, setting: SettingConfig) -> None:
-    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
     decoding = setting.decoding
-    row = insert(SettingRow).values(
+    row = insert(session, SettingRow).values(
         id=setting.id, pair=checked_length(setting.pair), label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip

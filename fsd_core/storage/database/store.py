@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from sqlalchemy import CursorResult, Executable
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import UnknownName
@@ -34,6 +35,11 @@ def get_row(session: Session, model: type[Row], id: str | int, what: str) -> Row
 
 def unknown(what: str, id: str | int) -> UnknownName:
     return UnknownName(f"There is no {what} '{id}': it was deleted, or the link is incomplete.")
+
+
+def insert(session: Session, model: type[Base]) -> sqlite.Insert | postgresql.Insert:
+    """Return an INSERT that can say what to do if the row exists, even since this very moment."""
+    return {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name](model)
 
 
 def changed(session: Session, statement: Executable) -> int:

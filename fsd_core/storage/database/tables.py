@@ -238,6 +238,7 @@ class ReviewEventRow(Base):
     at: Mapped[datetime] = mapped_column(default=now)
     who: Mapped[str]
     role: Mapped[str] = mapped_column(String(16))  # at that time
+    owner: Mapped[str | None]  # of the program that acted
     kind: Mapped[str] = mapped_column(String(32))
     act: Mapped[dict[str, Any]]  # fsd_core.storage.review_events
     key: Mapped[str | None] = mapped_column(String(32), index=True, unique=True)  # an act sent again is stored once
@@ -305,6 +306,7 @@ class ChangeRow(Base):
     at: Mapped[datetime] = mapped_column(default=now)
     who: Mapped[str]
     role: Mapped[str] = mapped_column(String(16))  # at that time
+    owner: Mapped[str | None]  # of the program that acted
     act: Mapped[str] = mapped_column(String(16))  # changed, deleted
     change: Mapped[dict[str, Any]]  # old and new value by column, or what was deleted
 
@@ -317,8 +319,15 @@ class UserRow(Base):
     role: Mapped[str] = mapped_column(String(16))
     password: Mapped[str]  # argon2's hash
     created_at: Mapped[datetime] = mapped_column(default=now)
-    failures: Mapped[int] = mapped_column(default=0)  # wrong passwords in a row
-    locked_until: Mapped[datetime | None]
+
+
+class SignInAttemptRow(Base):
+    """How often somebody at one address has tried one name with wrong passwords, and until when they must wait."""
+
+    __tablename__ = "sign_in_attempts"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)  # the hash of both
+    failures: Mapped[int]  # attempts under way included
+    wait_until: Mapped[datetime]
 
 
 class SignInRow(Base):
@@ -338,7 +347,22 @@ class ApiTokenRow(Base):
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     role: Mapped[str] = mapped_column(String(16))
+    owner: Mapped[str] = mapped_column(default="", server_default="")  # who made it; empty: before there were owners
     created_at: Mapped[datetime] = mapped_column(default=now)
+    expires_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]  # to the minute
+
+
+class AccountEventRow(Base):
+    """What happened to an account: sign-ins, and changes of people, roles and tokens. Rows never change."""
+
+    __tablename__ = "account_log"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(default=now)
+    who: Mapped[str]  # who did it
+    act: Mapped[str] = mapped_column(String(32))
+    subject: Mapped[str]  # whose account, or which token
+    detail: Mapped[str]  # such as the new role
 
 
 class WorkerStateRow(Base):

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fsd_core.config.calibration_config import GRANTED
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.database.connection import Database
+from fsd_core.storage.database.store import insert
 from fsd_core.storage.database.tables import (
     Base,
     ChangeRow,
@@ -230,9 +230,8 @@ def _add_tasks(source: Session, target: Session) -> int:
 
 def _add_settings(source: Session, target: Session) -> None:
     """Add missing settings. An id is the hash of the content, so equal ids are the same setting."""
-    add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[target.get_bind().dialect.name]
     for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
-        target.execute(add(SettingRow).values(_values(row)).on_conflict_do_nothing())
+        target.execute(insert(target, SettingRow).values(_values(row)).on_conflict_do_nothing())
 
 
 def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+import dashboard  # noqa: F401 - before a test imports Gradio, which is quicker then
 from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.storage.database.connection import open_database, upgrade

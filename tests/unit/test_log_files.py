@@ -54,7 +54,7 @@ def test_each_line_about_a_setting_names_its_pair(repository: Repository) -> Non
     )
     moved = AliasMoved(alias="candidate", setting=run.setting_id, former=None)
     events = [UseDescribed(name="Support"), proposed, Commented(proposal="b" * 32, words="Good."), moved]
-    repository.append_events("support", "Ann", "admin", events, 0)
+    repository.append_events("support", Person("Ann", "admin"), events, 0)
     app = FastAPI()
     app.include_router(log_routes(repository))
     client = TestClient(app)

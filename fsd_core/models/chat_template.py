@@ -133,12 +133,24 @@ def _check_arguments(tokenizer: PreTrainedTokenizerBase, template: TemplateConfi
     """Raise ``InvalidSetting`` for an argument that the chat template does not read: it would change nothing."""
     if not template.arguments:
         return
-    known = _variables(str(tokenizer.get_chat_template()))
+    known = _variables(_template_of(tokenizer))
     if unread := [name for name in template.values if name not in known]:
         raise InvalidSetting(
             f"The chat template of the model does not read {unread[0][:40]!r}: it reads "
             f"{', '.join(sorted(known)) or 'no arguments'}."
         )
+
+
+def _template_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the chat template; of several named ones, the default. Raises ``ModelUnavailable`` if none is that."""
+    templates: Any = tokenizer.chat_template
+    if isinstance(templates, dict) and "default" not in templates:
+        names = ", ".join(sorted(map(str, templates)))[:_LONGEST_REFUSAL]
+        raise ModelUnavailable(
+            f"The model has chat templates for other purposes ({names}), and none is the default: rename the one that "
+            "is meant to 'default' in tokenizer_config.json or additional_chat_templates, or choose another pair."
+        )
+    return str(tokenizer.get_chat_template())
 
 
 @cache
@@ -168,6 +180,7 @@ def _dated(chat_template: str, template: TemplateConfig) -> str:
 def _rendered(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, as_parts: bool
 ) -> str:
+    written = _dated(_template_of(tokenizer), template)
     conversation = [
         {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content, **fields_of(message)}
         for message in messages
@@ -179,8 +192,8 @@ def _rendered(
         with _time_limit(TEMPLATE_SECONDS):
             return str(
                 tokenizer.apply_chat_template(
-                    conversation, tools=tools, tokenize=False, add_generation_prompt=True,
-                    chat_template=_dated(str(tokenizer.get_chat_template()), template), **template.values,
+                    conversation, tools=tools, chat_template=written, tokenize=False, add_generation_prompt=True,
+                    **template.values,
                 )
             )  # fmt: skip
     except Exception as error:  # Jinja and the code that a template calls raise any exception

@@ -23,6 +23,7 @@ from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprin
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.load_failures import load_failure
+from fsd_core.models.load_notes import notes_on
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
@@ -31,6 +32,8 @@ from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 logger = logging.getLogger(__name__)
+_REDUNDANT = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
+"""ends of the names of tensors that are computed anew"""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class LoadedPair:
     """each model's :func:`fingerprint` and source, and the fingerprint of the files beside the weights; ``None`` for
     modules made in memory"""
     note: str = ""
-    """a sentence on what its files say, if people should know it"""
+    """sentences on what its files say and people should know"""
 
     def inputs(self, prompt: str, **template: str) -> dict[str, torch.Tensor]:
         """Return a prompt as transformers' ``generate`` takes it: token ids and attention mask, int64 [1,T] each.
@@ -104,9 +107,12 @@ def _cpu_has_bfloat16() -> bool:
 
 
 def _load_model(
-    folder: Path, device: torch.device, dtype: str, shares: dict[int, int] | None = None
+    folder: Path, device: torch.device, dtype: str, notes: list[str], shares: dict[int, int] | None = None
 ) -> PreTrainedModel:
-    """Load a model on one device, or let accelerate spread it: ``shares`` limits the bytes on each device."""
+    """Load a model on one device, or let accelerate spread it: ``shares`` limits the bytes on each device.
+
+    ``notes`` gets a sentence on tensors that the model has no place for.
+    """
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -132,6 +138,11 @@ def _load_model(
             f"The weights in {folder} do not fit their configuration: {len(broken)} tensors are missing or of another "
             "shape. Restore the folder from where it came."
         )
+    if unread := sorted(name for name in report["unexpected_keys"] if not name.endswith(_REDUNDANT)):
+        notes.append(
+            f"{len(unread)} tensors in {folder} are not used, such as {unread[0]}: the configuration describes a model "
+            "without them. If they belong to it, its texts are not what its authors measured."
+        )
     if device.type == "cpu" and model.dtype == torch.float16:  # the checkpoint's dtype
         model = model.float()
     return model.to(device) if shares is None else model
@@ -144,6 +155,7 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     try:
         with warnings.catch_warnings():  # PEFT reads a deprecated property of transformers
             warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("error", "Found missing adapter keys")  # parts of it would be random
             return PeftModel.from_pretrained(model, str(adapter), local_files_only=True).merge_and_unload()
     except Exception as error:
         raise ModelUnavailable(
@@ -185,8 +197,9 @@ def load_pair(
     shares = check_memory(
         name, folders["target"], [folders[role] for role in models if role != "target"], torch_device, dtype
     )
+    notes: list[str] = []
     try:
-        target = _load_model(folders["target"], torch_device, dtype, shares)
+        target = _load_model(folders["target"], torch_device, dtype, notes, shares)
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter
@@ -195,7 +208,7 @@ def load_pair(
             draft = (
                 reduced_vocab.load(draft_folder, target)
                 if is_reduced
-                else _load_model(draft_folder, torch_device, dtype)
+                else _load_model(draft_folder, torch_device, dtype, notes)
             )
         if draft is not None and spec.draft_adapter is not None:
             draft = adapted(draft, spec.draft_adapter)
@@ -206,22 +219,11 @@ def load_pair(
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
-    if note := unknown_end(pair):
+    notes += notes_on(pair)
+    for note in notes:
         logger.warning(note)
     weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)}, note=note)
-
-
-def unknown_end(pair: LoadedPair) -> str:
-    """Return a sentence on an end token that the tokenizer names and the target's configuration does not, if any."""
-    tokenizer: Any = pair.tokenizer
-    if tokenizer.eos_token_id is None or tokenizer.eos_token_id in pair.target.eos_tokens:
-        return ""
-    return (
-        f"The tokenizer of '{pair.spec.name}' ends texts with {tokenizer.eos_token!r}, and the target's configuration "
-        "does not: a text goes on behind it. If it should end there, add its id to eos_token_id in the target's "
-        "generation_config.json."
-    )
+    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)}, note=" ".join(notes))
 
 
 def make_pair(

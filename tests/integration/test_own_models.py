@@ -64,7 +64,7 @@ def test_arguments_of_the_template_hold_where_the_setting_gives_none(near: Path,
 
     def asked(**template: str) -> str:
         decoder = PairDecoder(pair, DecodingConfig(template=TemplateConfig(**template)))
-        text = pair.tokenizer.decode(decoder.prompt_ids("Hello"))
+        text = str(pair.tokenizer.decode(decoder.prompt_ids("Hello")))
         assert pair.tokenizer.decode(pair.inputs("Hello", **template)["input_ids"][0]) == text
         return text
 

@@ -170,7 +170,7 @@ def test_outputs_are_compared_by_the_authors_rule(printed: str, expected: str, s
 
 class _Runs:
     def __reduce__(self) -> tuple[Any, ...]:
-        return (os.system, ("touch /tmp/livecodebench-ran",))
+        return (os.system, ("touch run-by-a-pickle",))
 
 
 TESTS = cases_of("stdin", (("1", "2"),))
@@ -193,11 +193,12 @@ BAD_TESTS = {
 
 
 @pytest.mark.parametrize("name", BAD_TESTS)
-def test_hidden_tests_of_another_form_are_refused(name: str) -> None:
+def test_hidden_tests_of_another_form_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     text, why = BAD_TESTS[name]
     with pytest.raises(InvalidSetting, match=rf"hidden tests of the problem 'p' of LiveCodeBench .*({why})"):
         read_tests(text, "p")
-    assert not Path("/tmp/livecodebench-ran").exists()
+    assert not Path("run-by-a-pickle").exists()
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

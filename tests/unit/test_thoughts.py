@@ -119,3 +119,17 @@ def test_a_fidelity_task_stays_unscored() -> None:
     task = custom_task("none", None)
     assert task.score("<think>B", task.all_examples()[0], "length").outcome == "unscored"
     assert set(SCORERS) == {"number", "choice", "exact", "contains", "regex", "none"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>a</think>b</think>\n\nC",
+        "<think>a<think>b</think>c</think>\nC",
+        "<think>a</think><think>b</think>C",
+        "</think>\n<think>\nB\n</think>C",
+    ],
+)
+def test_thoughts_that_are_closed_twice_or_nested_leave_the_last_answer(text: str) -> None:
+    split = split_thoughts(text)
+    assert (split.answer.strip(), split.is_open) == ("C", False)

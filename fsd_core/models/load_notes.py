@@ -1,0 +1,64 @@
+"""What the files of a pair ask for and is not done here, in sentences that loading tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsd_core.models.thoughts import MARKS
+
+if TYPE_CHECKING:
+    from fsd_core.models.loading import LoadedPair
+
+_PROCESSORS: dict[str, tuple[object, ...]] = {
+    "repetition_penalty": (None, 1.0), "no_repeat_ngram_size": (None, 0), "encoder_repetition_penalty": (None, 1.0),
+    "bad_words_ids": (None, []), "sequence_bias": (None, {}), "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []), "forced_bos_token_id": (None,), "forced_eos_token_id": (None,),
+    "exponential_decay_length_penalty": (None,), "min_new_tokens": (None, 0), "min_length": (None, 0),
+    "guidance_scale": (None, 1.0, 1),
+}  # fmt: skip
+"""fields of a generation config that change logits whatever is sampled, with the values that change nothing"""
+_LONGEST_QUOTE = 200  # characters
+
+
+def notes_on(pair: LoadedPair) -> list[str]:
+    """Return sentences that people should know of a pair's files."""
+    return [note for note in (unknown_end(pair), unused_processors(pair), vanishing_marks(pair)) if note]
+
+
+def unknown_end(pair: LoadedPair) -> str:
+    """Return a sentence on an end token that the tokenizer names and the target's configuration does not, if any."""
+    tokenizer: Any = pair.tokenizer
+    if tokenizer.eos_token_id is None or tokenizer.eos_token_id in pair.target.eos_tokens:
+        return ""
+    return (
+        f"The tokenizer of '{pair.spec.name}' ends texts with {tokenizer.eos_token!r}, and the target's configuration "
+        "does not: a text goes on behind it. If it should end there, add its id to eos_token_id in the target's "
+        "generation_config.json."
+    )
+
+
+def unused_processors(pair: LoadedPair) -> str:
+    """Return a sentence on what the target's generation config would do to its logits and is not done here, if any.
+
+    Temperature and the like are a setting's. These are none, and change the texts of engines that honour them.
+    """
+    config = pair.target.module.generation_config
+    found = [f"{name} {value}" for name, idle in _PROCESSORS.items() if (value := getattr(config, name)) not in idle]
+    if not found:
+        return ""
+    return (
+        f"The generation_config.json of '{pair.spec.name}' asks for {', '.join(found)[:_LONGEST_QUOTE]}, which no "
+        "method here applies: engines that do write other texts."
+    )
+
+
+def vanishing_marks(pair: LoadedPair) -> str:
+    """Return a sentence on marks of thoughts that no text holds, because the tokenizer has them as special tokens."""
+    special = set(pair.tokenizer.all_special_tokens)
+    found = [mark for marks in MARKS for mark in marks if mark in special]
+    if not found:
+        return ""
+    return (
+        f"The tokenizer of '{pair.spec.name}' leaves {' and '.join(found)} out of texts, as special tokens: thoughts "
+        'are not told from answers, and are scored with them. Mark these as "special": false in tokenizer.json.'
+    )

@@ -17,6 +17,7 @@ from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
+from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
 from tests.tools.forked import ROOT, ForkedApp
 from tests.tools.sizes import PATIENCE
@@ -37,13 +38,20 @@ def command_of_the_image() -> list[str]:
 
 
 class Container:
-    """The image's environment and command. ``data`` is what is mounted at /data."""
+    """The image's environment and command. ``data`` is what is mounted at /data.
+
+    Its worker is ours, by its lock, as one that somebody has started: to start another takes seconds of a processor.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.data, self.folder, self.port = folder / "data", folder, free_port(7900)
         self.url = f"http://127.0.0.1:{self.port}"
         self.started: list[ForkedApp] = []
         self.data.mkdir()
+        worker = lock.acquire(self.data / "worker.lock")
+        assert worker is not None
+        worker.write_metadata(pid=os.getpid(), supervised=False)
+        self.worker = worker
 
     def environment(self, **more: str) -> dict[str, str]:
         image = {name: re.sub("^/data", str(self.data), value) for name, value in environment_of_the_image().items()}
@@ -92,6 +100,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
         if process.poll() is None:
             process.terminate()
         process.wait(PATIENCE)
+    container.worker.close()
 
 
 @pytest.mark.processes

@@ -7,6 +7,7 @@ they are typed is for other tests to show.
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
 import signal
@@ -23,8 +24,11 @@ from tests.tools.turnstile import Turnstile
 ROOT = Path(__file__).resolve().parents[2]
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["fsd_core.cli.commands", "fsd_core.worker.worker", "fsd_core.testing.toy", "tests.tools.serve"]
-)
+    [
+        "tests.tools.uncollected", "fsd_core.cli.commands", "fsd_core.worker.worker", "fsd_core.testing.toy",
+        "tests.tools.serve",
+    ]
+)  # fmt: skip
 
 
 class Forked:
@@ -99,6 +103,8 @@ def _app(*arguments: str) -> None:
 
 
 def _run(call: Callable[..., object], arguments: tuple[object, ...], environment: dict[str, str], output: Path) -> None:
+    gc.freeze()
+    gc.enable()
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)

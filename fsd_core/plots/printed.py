@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from html import unescape
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import plotly.graph_objects as go
 
@@ -162,7 +162,7 @@ def _grid(figure: go.Figure, keys: Sequence[tuple[str, str]]) -> tuple[list[floa
 def _names(figure: go.Figure, key: tuple[str, str], side: str) -> list[str]:
     values = [
         value
-        for trace in figure.data
+        for trace in cast(Sequence[Any], figure.data)
         if (trace.xaxis or "x", trace.yaxis or "y") == key
         for value in _list(trace[side])
         if isinstance(value, str)

@@ -8,6 +8,7 @@ import gradio as gr
 
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
+from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.history import Proposal, Use
 from fsd_core.review.proposal_review import ProposalReview
@@ -57,8 +58,18 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         view = service.use(use)
         setting = repository.setting(service.approved(view)).config
         weights = service.approved_weights(view)
-        answer = described(setting, weights) | {"weights": weights}
+        state = approval_of(repository, view)
+        answer = described(setting, weights) | {"weights": weights, "approval": state and state.as_json()}
         return answer | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
+
+    def check_use(use: str, setting: str = "") -> dict[str, Any]:
+        """Return whether a setting may serve a use now, with each requirement, its approval and its evidence.
+
+        Args:
+            use: its id
+            setting: id of the setting. Default: the approved one
+        """
+        return check_setting(repository, service.use(use), setting).as_json()
 
     def propose(
         use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = "", key: str = ""
@@ -86,7 +97,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.comment(person_of(request), service.review(proposal), words, key=key or None)
         return _review(service.review(proposal), root_path)
 
-    return [list_uses, read_use, read_verdict, approved_setting, propose, comment]
+    return [list_uses, read_use, read_verdict, approved_setting, check_use, propose, comment]
 
 
 def _use(use: Use) -> dict[str, Any]:

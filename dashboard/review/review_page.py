@@ -18,6 +18,7 @@ from dashboard.ui.components import dead_end, heading, notice, section, show
 from dashboard.ui.templates import Html
 from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, UnknownName
+from fsd_core.review.approvals import approval_of
 from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import LONGEST_TEXT
 
@@ -135,7 +136,10 @@ class OpenedUse:
     def redraw(self, asked: Asked, use_id: str) -> Updates:
         """Return the use, if it differs."""
         use = self.service.use(use_id)
-        html, approvals = use_html(use, self.service.labels([use])), len(use.in_force)
+        html, approvals = (
+            use_html(use, self.service.labels([use]), approval_of(self.repository, use)),
+            len(use.in_force),
+        )
         if not asked.differs("use", html, use.sequence):
             return {}
         back, why = "Take the approval back", _TAKEN_BACK

@@ -14,6 +14,7 @@ from dashboard.ui.templates import Html, joined, render
 from fsd_core.formatting import count
 
 if TYPE_CHECKING:
+    from fsd_core.review.approvals import Approval
     from fsd_core.review.history import Proposal, Use
     from fsd_core.storage.review_events import Requirements
 
@@ -62,8 +63,8 @@ def _named(setting: str | None, labels: Mapping[str, str]) -> str:
     return DASH if setting is None else joined([labels.get(setting, ""), " ", setting_link(setting)])
 
 
-def use_html(use: Use, labels: Mapping[str, str]) -> Html:
-    """Return one use with all that was decided for it."""
+def use_html(use: Use, labels: Mapping[str, str], approval: Approval | None) -> Html:
+    """Return one use with all that was decided for it. ``approval``: the one in force."""
     measured = use.in_force[-1].weights if use.in_force else {}
     return render(
         "review/use.html",
@@ -72,6 +73,7 @@ def use_html(use: Use, labels: Mapping[str, str]) -> Html:
         requirements_text=requirements_text(use.requirements),
         approved=_named(use.named("approved"), labels),
         weights=weights_html(measured) if measured else "",
+        approval=approval,
         candidate=_named(use.named("candidate"), labels),
         proposals=_proposals(use, labels),
         exports=links_html(use.id),

@@ -13,17 +13,18 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from dashboard.server.problem_document import problem_document
 from fsd_core.errors import FsdError
+from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-API_PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
+API_PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/(approved|check))?"
 
 
 def api_routes(repository: Repository) -> APIRouter:
-    """Return the routes ``/api/v1/uses`` and ``/api/v1/uses/{use}/approved``."""
+    """Return the routes ``/api/v1/uses``, and ``approved`` and ``check`` below each use."""
     router, service = APIRouter(prefix="/api/v1"), ReviewService(repository)
 
     @router.get("/uses")
@@ -51,13 +52,25 @@ def api_routes(repository: Repository) -> APIRouter:
             setting, weights = repository.setting(service.approved(use)).config, service.approved_weights(use)
             moved = use.aliases["approved"].moved
             approval: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
+            state = approval_of(repository, use)
+            approval |= state.as_json() if state else {}
             body = {"use": use.id, "approved": approval} | described(setting, weights) | {"weights": weights}
             answer = PlainTextResponse(deliver(setting, form, weights)) if form else JSONResponse(body)
-            tag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
+            tag = f'"{hashlib.sha256(bytes(answer.body) + repr(state).encode()).hexdigest()[:16]}"'
             answer.headers.update({"ETag": tag, "Cache-Control": "no-cache"})
+            if state is not None:  # for the forms that are no JSON
+                answer.headers.update({"FSD-Expired": str(state.expired).lower(), "FSD-Evidence": state.evidence})
             if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
                 return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
             return answer
+        except FsdError as error:
+            return problem_document(error)
+
+    @router.get("/uses/{use_id}/check")
+    def check(use_id: str, setting: str = "") -> Response:
+        """Return whether a setting, by default the approved one, may serve a use now, by requirement."""
+        try:
+            return JSONResponse(check_setting(repository, service.use(use_id), setting).as_json())
         except FsdError as error:
             return problem_document(error)
 

@@ -21,6 +21,7 @@ from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.find import check_resumable, find_unfinished, find_work
 from fsd_core.cli.pair_commands import pairs as model_pairs
 from fsd_core.cli.report_commands import reports
+from fsd_core.cli.review_commands import reviews
 from fsd_core.cli.task_commands import task as own_tasks
 from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
@@ -44,6 +45,7 @@ app.add_typer(tokens, name="tokens")
 app.add_typer(own_tasks, name="task")
 app.add_typer(model_pairs, name="pairs")
 app.add_typer(reports, name="reports")
+app.add_typer(reviews, name="review")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,6 +12,7 @@ from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 
 class ProposalReview(NamedTuple):
@@ -29,24 +30,32 @@ class ProposalReview(NamedTuple):
     status: ProposalStatus
 
 
-def review_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalReview:
-    """Return the proposal with its evidence checked again."""
-    by_id = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
-    runs = on_fresh_prompts(repository, (by_id[id] for id in proposal.runs if id in by_id))
-    baselines = [by_id[id] for id in proposal.baselines if id in by_id]
-    missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in by_id)
-    prompts = repository.prompts(run.id for run in by_id.values() if run.metrics)
-    results = evidence(proposal.requirements, runs, baselines, prompts, repository) if baselines else []
+def review_of(
+    repository: Repository, use: Use, proposal: Proposal, requirements: Requirements | None = None
+) -> ProposalReview:
+    """Return the proposal with its evidence checked again, against its own requirements or against others."""
+    asked = requirements or proposal.requirements
+    runs, baselines, missing = measured_runs(repository, proposal)
+    prompts = repository.prompts(run.id for run in (*runs, *baselines) if run.metrics)
+    results = evidence(asked, runs, baselines, prompts, repository) if baselines else []
     hash = evidence_hash(proposal.requirements, runs, baselines)
     outcomes = overall(results)
     unresolved = tuple(
         name
-        for name in requirement_names(proposal.requirements)
+        for name in requirement_names(asked)
         if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
     )
     return ProposalReview(
         use, proposal, results, missing, hash, unresolved, use.proposal_status(proposal, hash, datetime.now(UTC))
     )
+
+
+def measured_runs(repository: Repository, proposal: Proposal) -> tuple[list[RunView], list[RunView], tuple[str, ...]]:
+    """Return the runs and baselines of a proposal that still exist, and the ids of those that were deleted."""
+    by_id = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
+    runs = on_fresh_prompts(repository, (by_id[id] for id in proposal.runs if id in by_id))
+    baselines = [by_id[id] for id in proposal.baselines if id in by_id]
+    return runs, baselines, tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in by_id)
 
 
 def requirement_names(requirements: Requirements) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.api import api_routes
+from fsd_core.cli.commands import app
 from fsd_core.errors import DatabaseUnavailable
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -14,10 +17,11 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
+from fsd_core.worker import local_runs
 from tests.tools.plausible import add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "admin")
-APPROVED = "/api/v1/uses/chat/approved"
+APPROVED, CHECK = "/api/v1/uses/chat/approved", "/api/v1/uses/chat/check"
 
 
 @pytest.fixture
@@ -101,3 +105,33 @@ def test_a_database_that_does_not_answer_is_a_problem_too(
         told = client.get(path)
         assert (told.status_code, told.headers["content-type"]) == (503, "application/problem+json")
         assert told.json()["detail"] == "The database is locked: try again."
+
+
+def test_what_an_approval_is_worth_is_told_with_it(
+    repository: Repository, client: TestClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_runs, "open_repository", lambda settings: repository)
+
+    def command(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            app(["review", "check", *arguments])
+        return int(ended.value.code or 0), capsys.readouterr().out
+
+    baseline, *_, run = repository.experiment(add_finished(repository)).runs
+    approve(repository, run, baseline, "d1")
+    answer = client.get(APPROVED)
+    approval = answer.json()["approved"]
+    assert (approval["expires_at"], approval["expired"], approval["evidence"]) == (None, False, "intact")
+    assert approval["requirements"]["margin"] is None
+    assert client.get(CHECK).json()["pass"] is True
+    assert command("chat") == (0, f"The setting {run.setting_id} passes for chat.\n")
+    repository.delete_run(baseline.id)
+    python = client.get(APPROVED, params={"form": "python"})
+    assert (python.headers["fsd-expired"], python.headers["fsd-evidence"]) == ("false", "deleted")
+    assert python.headers["etag"] != answer.headers["etag"]
+    checked = client.get(CHECK).json()
+    assert (checked["pass"], checked["approved"], checked["approval"]["evidence"]) == (False, True, "deleted")
+    code, told = command("chat", "--json")
+    assert (code, json.loads(told)) == (1, checked)
+    never = client.get(CHECK, params={"setting": "0" * 16})
+    assert (never.status_code, never.headers["content-type"]) == (404, "application/problem+json")

@@ -14,6 +14,7 @@ from sqlalchemy import select, text, update
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
 from fsd_core.review import history
+from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.evidence import evidence
 from fsd_core.review.review_service import ReviewService, id_of
@@ -269,6 +270,41 @@ def test_an_approval_expires(service: ReviewService, runs: dict[str, RunView]) -
     later = datetime.now(UTC) + timedelta(days=31)
     assert review.use.proposal_status(review.proposal, review.hash, later)[:3] == ((), (), ("Bob",))
     assert review.use.proposal_status(review.proposal, review.hash, datetime.now(UTC))[:3] == (("Bob",), (), ())
+
+
+def test_an_approval_tells_what_it_is_worth_now(
+    service: ReviewService, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    use = service.describe(ANN, "Support chat", requirements=LENIENT, days=30).id
+    assert approval_of(repository, service.use(use)) is None
+    with pytest.raises(UnknownName, match="Nothing is approved"):
+        check_setting(repository, service.use(use))
+    proposal = service.propose(ANN, use, [runs["0.05"].id], [runs["target"].id])
+    setting = runs["0.05"].setting_id
+    before = check_setting(repository, service.use(use), setting)
+    assert (before.passes, before.reasons) == (False, ["This setting is not approved for the use."])
+    assert [check.outcome for check, _ in before.requirements] == ["met"] * 3
+    judge(service, BOB, proposal)
+    approval = approval_of(repository, service.use(use))
+    assert approval is not None
+    assert (approval.setting, approval.expired, approval.evidence, approval.doubts) == (setting, False, "intact", [])
+    judged = service.use(use).proposals[proposal].judgements[0].at
+    assert approval.expires_at == judged + timedelta(days=30)
+    assert check_setting(repository, service.use(use)).passes
+    late = approval_of(repository, service.use(use), judged + timedelta(days=31))
+    assert late is not None
+    assert late.expired
+    assert "expired on" in late.doubts[0]
+    with repository._database.session() as session:
+        session.execute(update(RunRow).where(RunRow.id == runs["target"].id).values(decoding_seconds=99.0))
+    changed = check_setting(repository, service.use(use))
+    assert (changed.passes, changed.approval and changed.approval.evidence) == (False, "changed")
+    repository.delete_run(runs["target"].id)
+    gone = check_setting(repository, service.use(use))
+    assert (gone.passes, gone.approval and gone.approval.evidence) == (False, "deleted")
+    assert any("were deleted" in reason for reason in gone.reasons)
+    with pytest.raises(UnknownName, match="was never proposed"):
+        check_setting(repository, service.use(use), "0" * 16)
 
 
 def test_rolling_back_names_what_was_approved_before(service: ReviewService, runs: dict[str, RunView]) -> None:

@@ -69,10 +69,10 @@ def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: l
     proposal = service.propose(ANN, "chat", [run.id], [target.id])
     told = f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>"
     assert f"Measured with {told}" in proposal_html(service.review(proposal), "SD")
-    assert told not in use_html(service.use("chat"), {})
+    assert told not in use_html(service.use("chat"), {}, None)
     measured_with(repository, target, target="t2", draft="d2")
     assert "The runs were measured with different models: the target" in proposal_html(service.review(proposal), "SD")
     measured_with(repository, target, **OURS)
     review = service.review(proposal)
     service.submit_review(BOB, review, "approve", "", review.use.sequence)
-    assert f"with {told}</li>" in use_html(service.use("chat"), {})
+    assert f"with {told}</li>" in use_html(service.use("chat"), {}, None)

@@ -137,7 +137,7 @@ class OpenedUse:
         """Return the use, if it differs."""
         use = self.service.use(use_id)
         html, approvals = (
-            use_html(use, self.service.labels([use]), approval_of(self.repository, use)),
+            use_html(use, self.service.labels([use]), approval_of(self.service.repository, use)),
             len(use.in_force),
         )
         if not asked.differs("use", html, use.sequence):

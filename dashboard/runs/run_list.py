@@ -10,7 +10,6 @@ from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import KEEP_PLACE, Column, empty_state, link, mixed_mark, pill, table
 from dashboard.ui.quantities import DASH, ago, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
-from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS, Metric, compared, listed
 from fsd_core.models.model_pairs import pair_title
 
@@ -55,12 +54,10 @@ SORT = "sort"
 """the act of a heading's button"""
 
 
-def next_order(column: str, current: str) -> str:
+def _next_order(column: str, current: str) -> str:
     """Return the name of the order that a click on a column's heading asks for: the column's first one, or its other
     one if the list has the first."""
     names = [name for name, order in ORDERS.items() if order.column == column]
-    if not names:
-        raise InvalidSetting(f"Runs cannot be sorted by '{column[:40]}': choose another column.")
     return names[1] if current == names[0] else names[0]
 
 
@@ -100,8 +97,8 @@ def _headings(order: str) -> list[Column]:
             headings.append(heading)
             continue
         sorted_ = "" if column != present.column else "descending" if present.descending else "ascending"
-        title = ORDERS[next_order(column, order)].title
-        button = render("runs/list.html", "sort", SORT, column, title, sorted_)
+        wanted = _next_order(column, order)
+        button = render("runs/list.html", "sort", SORT, column, wanted, ORDERS[wanted].title, sorted_)
         headings.append(heading._replace(button=button, sorted=sorted_))
     return headings
 

@@ -12,7 +12,7 @@ import gradio as gr
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_filters import ALL, RunFilterValues
-from dashboard.runs.run_list import ORDERS, SELECTION, SORT, next_order, only_turns_html, runs_html
+from dashboard.runs.run_list import ORDERS, SELECTION, SORT, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
 from dashboard.ui import actions
@@ -21,7 +21,7 @@ from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
 from dashboard.ui.view import Act, Asked, Updates, View, digest
-from fsd_core.errors import FsdError, UnknownName
+from fsd_core.errors import FsdError, InvalidSetting, UnknownName
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED
 
@@ -155,9 +155,10 @@ class RunList:
         view.act(SORT, self.sort)
 
     def sort(self, act: Act, asked: Asked) -> None:
-        """Choose the order that a click on a heading asks for. It follows from the field, so it is the same if asked
-        twice."""
-        asked.fill(self.order, next_order(act["id"], asked[self.order]))
+        """Choose the order that a click on a heading asks for."""
+        if act["id"] not in ORDERS:
+            raise InvalidSetting("Runs cannot be sorted like that: choose an order of the list.")
+        asked.fill(self.order, act["id"])
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""

@@ -164,7 +164,7 @@ window.fsd = (() => {
     event.stopImmediatePropagation();
     event.preventDefault();
   }, true);
-  document.addEventListener('input', () => { clicked = null; }, true);
+  for (const kind of ['input', 'keydown']) document.addEventListener(kind, () => { clicked = null; }, true);
 
   // A question whose answer is lost is asked again, as it was, of the same server. After that the page takes the server
   // for lost, and is loaded again when there is one.

@@ -75,6 +75,9 @@ def _header(file: Path) -> dict[str, dict[str, Any]]:
                 raise ValueError
             header = json.loads(stream.read(length))
         tensors = {name: about for name, about in header.items() if name != "__metadata__"}
+        for about in tensors.values():
+            if not isinstance(about["dtype"], str) or any(type(n) is not int or n < 0 for n in about["shape"]):
+                raise ValueError
         if max((about["data_offsets"][1] for about in tensors.values()), default=0) != size - 8 - length:
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):

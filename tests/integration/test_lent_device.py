@@ -17,6 +17,7 @@ from fsd_core.errors import DeviceUnavailable
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import BoundsJob, PlaygroundJob
+from fsd_core.tasks import get_task
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
@@ -176,7 +177,8 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     _, ids = runs_of(home, 2)
     generator = RemoteGenerator(Lender().ask, describe)
     generator.plan([(home.repository.run(id), [position]) for position in (0, 1) for id in ids])
-    pieces = generator._next_batches(home.repository.run(ids[0]), [0])
+    examples = dict(enumerate(get_task("arithmetic").examples(2)))
+    pieces = generator._next_batches(home.repository.run(ids[0]), [0], examples)
     assert [(piece.run_id, piece.positions) for piece in pieces[:2]] == [(ids[0], (0,)), (ids[1], (0,))]
     assert len(pieces) == 6
     found = list(answer(RunSlice(pieces), "cpu", 1e-6))

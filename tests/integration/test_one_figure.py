@@ -123,7 +123,8 @@ class Places:
 
     def list_page(self, key: str) -> str:
         header, row = Cells(runs_html([self.run], filtered=False)).rows[:2]
-        return row[header.index(METRICS[key].listed)]
+        titles = [title.rstrip(" ↕↑↓") for title in header]  # a button sorts by each
+        return row[titles.index(METRICS[key].listed)]
 
     def setting_page(self, key: str) -> str:
         header, row = Cells(setting_page(self.repository, self.run.setting_id)).rows[:2]

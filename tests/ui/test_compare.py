@@ -327,11 +327,11 @@ def test_the_exported_page_needs_nothing_else(opened: Page, browser: Browser, tm
 
 
 def test_a_narrow_page_does_not_scroll_sideways(narrow: Page):
-    assert narrow.evaluate("document.documentElement.scrollWidth") == PHONE
+    assert narrow.evaluate("document.documentElement.scrollWidth") <= PHONE
 
 
 def test_nor_do_the_experiments(page: Page, site: Site, experiment: str):
     page.set_viewport_size({"width": PHONE, "height": 900})
     page.goto(f"{site.url}/experiments?experiment={experiment}")
     expect(page.locator(".exp").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE

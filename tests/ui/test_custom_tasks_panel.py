@@ -84,7 +84,7 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     assert file.text() == site.repository.task_content(kept.name, kept.version)
     assert page.request.get(f"{site.url}/export/task.jsonl?task=my-sums@0000000000000000").status == 404
     page.goto(f"{site.url}/runs")
-    page.get_by_label("Task").click()
+    page.get_by_label("Task", exact=True).click()
     page.get_by_role("option", name="My <b>sums</b>").click()
     expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
     expect(page).to_have_url(re.compile("task=my-sums"))

@@ -46,7 +46,7 @@ def test_costs_ratios_and_losses_are_chosen_and_refused_in_a_sentence(page: Page
     page.get_by_label("Times fewer").press("Enter")
     expect(told).to_contain_text("1.05× fewer")
     expect(told).not_to_contain_text("1.3× fewer")
-    page.get_by_text("Time per answer", exact=True).click()
+    page.get_by_label("Time per answer", exact=True).click()
     expect(told).to_contain_text("Time per answer at equal accuracy")
     page.get_by_label("Points that may be lost").fill("40")
     page.get_by_label("Points that may be lost").press("Enter")

@@ -162,7 +162,7 @@ def test_figures_that_changed_are_drawn_before_they_are_approved(
     page: Page, site: Site, runs: Sequence[RunView], proposal: str
 ) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
-    speed = page.locator(".fsd-tile, .tile").filter(has_text="Speed").first
+    speed = page.locator(".fsd-tile, .tile").filter(has_text="Times as fast").first
     before = speed.inner_text()
     remeasured(site, runs[0], 9999.0)
     button(page, "Approve").click()

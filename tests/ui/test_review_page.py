@@ -93,7 +93,8 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(requirements.nth(0)).to_contain_text(
         re.compile(r"Accuracy[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
     )
-    expect(requirements.nth(1)).to_contain_text(re.compile(r"Speed\d\.\d+ times as fast \[\d.*, \d.*\]met"))
+    speed = r"Speed\d\.\d+ times as fast \[\d.*, \d.*\] by time per answermet"
+    expect(requirements.nth(1)).to_contain_text(re.compile(speed))
     proposal = ann.url
     expect(ann.get_by_role("button", name="Approve")).to_be_disabled()
     expect(ann.get_by_text("This proposal is your own: somebody else gives the verdict.")).to_be_visible()

@@ -197,7 +197,7 @@ def test_a_prompt_is_chosen_and_read_token_by_token(page: Page, site: Site, real
     expect(prompt.locator(".toks")).to_have_text(TEXTS[1], use_inner_text=True)
     expect(prompt.locator(".run-question")).to_contain_text(HOSTILE)
     prompt.locator(".tok.correction").first.click()
-    expect(page.locator("#tok-detail")).to_contain_text("in place of a rejected token")
+    expect(page.locator("#tok-detail")).to_contain_text("in place of a token that was rejected")
     assert page.locator("#prompt img, #prompts img").count() == 0
 
 
@@ -286,7 +286,7 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.goto(f"{site.url}/compare?experiment={experiment}")
     expect(page.get_by_text("The runs differ in number of threads (1, 2)")).to_be_visible()
-    expect(page.get_by_role("img", name="differ in number of threads")).to_have_count(4)
+    expect(page.get_by_role("img", name="differ in number of threads")).to_have_count(6)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 

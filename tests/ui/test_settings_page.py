@@ -41,7 +41,7 @@ def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: st
     row = page.get_by_label("Runs of the setting").locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("24/24")
-    expect(row.locator("td").nth(5)).to_contain_text(re.compile(r"^2\.\d+ ×\d\.\d+ to \d\.\d+$"))  # × target alone
+    expect(row.locator("td").nth(5)).to_contain_text(re.compile(r"^1\.\d+ ×\d\.\d+ to \d\.\d+$"))  # × target alone
     expect(row.locator("td").nth(6)).to_contain_text(re.compile(r"^1\.\d+ ×"))  # × SD
     expect(page.locator(".fsd-facts")).to_contain_text("Threshold")
     expect(page.locator("body")).to_contain_text("Nobody proposed this setting yet")

@@ -48,7 +48,7 @@ def test_an_address_that_leads_nowhere_says_so_and_where_to_go(
 
 def test_a_word_is_explained_by_mouse_keyboard_and_touch(page: Page, site: Site) -> None:
     go(page, f"{site.url}/runs")
-    word, hint = page.get_by_role("button", name="Acceptance rate"), page.locator("#fsd-about")
+    word, hint = page.get_by_role("button", name="Acceptance rate", exact=True), page.locator("#fsd-about")
     word.hover()
     expect(hint).to_have_text("Drafted tokens accepted, of all drafted")
     page.mouse.move(0, 0)

@@ -53,7 +53,7 @@ def test_where_nothing_is_free_or_measured_the_usual_values_stand(tmp_path: Path
     assert calibration_of("smollm2-135m") is None
     usual = pair_defaults("smollm2-135m")
     assert usual.sentence == UNCALIBRATED
-    assert (usual.threshold, usual.draft_length, usual.limit, usual.example) == (0.1, 5, 50, None)
+    assert (usual.threshold, usual.limit, usual.example) == (0.1, 50, None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"samplings": {}}'])
@@ -70,9 +70,7 @@ def test_the_shipped_pair_begins_with_what_was_measured_of_it() -> None:
     assert told.speedup >= 1.4
     assert 0 < told.threshold <= told.free_until < (told.ruinous or 1)
     begun = pair_defaults("bundled")
-    assert (begun.threshold, begun.draft_length, begun.exact_length) == (
-        told.threshold, told.draft_length, told.exact_length,
-    )  # fmt: skip
+    assert (begun.threshold, begun.exact_length) == (told.threshold, told.exact_length)
     assert begun.limit == USUAL_PROMPTS
     examples = examples_of("bundled")
     assert len(examples) == len({prompt for _, prompt in examples}) == 8

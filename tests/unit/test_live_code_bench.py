@@ -120,7 +120,7 @@ HOSTILE = {
     "prints without end": ("while True: print('x' * 1000)", "failed: it printed more than 33,554,432 bytes"),
     "reads for ever": ("import sys\nwhile True: sys.stdin.read()", "stopped after 6 s"),
     "claims to have passed": ("import os\nfor i in range(3, 40):\n    try: os.write(i, b'passed')\n"
-                              "    except OSError: pass\nos._exit(0)", "failed: passed"),
+                              "    except OSError: pass\nos._exit(0)", "failed: "),
     "ends before it is judged": ("import os\nos._exit(7)", "failed: it ended itself"),
     "closes what it has and goes on": ("import os\nos.closerange(0, 50)\nwhile True: pass", "stopped after 6 s"),
     "reads a file": ("print(open('/etc/passwd').read())", "failed: PermissionError"),

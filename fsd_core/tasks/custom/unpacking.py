@@ -47,7 +47,8 @@ def _parquet_as_lines(data: bytes, findings: Findings) -> bytes:
     """Return the rows as JSON Lines. A child reads them, since a damaged file may end or fill the process it is in."""
     findings.unit = "row"
     command = [sys.executable, "-P", str(_PARQUET_CHILD), str(LARGEST_FILE), str(MOST_TASK_PROMPTS)]
-    limits = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # a small address space
+    # So that its address space stays small: an arena for each thread would reserve 64 MB.
+    limits = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     try:
         child = subprocess.run(
             command, input=data, env=os.environ | limits, capture_output=True, timeout=PARQUET_SECONDS, check=False

@@ -11,6 +11,7 @@ from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.local_models import obtained
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.tokenizer_files import with_marks
 from fsd_core.storage.messages import EmittedToken
 from fsd_core.worker.token_builder import TokenBuilder
 
@@ -37,7 +38,7 @@ def _tokenizer(pair: str) -> Tokenizer:
         raise ModelUnavailable(f"The tokenizer of the pair '{pair}' is not on this machine: run the pair once.")
     path = folder / "tokenizer.json"
     try:
-        return Tokenizer.from_file(str(path))
+        return with_marks(Tokenizer.from_file(str(path)))
     except Exception as error:  # tokenizers raises bare Exception for a file that is missing or damaged
         raise ModelUnavailable(
             f"The tokenizer of the pair '{pair}' cannot be read ({path.name}: {error}). Put its model folder back."

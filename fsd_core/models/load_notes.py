@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.models.thoughts import MARKS
-
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair
 
@@ -22,7 +20,7 @@ _LONGEST_QUOTE = 200  # characters
 
 def notes_on(pair: LoadedPair) -> list[str]:
     """Return sentences that people should know of a pair's files."""
-    return [note for note in (unknown_end(pair), unused_processors(pair), vanishing_marks(pair)) if note]
+    return [note for note in (unknown_end(pair), unused_processors(pair)) if note]
 
 
 def unknown_end(pair: LoadedPair) -> str:
@@ -49,16 +47,4 @@ def unused_processors(pair: LoadedPair) -> str:
     return (
         f"The generation_config.json of '{pair.spec.name}' asks for {', '.join(found)[:_LONGEST_QUOTE]}, which no "
         "method here applies: engines that do write other texts."
-    )
-
-
-def vanishing_marks(pair: LoadedPair) -> str:
-    """Return a sentence on marks of thoughts that no text holds, because the tokenizer has them as special tokens."""
-    special = set(pair.tokenizer.all_special_tokens)
-    found = [mark for marks in MARKS for mark in marks if mark in special]
-    if not found:
-        return ""
-    return (
-        f"The tokenizer of '{pair.spec.name}' leaves {' and '.join(found)} out of texts, as special tokens: thoughts "
-        'are not told from answers, and are scored with them. Mark these as "special": false in tokenizer.json.'
     )

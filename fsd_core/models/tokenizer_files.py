@@ -5,11 +5,31 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from fsd_core.models.thoughts import MARKS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 TOKENIZER = "tokenizer.json"
 _LARGEST = 100_000_000
 """bytes; larger tokenizers are compared when they are loaded"""
+
+
+def with_marks(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer whose texts hold the marks of thoughts also where its file calls them special tokens.
+
+    Otherwise a thought cannot be told from the answer behind it. The ids of a text stay the same.
+    """
+    marks = {mark for pair in MARKS for mark in pair}
+    added = tokenizer.get_added_tokens_decoder().values()
+    if not any(token.special and token.content in marks for token in added):
+        return tokenizer
+    content = json.loads(tokenizer.to_str())
+    for token in content["added_tokens"]:
+        token["special"] = token["special"] and token["content"] not in marks
+    return type(tokenizer).from_str(json.dumps(content))
 
 
 def differing_tokens(first: Path, second: Path) -> int | None:

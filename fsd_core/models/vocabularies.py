@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.load_failures import load_failure
+from fsd_core.models.tokenizer_files import with_marks
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in a folder. Raises ``ModelUnavailable`` if it cannot be loaded."""
+    """Return the tokenizer in a folder, whose texts hold the marks of thoughts.
+
+    Raises ``ModelUnavailable`` if it cannot be loaded.
+    """
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if isinstance(tokenizer, PreTrainedTokenizerFast):
+            tokenizer._tokenizer = with_marks(tokenizer.backend_tokenizer)
+        return tokenizer
     except Exception as error:
         raise ModelUnavailable(load_failure(folder, "tokenizer", error, "the files of its tokenizer")) from error
 

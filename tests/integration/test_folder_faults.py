@@ -11,6 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, MistralConfig, MistralForCausalLM
 
@@ -18,7 +19,12 @@ from fsd_core.config import Autoregressive, DecodingConfig, Speculative, Templat
 from fsd_core.config.model_names import name_of_models
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
+from fsd_core.evaluation.harness import written
 from fsd_core.models.loading import LoadedPair, load_pair
+from fsd_core.models.thoughts import split_thoughts
+from fsd_core.models.tokenizer_files import with_marks
+from fsd_core.tasks.base import Example
+from fsd_core.tasks.custom.scorers import get_scorer
 from fsd_core.testing.toy import END, save_toy_pair, toy_pair, toy_tokenizer
 
 PROMPT = "Hello, this is longer than the window."
@@ -111,20 +117,26 @@ def test_what_a_generation_config_does_to_logits_is_told(folder: Path) -> None:
     assert "asks for repetition_penalty 1.3, suppress_tokens [7], which no method here applies" in loaded(folder).note
 
 
-def test_marks_that_no_text_holds_are_told(folder: Path) -> None:
+def test_marks_that_are_special_tokens_stand_in_texts(folder: Path) -> None:
+    """A thought could not be told from the answer behind it."""
     tokenizer = toy_tokenizer()
-    marks = ["[THINK]", "[/THINK]"]
-    tokenizer.add_tokens(marks)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
+    ids = tokenizer.encode("[THINK]No: A?[/THINK]B<|end|>", add_special_tokens=False)
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "No: A?B"
     for role in ("target", "draft"):
         pair = toy_pair()
         pair.target.module.resize_token_embeddings(259)
         pair.target.module.save_pretrained(folder / role)
         tokenizer.save_pretrained(folder / role)
-    assert loaded(folder).note == ""
-    tokenizer.add_special_tokens({"additional_special_tokens": marks})
-    for role in ("target", "draft"):
-        tokenizer.save_pretrained(folder / role)
-    assert "leaves [THINK] and [/THINK] out of texts, as special tokens" in loaded(folder).note
+    pair = loaded(folder)
+    assert (pair.note, pair.tokenizer.encode("[THINK]No: A?[/THINK]B<|end|>", add_special_tokens=False)) == ("", ids)
+    text = written(pair, ids)
+    assert text == "[THINK]No: A?[/THINK]B"
+    assert split_thoughts(text).answer == "B"
+    score = get_scorer("choice").judge(split_thoughts(text).answer, Example("one", "?", "B"), "eos")
+    assert score.outcome == "correct"
+    shown = with_marks(Tokenizer.from_file(str(folder / "target" / "tokenizer.json")))  # as the pages read it
+    assert shown.decode(ids, skip_special_tokens=True) == text
 
 
 def test_an_adapter_of_another_model_is_refused(folder: Path) -> None:

@@ -48,6 +48,7 @@ OPEN = {
     ("GET", "/export/task.jsonl"),
     ("GET", "/api/v1/uses"),
     ("GET", "/api/v1/uses/{use_id}/approved"),
+    ("GET", "/api/v1/uses/{use_id}/check"),
     ("GET", "/mlflow"),
     ("GET", "/mlflow/{path:path}"),
     ("POST", "/mlflow/{path:path}"),

@@ -24,16 +24,16 @@ from tests.tools.worker_process import Home, until
 
 DEADLY = """
 import os, signal
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.worker.worker import Worker
 from fsd_core.settings import get_settings
 
-generate = Decoder.generate
+generate = PairDecoder.generate
 def deadly(self, prompt_ids, seed):
     if self.pair.tokenizer.decode(prompt_ids) == {prompt!r}:
         os.kill(os.getpid(), signal.SIGKILL)
     return generate(self, prompt_ids, seed)
-Decoder.generate = deadly
+PairDecoder.generate = deadly
 Worker(get_settings()).run()
 """
 

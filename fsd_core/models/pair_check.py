@@ -18,7 +18,7 @@ from fsd_core.models.local_models import obtained, remembered_size
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens
-from fsd_core.models.weight_files import loaded_bytes, missing_shards, tensor_names, weight_files
+from fsd_core.models.weight_files import loaded_bytes, missing_shards, stored_numbers, weight_files
 
 HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this machine", "cannot be used"
 _OWNER_KEY = "embedding_of"  # of a draft on its target's embedding, which has no tokenizer of its own
@@ -140,7 +140,7 @@ def _check_folder(role: str, folder: Path, dtype: str, found: PairCheck) -> None
             else f"The {role} in {folder} has no weights: expected files of safetensors."
         )
     try:
-        tensors = sum(len(tensor_names(file)) for file in files)
+        tensors = [file for file in files if stored_numbers(file)]
     except ModelUnavailable as error:
         found.problems.append(f"The {role}: {error}")
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.json_files import read_object
@@ -46,42 +48,47 @@ def missing_shards(folder: Path) -> list[str]:
     return sorted(name for name in named if not (folder / Path(name).name).is_file())
 
 
-def tensor_names(file: Path) -> set[str]:
-    """Return the names of the tensors in a safetensors file. Raises ``ModelUnavailable`` for a file of another format,
-    and for one that is shorter than its header says."""
-    return set(_header(file))
+def stored_numbers(file: Path) -> Mapping[int, int]:
+    """Return how many numbers a safetensors file has of each size in bytes; empty for a file without tensors.
 
-
-def loaded_bytes(file: Path, dtype: str = "auto") -> int:
-    """Return the bytes of a safetensors file's weights once loaded as ``dtype``. Raises as :func:`tensor_names` does.
-
-    Weights of one byte are quantised, and stay as they are.
+    Raises ``ModelUnavailable`` for a file of another format, and for one that is shorter than its header says.
     """
-    total = 0
-    for about in _header(file).values():
-        stored = _STORED_BYTES.get(str(about.get("dtype")), 1)
-        bytes_each = _DTYPE_BYTES.get(dtype, stored) if stored > 1 else 1
-        total += math.prod(about.get("shape", [])) * bytes_each
-    return total
-
-
-def _header(file: Path) -> dict[str, dict[str, Any]]:
-    """Return what the header of a safetensors file says of each tensor."""
     try:
-        size = file.stat().st_size
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 0 < length <= min(size - 8, _LONGEST_HEADER):
-                raise ValueError
-            header = json.loads(stream.read(length))
-        tensors = {name: about for name, about in header.items() if name != "__metadata__"}
-        for about in tensors.values():
-            if not isinstance(about["dtype"], str) or any(type(n) is not int or n < 0 for n in about["shape"]):
-                raise ValueError
-        if max((about["data_offsets"][1] for about in tensors.values()), default=0) != size - 8 - length:
-            raise ValueError
+        stat = file.stat()
+        return _stored_numbers(file, stat.st_size, stat.st_mtime_ns)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise ModelUnavailable(
             f"{file.name} is no whole safetensors file: fetch it again, or convert the weights to safetensors."
         ) from None
-    return tensors
+
+
+def loaded_bytes(file: Path, dtype: str = "auto") -> int:
+    """Return the bytes of a safetensors file's weights once loaded as ``dtype``. Raises as :func:`stored_numbers` does.
+
+    Weights of one byte are quantised, and stay as they are.
+    """
+    return sum(
+        numbers * (_DTYPE_BYTES.get(dtype, stored) if stored > 1 else 1)
+        for stored, numbers in stored_numbers(file).items()
+    )
+
+
+@lru_cache(maxsize=512)
+def _stored_numbers(file: Path, size: int, changed_ns: int) -> Mapping[int, int]:
+    """See :func:`stored_numbers`. Lists of pairs ask at every poll, so a header is read again when the file's size in
+    bytes or the time of its change is another. Raises any of the errors that a forged header causes."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if not 0 < length <= min(size - 8, _LONGEST_HEADER):
+            raise ValueError
+        header = json.loads(stream.read(length))
+    tensors = [about for name, about in header.items() if name != "__metadata__"]
+    if max((about["data_offsets"][1] for about in tensors), default=0) != size - 8 - length:
+        raise ValueError
+    numbers: Counter[int] = Counter()
+    for about in tensors:
+        dtype, shape = about["dtype"], about["shape"]
+        if not isinstance(dtype, str) or any(type(n) is not int or n < 0 for n in shape):
+            raise ValueError
+        numbers[_STORED_BYTES.get(dtype, 1)] += math.prod(shape)
+    return MappingProxyType(numbers)

@@ -1,13 +1,19 @@
-"""Numbers as text, with the digits that their intervals support."""
+"""Numbers as text, with the digits that their intervals support, and names for addresses and files."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "–"
 MOST_DECIMALS = 6
+
+
+def slug(text: str, longest: int) -> str:
+    """Return a text as small letters, digits and hyphens between them, at most ``longest``; empty if it has none."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].strip("-")
 
 
 def decimals(value: float, low: float | None, high: float | None) -> int:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 import plotly.io as pio
 from fastapi import APIRouter, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse
 
 from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
 from dashboard.compare.export_links import NO_RUNS, UNKNOWN, named_margin, named_runs
+from dashboard.ui.file_answers import answered
 from dashboard.ui.templates import document
-from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.formatting import slug
 from fsd_core.plots.gallery import named_figure
 from fsd_core.plots.printed import PRINT_FORMATS, light, plain_title, printed
 from fsd_core.plots.style import EXPORT_CONFIG
@@ -71,8 +71,8 @@ def draw_figure(
     compared = comparison.runs, comparison.baseline, comparison.prompts
     figure = named_figure(name, *compared, cost=cost, margin=points)
     one = f" run {comparison.runs[0].id[:8]}" if len(comparison.runs) == 1 else ""
-    file_name = re.sub(r"[^a-z0-9]+", "-", f"{plain_title(figure)}{one}".lower()).strip("-")[:100]
-    return DrawnFigure(figure, comparison.subject, file_name or "figure")
+    file_name = slug(f"{plain_title(figure)}{one}", 100) or "figure"
+    return DrawnFigure(figure, comparison.subject, file_name)
 
 
 def figure_page(drawn: DrawnFigure) -> str:
@@ -101,28 +101,16 @@ def figure_routes(repository: Repository) -> APIRouter:
                 return HTMLResponse(figure_page(drawn), headers=named)
             return Response(printed(drawn.figure, extension), media_type=PRINT_FORMATS[extension], headers=named)
 
-        return _answered(file)
+        return answered(file, 400)
 
     @router.get("/embed/figure")
     def embed_figure(
         figure: str = "", runs: str = "", baseline: str | None = None, margin: str = "", cost: str = "target_passes"
     ) -> Response:
-        answer = _answered(
-            lambda: HTMLResponse(figure_page(draw_figure(repository, figure, runs, baseline, margin, cost)))
+        answer = answered(
+            lambda: HTMLResponse(figure_page(draw_figure(repository, figure, runs, baseline, margin, cost))), 400
         )
         answer.headers["Content-Security-Policy"] = FRAME_POLICY
         return answer
 
     return router
-
-
-def _answered(answer: Callable[[], Response]) -> Response:
-    """Return an answer, or why there is none, as a sentence."""
-    try:
-        return answer()
-    except DatabaseUnavailable as error:
-        return PlainTextResponse(str(error), 503)
-    except UnknownName as error:
-        return PlainTextResponse(str(error), 404)
-    except FsdError as error:
-        return PlainTextResponse(str(error), 400)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
-from fastapi.responses import PlainTextResponse
 
-from fsd_core.errors import FsdError, UnknownName
+from dashboard.ui.file_answers import answered
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -19,15 +18,13 @@ def task_routes(repository: Repository) -> APIRouter:
 
     @router.get("/task.jsonl")
     def task_file(task: str = "") -> Response:
-        name, _, version = task.partition("@")
-        try:
+        def answer() -> Response:
+            name, _, version = task.partition("@")
             content = repository.task_content(name, version)
-        except UnknownName as error:
-            return PlainTextResponse(str(error), 404)
-        except FsdError as error:
-            return PlainTextResponse(str(error), 503)
-        # The name of a stored task has only letters, digits and hyphens.
-        headers = {"Content-Disposition": f'attachment; filename="{name}-{version}.jsonl"'}
-        return Response(content, media_type="application/jsonl", headers=headers)
+            # The name of a stored task has only letters, digits and hyphens.
+            headers = {"Content-Disposition": f'attachment; filename="{name}-{version}.jsonl"'}
+            return Response(content, media_type="application/jsonl", headers=headers)
+
+        return answered(answer, 503)
 
     return router

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse
 
-from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
+from dashboard.ui.file_answers import answered
+from fsd_core.formatting import slug
 from fsd_core.reports.report_file import figure_svg, report_html
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ def report_routes(repository: Repository) -> APIRouter:
     def report_file(report: str = "") -> Response:
         def answer() -> Response:
             view = repository.report(report)
-            name = re.sub(r"[^a-z0-9]+", "-", view.title.lower()).strip("-")[:80] or "report"
+            name = slug(view.title, 80) or "report"
             disposition = f'attachment; filename="{name}.html"'
             return HTMLResponse(report_html(repository, view), headers={"Content-Disposition": disposition})
 
-        return _answered(answer)
+        return answered(answer, 500)
 
     @router.get("/report.svg")
     def report_figure(report: str = "", figure: int = 0) -> Response:
@@ -40,18 +39,6 @@ def report_routes(repository: Repository) -> APIRouter:
             headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "private, max-age=3600"}
             return Response(figure_svg(repository.report(report), figure), media_type="image/svg+xml", headers=headers)
 
-        return _answered(answer)
+        return answered(answer, 500)
 
     return router
-
-
-def _answered(answer: Callable[[], Response]) -> Response:
-    """Return an answer, or why there is none, as a sentence."""
-    try:
-        return answer()
-    except UnknownName as error:
-        return PlainTextResponse(str(error), 404)
-    except DatabaseUnavailable as error:
-        return PlainTextResponse(str(error), 503)
-    except FsdError as error:
-        return PlainTextResponse(str(error), 500)

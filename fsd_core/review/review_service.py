@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
+from fsd_core.formatting import slug
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
@@ -343,8 +344,7 @@ class ReviewService:
 
 def id_of(name: str) -> str:
     """Return the id of a use for URLs: its name in lower-case letters, digits and hyphens."""
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    id = re.sub(r"[^a-z0-9]+", "-", ascii_name).strip("-")[:_LONGEST_ID].strip("-")
+    id = slug(unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode(), _LONGEST_ID)
     if not id:
         raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
     return id

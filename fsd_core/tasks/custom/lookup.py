@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.formatting import slug
 from fsd_core.models.chat_messages import Messages
 from fsd_core.tasks import TASKS, Task, get_task
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -36,9 +37,7 @@ def checked_name(name: str) -> str:
 
 def suggested_name(file: str) -> str:
     """Return a name made from a file's, without what it ends with. It may be empty."""
-    return (
-        re.sub("[^a-z0-9]+", "-", PurePath(file.removesuffix(".gz")).stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
-    )
+    return slug(PurePath(file.removesuffix(".gz")).stem, _LONGEST_NAME)
 
 
 def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:

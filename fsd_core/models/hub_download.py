@@ -23,7 +23,8 @@ OnBytes = Callable[[int], None]
 """Called with the bytes of all files that are here. May stop the download by raising."""
 _TRIES = 5
 _PAUSE = 1.0  # seconds between two tries
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""errors of a disk or a quota that is full"""
 
 
 class _Interrupted(Exception):
@@ -45,7 +46,7 @@ def download(model: HubModel, offer: Offered, folder: Path, on_bytes: OnBytes = 
     except OSError as error:
         if error.errno is None:  # of the hub
             raise
-        if error.errno not in _FULL:
+        if error.errno not in NO_ROOM:
             raise ModelUnavailable(
                 f"{model.repo} cannot be written to {folder.parent} ({error.strerror}): set FSD_HOME to a folder that "
                 "can be written to."

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models.hub_download import NO_ROOM
 from fsd_core.tasks import TASKS, HubFile, Split, Task
 
 OnFile = Callable[[str, int, int], None]
 """Called before each file with its name, the number of files done and the total. May stop the download by raising."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
@@ -127,7 +127,7 @@ def _downloaded(source: HubFile, partial: Path, folder: Path) -> Path:
             )
         )  # fmt: skip
     except Exception as error:  # the hub or a proxy
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise
         raise _unreachable(source, folder, error) from error
 

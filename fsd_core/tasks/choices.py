@@ -29,25 +29,79 @@ _FIRST = re.compile(_BEGINNING)
 _NAMED = (
     re.compile(rf"\\boxed ?\{{{_WITHIN}"),
     re.compile(rf"(?i:answer\W{{0,3}}(?:(?:is|would be|must be|should be)\b)){_WITHIN}|(?i:answer\W?[:=]){_BEGINNING}"),
-    re.compile(rf"(?i:choice|option)\W?(?i:\s(?:is|would be|must be|should be)\b)?{_WITHIN}"),
+    re.compile(rf"(?i:correct|right|best) (?i:choice|option)(?i:\W{{0,2}}|\s(?:is|would be)\b){_WITHIN}"),
 )
-_CONCLUDED = re.compile(rf"\b(?i:so|thus|hence|therefore|is|be|choose|pick|select),?(?=\s){_WITHIN}")
+_OPTION = re.compile(rf"(?i:choice|option)\W?(?i:\s(?:is|would be|must be|should be)\b)?{_WITHIN}")
+_CONCLUDED = re.compile(
+    r"\b(?i:so|thus|hence|therefore|is|be|it['’]s|choose|pick|select|go with|going with|settle on|leaves|meant),?"
+    rf"(?=\s){_WITHIN}"
+)
+_TAGGED = re.compile(rf"<answer>\s{{0,9}}{_BEGINNING}", re.IGNORECASE)
+_LETTER = r"(?<![\w'’])[(\[]?([A-HJ-M])\b[)\]]?"
+_VERB = r"(?:is|was|seems|looks|sounds|fits|makes|must be|would be|has to be)"
+# "C is right", "D makes the most sense"; not "A is not right".
+_FAVOURED = re.compile(
+    rf"{_LETTER} {_VERB}\b(?: (?!not\b|never\b|wrong\b|less\b|the wrong\b)\w+){{0,3}}? ?\b"
+    r"(?:right|correct|best|answer|true|sense|likely)\b"
+)
+_RATHER = re.compile(rf"\b(?i:not) (?:option )?[A-M]\b[),]? but (?:rather )?(?:option )?{_LETTER}")
+# What follows a letter that is put aside, or that stands beside another.
+_PUT_ASIDE = re.compile(
+    rf"[)\]]?(?:,? (?:and|or|nor) (?:option )?{_LETTER})?(?: {_VERB}| can be| are| could be)"
+    r"(?: \w+){0,2}? ?\b(?:wrong|incorrect|false|not|out|impossible|plausible|possible|too)\b|[)\]]? (?:too|either)\b"
+)
+_CORRECTION = re.compile(
+    r"\b(?:wait|hold on|actually|correction|scratch that|oops|sorry|on second thought|my mistake)\b[,:.!—-]?",
+    re.IGNORECASE,
+)
 
 
 def chosen_letter(text: str, cut: bool = False) -> str | None:
     """Return the letter that a text chooses, or ``None``.
 
-    It is the letter at the beginning; else the first after ``\\boxed{``, after "answer", or after "option" or "choice";
-    else the last after words such as "so" and "would be". ``cut``: whether the text was cut off. An "a" at its end may
-    then be an article.
+    It is the letter in ``<answer>``; else that at the beginning, unless it is put aside ("A is wrong because");
+    else the first after ``\\boxed{``, after "answer", in "C is right" and "not A but B", or after "option" or "choice";
+    else the last after words such as "so" and "would be". If a text takes its choice back ("wait", "actually"), it
+    chooses what it says behind that, if it says a choice there. ``cut``: whether the text was cut off. An "a" at its
+    end may then be an article.
     """
     answer, *continuation = _QUESTION.split(text, maxsplit=1)
     answer = _MARKUP.sub("", answer)
-    if match := _FIRST.match(answer):
+    if tagged := _TAGGED.findall(answer):
+        return tagged[-1].upper()
+    end = "…" if cut and not continuation else ""
+    first, *later = _CORRECTION.split(answer)
+    for part in reversed(later):
+        if letter := _named(part + end) or _concluded(part + end):
+            return letter
+    return _chosen(first, end if not later else "")
+
+
+def _chosen(answer: str, end: str) -> str | None:
+    """Return the letter that a text chooses which takes nothing back."""
+    match = _FIRST.match(answer)
+    if match and not _PUT_ASIDE.match(answer, match.end(1)):
         return match[1].upper()
-    answer += "…" if cut and not continuation else ""
-    named = next((match for pattern in _NAMED if (match := pattern.search(answer))), None)
-    letters = [letter for letter in named.groups() if letter] if named else _CONCLUDED.findall(answer)
+    answer += end
+    return _named(answer) or _mentioned(answer) or _concluded(answer)
+
+
+def _named(answer: str) -> str | None:
+    """Return the letter that a text calls its answer."""
+    for pattern in (*_NAMED, _RATHER, _FAVOURED):
+        if match := pattern.search(answer):
+            return next(filter(None, match.groups())).upper()
+    return None
+
+
+def _mentioned(answer: str) -> str | None:
+    """Return the first option that a text names and does not put aside."""
+    named = (match for match in _OPTION.finditer(answer) if not _PUT_ASIDE.match(answer, match.end(1)))
+    return next((match[1].upper() for match in named), None)
+
+
+def _concluded(answer: str) -> str | None:
+    letters = _CONCLUDED.findall(answer)
     return letters[-1].upper() if letters else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,12 @@ from functools import cache
 from fsd_core import sandbox
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
 
-_BLOCK = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n")
+_MARKS = re.compile(r"```|\"\"\"|'''")
+_MOST_FENCES = 20
+"""within one string"""
+_MARGIN = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])?[ \t]+")
+_DEFINED = re.compile(r"^(?:async def|def|class) +(\w+)|^(?:from [\w.]+ )?import (.+)", re.MULTILINE)
 # A bare completion of a function ends at the next unindented line.
 _END = re.compile(r"\n(?=[^\s#)\]}])")
 # Unindented lines that begin a program, and those that may follow within one.
@@ -20,9 +26,51 @@ _WITHIN = re.compile(rf"{_BEGINS.pattern}|[#)\]}}]|(?:if|for|while|with) .*:|(?:
 
 
 def block(text: str, names: Iterable[str]) -> str | None:
-    """Return the first fenced block of code that defines one of ``names``, else the first block, else ``None``."""
-    blocks, defines = _BLOCK.findall(text), _definition(names)
-    return next((code for code in blocks if defines.search(code)), blocks[0] if blocks else None)
+    """Return the first fenced block of code that defines one of ``names``, else the first block, else ``None``.
+
+    Other blocks that define or import what that one names are put before it: a helper, or the imports.
+    """
+    blocks, defines = _blocks(text), _definition(names)
+    chosen = next((code for code in blocks if defines.search(code)), blocks[0] if blocks else None)
+    if chosen is None:
+        return None
+    used = set(re.findall(r"\w+", chosen)) - _defined(chosen)
+    helpers = [code for code in blocks if not defines.search(code) and _defined(code) & used]
+    return "\n".join([*helpers, chosen])
+
+
+def _blocks(text: str) -> list[str]:
+    """Return what stands between fences, without the indentation of an item of a list. A fence within a string of
+    several lines (a docstring) ends nothing."""
+    blocks, at = [], 0
+    while begun := _FENCE.search(text, at):
+        ends = _ends(text, begun.end())
+        code, margin = text[begun.end() : ends[0]], text[text.rfind("\n", 0, begun.start()) + 1 : begun.start()]
+        blocks.append(textwrap.dedent(code) if _MARGIN.fullmatch(margin) else code)
+        at = ends[1]
+    return blocks
+
+
+def _ends(text: str, start: int) -> tuple[int, int]:
+    """Return where a block that starts there ends, and where its fence does: the first that is in no string, else the
+    first of all, else the end of the text."""
+    fences, quote = [], ""
+    for mark in _MARKS.finditer(text, start):
+        if mark[0] != "```":
+            quote = "" if quote == mark[0] else quote or mark[0]
+            continue
+        fences.append(mark.span())
+        if not quote:
+            return fences[-1]
+        if len(fences) == _MOST_FENCES:
+            break
+    return fences[0] if fences else (len(text), len(text))
+
+
+def _defined(code: str) -> set[str]:
+    """Return the names that code defines or imports at the margin."""
+    found = (name or imported for name, imported in _DEFINED.findall(code))
+    return {name for names in found for name in re.findall(r"\w+", names)}
 
 
 def unfenced(text: str, names: Iterable[str]) -> str | None:

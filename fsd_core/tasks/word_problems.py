@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from functools import cache
 
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
-from fsd_core.tasks.final_numbers import canonical, final_number
+from fsd_core.tasks.final_numbers import canonical, stated_number
 
 MOST_SHOTS = 4
 _ANNOTATION = re.compile(r"<<[^>]*>>")  # for a calculator; no model is asked to write them
 
 
 class NumericTask(Task):
-    """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.final_number`."""
+    """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.stated_number`."""
 
     def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
-        return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
+        return judged(stated_number(text, example.reference, cut_off(stop_reason)), example, stop_reason)
 
 
 class Gsm8k(NumericTask):

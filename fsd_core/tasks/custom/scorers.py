@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from unicodedata import normalize
 
 import re2
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
-from fsd_core.tasks.final_numbers import canonical, final_number
+from fsd_core.tasks.final_numbers import canonical, stated_number
 
 LONGEST_PATTERN = 1_000
 """characters"""
@@ -42,7 +43,7 @@ def _number(reference: str) -> str:
 
 
 def _judge_number(text: str, example: Example, stop_reason: str) -> Score:
-    return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
+    return judged(stated_number(text, example.reference, cut_off(stop_reason)), example, stop_reason)
 
 
 def _letter(reference: str) -> str:
@@ -57,8 +58,8 @@ def _judge_choice(text: str, example: Example, stop_reason: str) -> Score:
 
 
 def _normalised(text: str) -> str:
-    """Return text with single spaces and without capitals."""
-    return " ".join(text.split()).casefold()
+    """Return text with single spaces, without capitals, and with each accent as a part of its letter."""
+    return normalize("NFC", " ".join(text.split()).casefold())
 
 
 def _exact(reference: str) -> str:
@@ -68,8 +69,10 @@ def _exact(reference: str) -> str:
 
 
 def _judge_exact(text: str, example: Example, stop_reason: str) -> Score:
-    """Score an exact match. A text that was cut off may have gone on, so it never matches."""
-    return judged(None if cut_off(stop_reason) else text.strip(), example, stop_reason)
+    """Score an exact match, whether an accent is a part of its letter or behind it (Unicode's NFC). A text that was cut
+    off may have gone on, so it never matches."""
+    expected = replace(example, reference=normalize("NFC", example.reference or ""))
+    return judged(None if cut_off(stop_reason) else normalize("NFC", text.strip()), expected, stop_reason)
 
 
 def _part(reference: str) -> str:
@@ -115,11 +118,12 @@ def _pattern(reference: str) -> str:
 
 
 def _judge_pattern(text: str, example: Example, stop_reason: str) -> Score:
-    """Score a regular expression, whose ``$`` stands before a last newline as well, as Python's does.
+    """Score a regular expression, whose ``$`` stands before a last newline as well, as Python's does. Lines that end
+    with a carriage return and a newline are read as lines that end with a newline.
 
     RE2 takes time in proportion to the text and a bounded memory: https://github.com/google/re2/wiki/Syntax.
     """
-    pattern = _compiled(example.reference or "")
+    pattern, text = _compiled(example.reference or ""), text.replace("\r\n", "\n")
     match = pattern.search(text) or pattern.search(text.removesuffix("\n"))
     return _match_score(None if match is None else match[0], stop_reason)
 

@@ -13,6 +13,7 @@ from fsd_core.config.drafting import (
     EagleDrafter,
     MultiDraftTopology,
     PromptLookupDrafter,
+    SuffixDrafter,
     TopologyConfig,
     TopologySettings,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "SamplingConfig",
     "SettingConfig",
     "Speculative",
+    "SuffixDrafter",
     "SweepConfig",
     "Synthetic",
     "TemplateConfig",

@@ -27,7 +27,9 @@ class DraftModelProposer:
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
         """Return the factory. Raises ``InvalidSetting`` without a draft model."""
         if models.draft is None:
-            raise InvalidSetting("The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup.")
+            raise InvalidSetting(
+                "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup or suffix."
+            )
         return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
 
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:

@@ -130,6 +130,12 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
         )
     if setting.decoding.strict_first or setting.decoding.lenient_in != EVERYWHERE:
         raise NoEquivalent(f"{engine} cannot judge some tokens of a text strictly and the others by {rule.title}.")
+    drafter = setting.decoding.drafter
+    if drafter is not None and drafter.kind not in ("draft-model", "eagle", "prompt-lookup"):
+        raise NoEquivalent(
+            f"{engine} has no equivalent of the drafter '{drafter.kind}'. The form for Python runs it, with "
+            "transformers."
+        )
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         raise NoEquivalent(f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.")

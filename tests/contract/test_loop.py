@@ -22,6 +22,7 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SamplingConfig,
     Speculative,
+    SuffixDrafter,
     TopologySettings,
 )
 from fsd_core.drafters.draft_model import DraftModelProposer
@@ -230,6 +231,7 @@ def test_the_context_is_filled_and_not_overrun(models):
     [
         (Speculative(), DraftModelDrafter(), "target"),
         (Speculative(), PromptLookupDrafter(max_ngram=1), "target"),
+        (Speculative(), SuffixDrafter(), "target"),
         (FuzzyReducible(threshold=None), DraftModelDrafter(), "target"),
         (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelDrafter(), "fuzzy"),
         (FuzzyReducible(threshold=0.08), DraftModelDrafter(), "fuzzy"),

@@ -16,10 +16,12 @@ from fsd_core.config import (
     Autoregressive,
     ChainTopology,
     DecodingConfig,
+    DrafterSettings,
     DraftModelDrafter,
     DraftOnly,
     FuzzyReducible,
     PromptLookupDrafter,
+    SuffixDrafter,
 )
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import PairDecoder
@@ -176,9 +178,9 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
     return step
 
 
-@pytest.mark.parametrize("drafter", [DraftModelDrafter(), PromptLookupDrafter()], ids=lambda d: d.kind)
+@pytest.mark.parametrize("drafter", [DraftModelDrafter(), PromptLookupDrafter(), SuffixDrafter()], ids=lambda d: d.kind)
 def test_greedy_sd_writes_what_the_target_writes(
-    pair: LoadedPair, alone: list[tuple[list[int], list[int]]], drafter: DraftModelDrafter | PromptLookupDrafter
+    pair: LoadedPair, alone: list[tuple[list[int], list[int]]], drafter: DrafterSettings
 ) -> None:
     drafted = PairDecoder(pair, DecodingConfig(acceptance=SD(), drafter=drafter))
     for ids, tokens in alone:

@@ -125,6 +125,8 @@ def test_sglang_gets_what_it_can_do() -> None:
     assert greedy.endswith("--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5\n")
     assert "# SGLang drafts likeliest tokens" in told(QWEN, **EXACT, **WARM)
     assert "likeliest" not in greedy
+    with pytest.raises(NoEquivalent, match="drafter 'suffix'"):
+        told(QWEN, **EXACT, drafter="suffix")
     copied = told(QWEN, **EXACT, drafter="prompt-lookup")
     assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens 5 " in copied  # the last token is one of them
     assert "--speculative-ngram-max-bfs-breadth 1" in copied

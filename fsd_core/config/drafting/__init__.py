@@ -16,6 +16,7 @@ from fsd_core.config.drafting.base import (
 from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
+from fsd_core.config.drafting.suffix import SuffixDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
 from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
@@ -34,6 +35,7 @@ __all__ = [
     "MissingTopology",
     "MultiDraftTopology",
     "PromptLookupDrafter",
+    "SuffixDrafter",
     "TopologyConfig",
     "TopologySettings",
 ]
@@ -41,6 +43,7 @@ __all__ = [
 _DRAFTERS: tuple[type[DrafterSettings], ...] = (
     DraftModelDrafter,
     PromptLookupDrafter,
+    SuffixDrafter,
     EagleDrafter,
 )
 _TOPOLOGIES: tuple[type[TopologySettings], ...] = (

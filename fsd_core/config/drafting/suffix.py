@@ -1,0 +1,82 @@
+"""Drafting by copying what followed the longest matches of the text's end, as far as they agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from fsd_core.config.drafting.base import CopyingDrafter
+from fsd_core.frozen import option
+
+_MOST_PLACES = 32
+"""occurrences of a match that are looked at, the latest"""
+
+
+class SuffixDrafter(CopyingDrafter):
+    """Copies what most often followed the longest matches of the text's end, in the prompt and in the answer so far.
+
+    Suffix decoding (Oliaro et al. 2024, "SuffixDecoding", arXiv 2411.04975), on one text: a match of p tokens proposes
+    up to ``factor`` · p tokens, each the most frequent behind those before it, as long as the share of the occurrences
+    that go on like this is at least ``least``. The sum of these shares is the number of tokens that would be accepted
+    if the text went on as its occurrences did; the match with the largest sum is taken.
+    """
+
+    title, word = "Suffix", "suffix"
+    kind: Literal["suffix"] = "suffix"
+    longest: int = option(
+        24, "Longest match", "Longest end of the text that the drafter 'suffix' looks for", name="longest_match",
+        ge=1, le=64,
+    )  # fmt: skip
+    factor: float = option(
+        2.0, "Tokens per matched token", "Tokens drafted per matched token", name="match_factor", ge=0.25, le=8
+    )
+    least: float = option(
+        0.1, "Least share", "Least share of occurrences that go on as drafted", name="least_share", ge=0, le=1
+    )
+
+    def copied(self, text: Sequence[int]) -> Sequence[int]:
+        matches = common_suffixes(text)
+        matching = [place for place in range(len(text) - 1, 0, -1) if matches[place]]
+        best: tuple[float, list[int]] = (0.0, [])
+        looked_at: list[int] = []
+        for length in range(min(max(matches), self.longest), 0, -1):
+            places = [place for place in matching if matches[place] >= length][:_MOST_PLACES]
+            if places == looked_at:  # a shorter match in the same places proposes no more
+                continue
+            looked_at, found = places, self._likeliest(text, places, int(self.factor * length))
+            best = max(best, found, key=lambda draft: draft[0])  # of equal ones the longer match, which came first
+        return best[1]
+
+    def _likeliest(self, text: Sequence[int], places: list[int], most: int) -> tuple[float, list[int]]:
+        """Return the expected number of accepted tokens and the tokens. ``places``: where occurrences go on, the latest
+        first. One that reaches the end of the text goes on with the draft, so that what repeats itself goes on."""
+        occurrences, tokens, expected, written = len(places), [], 0.0, list(text)
+        while len(tokens) < most:
+            step = len(tokens)
+            # Of equally frequent tokens the latest.
+            token, count = Counter(written[place + step] for place in places).most_common(1)[0]
+            if count < self.least * occurrences:
+                break
+            places = [place for place in places if written[place + step] == token]
+            tokens.append(token)
+            written.append(token)
+            expected += count / occurrences
+        return expected, tokens
+
+
+def common_suffixes(text: Sequence[int]) -> list[int]:
+    """Return for each place how many tokens before it are the last tokens of the text; 0 at place 0.
+
+    The Z-function of the reversed text (Gusfield 1997), in linear time.
+    """
+    backwards, size = list(text)[::-1], len(text)
+    common, left, right = [0] * size, 0, 0
+    for i in range(1, size):
+        length = min(right - i, common[i - left]) if i < right else 0
+        while i + length < size and backwards[length] == backwards[i + length]:
+            length += 1
+        common[i] = length
+        if i + length > right:
+            left, right = i, i + length
+    return [0, *common[:0:-1]]

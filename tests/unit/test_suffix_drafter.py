@@ -1,0 +1,73 @@
+"""The drafter 'suffix': what it copies, held against a plain reading of its definition."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fsd_core.config import SuffixDrafter
+from fsd_core.config.drafting.suffix import common_suffixes
+
+
+def plain_common_suffix(text: list[int], place: int) -> int:
+    length = 0
+    while length < place and text[place - 1 - length] == text[-1 - length]:
+        length += 1
+    return length
+
+
+@pytest.mark.parametrize("vocabulary", [1, 2, 3, 20])
+def test_common_suffixes_are_those_of_a_plain_search(vocabulary: int) -> None:
+    generator = random.Random(vocabulary)
+    for size in range(1, 40):
+        text = [generator.randrange(vocabulary) for _ in range(size)]
+        assert common_suffixes(text) == [plain_common_suffix(text, place) for place in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "copied"),
+    [
+        ([1, 2, 3, 4, 5, 1, 2], {}, [3, 4, 5, 1]),  # two matched tokens propose four
+        ([1, 2, 3, 4, 5, 1, 2], {"factor": 1}, [3, 4]),
+        ([1, 2, 3], {}, []),
+        ([5], {}, []),
+        ([7] * 9, {"factor": 1}, [7] * 8),  # it repeats itself beyond the end
+        ([1, 2, 1, 2, 1], {"factor": 2}, [2, 1, 2, 1, 2, 1]),
+        # After "2" came 3 twice and 4 once; the longer match "1 2" came once, before 4.
+        ([9, 2, 3, 6, 2, 3, 6, 1, 2, 4, 8, 1, 2], {"factor": 1}, [4, 8]),
+        ([9, 2, 3, 6, 2, 3, 6, 1, 2, 4, 8, 5, 2], {"factor": 2}, [3, 6]),
+        ([9, 2, 3, 6, 2, 3, 6, 1, 2, 4, 8, 5, 2], {"factor": 2, "least": 0.7}, []),
+        ([0, 1, 0, 2, 0], {"factor": 1}, [2]),  # equally frequent: the latest
+        ([1, 2, 3, 4, 1, 2, 3], {"longest": 1, "factor": 2}, [4, 1]),
+    ],
+)
+def test_what_is_copied(text: list[int], settings: dict[str, Any], copied: list[int]) -> None:
+    assert list(SuffixDrafter(**settings).copied(text)) == copied
+
+
+def test_a_draft_is_what_most_often_followed_and_stops_where_occurrences_part() -> None:
+    """Each token is, of all that followed an occurrence with the draft so far, the most frequent; its share of all
+    occurrences is at least ``least``."""
+    generator, settings = random.Random(0), SuffixDrafter(longest=3, factor=4, least=0.4)
+    drafts = 0
+    for _ in range(200):
+        text = [generator.randrange(4) for _ in range(30)]
+        copied = list(settings.copied(text))
+        if not copied:
+            continue
+        drafts += 1
+        agreeing = []
+        for length in (3, 2, 1):
+            places = [i for i in range(1, 30) if plain_common_suffix(text, i) >= length]
+            goes_on = text + copied
+            shares = [sum(goes_on[i : i + n] == copied[:n] for i in places) for n in range(1, len(copied) + 1)]
+            agreeing.append(bool(places) and all(share >= 0.4 * len(places) for share in shares))
+        assert any(agreeing)
+    assert drafts > 50
+
+
+def test_its_label_names_what_was_changed() -> None:
+    assert SuffixDrafter().label_parts() == ["suffix"]
+    assert SuffixDrafter(longest=8).label_parts() == ["suffix", "longest match 8"]

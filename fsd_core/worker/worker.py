@@ -157,7 +157,7 @@ class Worker:
             worker_lock.close()
 
     def _serve(self) -> None:
-        device = self._device.start()
+        device, memory = self._device.start(), self._device.memory()
         url = self._settings.resolved_database_url
         database = self._with_retries(lambda: open_database(url, busy_timeout=self._busy_timeout))
         self._repository = Repository(database)
@@ -166,7 +166,7 @@ class Worker:
         self._with_retries(lambda: self._repository.worker_lost(*self._lock_metadata.inherited))
         self._lock_metadata.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
-        with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
+        with Heartbeat(self._repository, device, self._lease, memory) as self._heartbeat:
             while not self._stop.is_set():
                 if job := self._next_job():
                     self._work(job)

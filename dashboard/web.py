@@ -43,6 +43,7 @@ from dashboard.server.root_path import RootPath, WholePath
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import NoSessions
 from dashboard.settings import settings_page
+from dashboard.tables.view_endpoints import view_endpoints
 from dashboard.theory import theory_page
 from dashboard.ui.components import link
 from dashboard.ui.endpoint import answer_in_json, offer
@@ -149,6 +150,7 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         offer(comparison_endpoints(repository, settings.root_path))
         offer(review_endpoints(repository, settings.root_path))
         offer(report_endpoints(repository, settings.root_path))
+        offer(view_endpoints(repository, settings.root_path))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
     for page in PAGES:

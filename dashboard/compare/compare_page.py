@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import gradio as gr
 
@@ -30,9 +31,10 @@ from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.report_form import ReportForm
 from dashboard.compare.run_picker import PICK_RUNS, picker_html
+from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show
 from dashboard.ui.templates import Html, joined, script
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.view import Asked, Updates, Values, View, digest
 from fsd_core.analysis.series import run_names
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import pair_title
@@ -108,6 +110,9 @@ class ComparePage:
             )
             self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", info="Points that may be lost", min_width=140)
         self.picker = show(js_on_load=PICK_RUNS, elem_id="runs-to-compare")
+        self.views = SavedViewsPanel(
+            self.repository, "compare", "Choose runs, a baseline and a margin, type a name, and save them for the team."
+        )
 
     def _build_settings(self) -> None:
         show(section("Settings"))
@@ -134,6 +139,7 @@ class ComparePage:
         self.matched.listen(view)
         self.pairs.listen(view)
         self.report.listen(view, self.link)
+        self.views.listen(view, [self.link], self._query_at)
         # Of ticks and an experiment, the later choice counts.
         self.experiment.change(
             None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
@@ -146,9 +152,9 @@ class ComparePage:
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
             self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.matched.outputs,
-            *self.pairs.outputs, *self.report.outputs,
+            *self.pairs.outputs, *self.report.outputs, *self.views.outputs,
         ]  # fmt: skip
-        view.listen(self.redraw, fields, outputs, [*self.matched.forms, *self.report.fields])
+        view.listen(self.redraw, fields, outputs, [*self.matched.forms, *self.report.fields, *self.views.forms])
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
@@ -170,6 +176,10 @@ class ComparePage:
         margin = None if margin is None else float(margin)
         return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
 
+    def _query_at(self, values: Values) -> str:
+        """Return the query of what was compared at a click."""
+        return urlsplit(str(values[self.link] or "")).query
+
     def _baseline_id(self, asked: Asked, runs: Sequence[RunView]) -> str | None:
         """Return the baseline that is chosen, or the address's."""
         known = {run.id for run in runs}
@@ -190,13 +200,13 @@ class ComparePage:
         def comparison() -> ComparedRuns:
             return compare(self.repository, choice.ids, choice.baseline_id, choice.margin, runs)
 
-        updates = self._choices(asked, choice)
+        updates = self._choices(asked, choice) | self.views.redraw(asked)
         pinned = [[run.id for run in runs], baseline and baseline.id]
         if asked.differs("table", pinned, choice.margin, stages, choice.problem):
             updates |= self._table(asked, choice, comparison())
         if not baseline:
             asked.new_address = "" if choice.ticked_in is not None else None
-            return updates
+            return updates | ({self.link: ""} if asked.differs("link", "") else {})
         if asked.differs("settings", pinned, asked[self.differences_only]):
             updates[self.settings] = settings_html(comparison(), asked[self.differences_only])
         pair = self.pairs.chosen(asked, runs, baseline, prompt)

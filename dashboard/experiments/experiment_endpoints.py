@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-import psutil
 
 from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
 from dashboard.experiments.pair_endpoints import pair_endpoints
@@ -27,6 +26,7 @@ from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, latest_custom_tasks
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_names import recorded_name
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         a setting with their ranges and defaults.
         """
         folder.take_in(repository)
-        custom_tasks, memory = latest_custom_tasks(repository), psutil.virtual_memory().total
+        custom_tasks, memory = latest_custom_tasks(repository), device_memory(repository)
         return {
             "pairs": [
                 {

@@ -18,7 +18,7 @@ from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
 from dashboard.ui.pager import turned
-from dashboard.ui.pair_field import pair_choices, redraw_pairs
+from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, escape, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
@@ -170,6 +170,7 @@ class ExperimentsPage:
         under_way = [run.id for e in experiments if e.under_way for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         custom_tasks, tasks_html = self.custom_tasks.tasks()
+        badges = pair_badges(self.repository)
         return Latest(
             absence_notice(worker, self.executor, waiting),
             experiments_html(experiments[:limit], scores, lambda e: calibration_html(self.repository, e)),
@@ -178,8 +179,8 @@ class ExperimentsPage:
             tasks_html,
             task_names(custom_tasks),
             tuple(custom_tasks),
-            pair_lists(self.repository, worker),
-            pair_choices(self.repository),
+            pair_lists(self.repository, worker, badges),
+            pair_choices(self.repository, badges),
         )
 
     # --- what a person does --------------------------------------------------------------------------------------

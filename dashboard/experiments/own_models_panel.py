@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import gradio as gr
-import psutil
 
 from dashboard.experiments.pair_lists import PairLists
 from dashboard.ui import actions
@@ -24,6 +23,7 @@ from fsd_core.models.model_roots import check_folders
 from fsd_core.models.named_models import model_of
 from fsd_core.models.pair_check import PairCheck, check_pair, size
 from fsd_core.roles import require
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import cancel_pair_fetch, request_pair_fetch
 from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models
 
@@ -108,7 +108,7 @@ class OwnModelsPanel:
         """Check the models, and say what was found."""
         require(asked.person, "author", "Checking models")
         models = self._named(values)
-        return {self.answer: checked_html(check_pair(get_pair(models), psutil.virtual_memory().total))}
+        return {self.answer: checked_html(check_pair(get_pair(models), device_memory(self.repository)))}
 
     def add_models(self, values: Values, asked: Asked) -> Updates:
         """Keep the pair under its name, unless it cannot be used, and choose it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-import psutil
 
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
@@ -24,6 +23,7 @@ from fsd_core.models.model_roots import check_folders
 from fsd_core.models.named_models import model_of
 from fsd_core.models.pair_check import badge_of, check_pair
 from fsd_core.roles import require
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import cancel_pair_fetch, pair_fetches, request_pair_fetch
 from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models, recorded_name
 
@@ -49,7 +49,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
             if is_name_of_models(name)
             else {}
         )
-        badge = badge_of(name, psutil.virtual_memory().total)
+        badge = badge_of(name, device_memory(repository))
         return {"pair": name, "title": pair_title(name), "models": made_of, "state": badge, "fetch": fetch}
 
     def add_pair(
@@ -103,7 +103,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
             pair: name of a pair, as in list_choices
         """
         name = recorded(pair)
-        return described(name) | _found(check_pair(get_pair(name), psutil.virtual_memory().total, lambda model: 0))
+        return described(name) | _found(check_pair(get_pair(name), device_memory(repository), lambda model: 0))
 
     def fetch_pair(pair: str, request: gr.Request) -> dict[str, Any]:
         """Fetch what is missing of a pair from the Hugging Face hub. Needs the role author.

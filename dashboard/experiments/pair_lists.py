@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
-
-import psutil
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import notice
@@ -12,7 +11,7 @@ from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.models.pair_check import HERE, TO_FETCH, badge_of, size
+from fsd_core.models.pair_check import HERE, TO_FETCH, size
 from fsd_core.storage.records import UNENDED
 from fsd_core.worker.pair_fetches import pair_fetches
 
@@ -32,18 +31,22 @@ class PairLists(NamedTuple):
     presets: Html
 
 
-def pair_lists(repository: Repository, worker: WorkerView | None) -> PairLists:
-    """Return the pairs that somebody has named, and those of the program that are not here or are being fetched."""
-    fetches, memory = pair_fetches(repository), psutil.virtual_memory().total
+def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mapping[str, str]) -> PairLists:
+    """Return the pairs that somebody has named, and those of the program that are not here or are being fetched.
+
+    ``badges``: the states of all pairs by their names (:func:`dashboard.ui.pair_field.pair_badges`).
+    """
+    fetches = pair_fetches(repository)
     alive = worker is not None and worker.alive
     own = [
-        _own_line(pair, badge_of(pair.models, memory), fetches.get(pair.models), alive)
+        _own_line(pair, badges[pair.models], fetches.get(pair.models), alive)
         for pair in repository.own_pairs()
+        if pair.models in badges
     ]
     presets = [
         _line(name, spec.title, spec.description, badge, fetches.get(name), alive, Html())
         for name, spec in MODEL_PAIRS.items()
-        if (badge := badge_of(name, memory)) != HERE
+        if (badge := badges[name]) != HERE
     ]
     return PairLists(render(_FILE, "pairs", own), render(_FILE, "pairs", presets))
 

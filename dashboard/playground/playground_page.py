@@ -25,7 +25,7 @@ from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, page_note, show
 from dashboard.ui.option_fields import decoding_of
 from dashboard.ui.pair_defaults import is_default, pair_defaults
-from dashboard.ui.pair_field import pair_choices, redraw_pairs
+from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, joined, script
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
@@ -76,7 +76,7 @@ class Playground:
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors, self.jobs = repository, visitors, FollowedJobs(repository)
         self.executor: Executor = executor
-        self.pairs = Polled(lambda: pair_choices(repository), _PAIRS_SECONDS)
+        self.pairs = Polled(lambda: pair_choices(repository, pair_badges(repository)), _PAIRS_SECONDS)
         show(joined([heading("Playground", _LEAD), page_note(VISITORS_NOTE) if visitors else ""]))
         if executor == "in-process":
             show(page_note(SHARED_DEVICE))

@@ -15,12 +15,13 @@ from dashboard.runs.run_filters import ALL, RunFilterValues
 from dashboard.runs.run_list import ORDERS, SELECTION, SORT, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
+from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui import actions
 from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
-from dashboard.ui.view import Act, Asked, Updates, View, digest
+from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED
@@ -73,7 +74,8 @@ class RunsPage:
             view.act(action, self.on_button)
         fields = [*self.list.fields, *self.run.fields]
         outputs = [*self._parts, *self.list.outputs, *self.run.outputs, *self.experiment.outputs]
-        view.listen(self.redraw, fields, outputs, [*self.run.panel.fields, *self.experiment.panel.fields])
+        forms = [*self.list.views.forms, *self.run.panel.fields, *self.experiment.panel.fields]
+        view.listen(self.redraw, fields, outputs, forms)
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the run, of the experiment or of the list that the address names."""
@@ -138,6 +140,9 @@ class RunList:
                 False, label="Show calibrations", container=False, min_width=150, elem_classes=["fsd-quiet"]
             )
         self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived, self.turns]
+        self.views = SavedViewsPanel(
+            repository, "runs", "Choose filters and an order above, type a name, and save them for the team."
+        )
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
@@ -146,19 +151,25 @@ class RunList:
     @property
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
-        return [self.pair, self.task, self.rule, self.runs, self.log, self.clock, *self.pager.parts]
+        return [
+            self.pair, self.task, self.rule, self.runs, self.log, self.clock, *self.pager.parts, *self.views.outputs,
+        ]  # fmt: skip
 
     def listen(self, view: View) -> None:
         """Attach the events."""
         view.turns(self.pager.name, self.pager.steps)
         view.on(self.clock.tick, self.runs.click)
         view.act(SORT, self.sort)
+        self.views.listen(view, self.fields, self._query_at)
 
     def sort(self, act: Act, asked: Asked) -> None:
         """Choose the order that a click on a heading asks for."""
         if act["id"] not in ORDERS:
             raise InvalidSetting("Runs cannot be sorted like that: choose an order of the list.")
         asked.fill(self.order, act["id"])
+
+    def _query_at(self, values: Values) -> str:
+        return _query([values[field] for field in self.fields])
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""
@@ -167,12 +178,9 @@ class RunList:
         if asked.opening:
             updates, filters = self._opened(asked, values)
         else:
-            set_filters = {
-                name: "true" if value is True else value
-                for (name, none), value in zip(FILTERS.items(), filters, strict=True)
-                if value and value != none
-            }
-            asked.new_address = f"?{urlencode(set_filters)}" if set_filters else ""
+            query = _query(filters)
+            asked.new_address = f"?{query}" if query else ""
+        updates |= self.views.redraw(asked)
         for name, field in self._by_value.items():
             choices = values.choices(name, filters[self.fields.index(field)] or ALL)
             if asked.differs(f"{name} choices", choices):
@@ -228,6 +236,17 @@ class RunList:
         )
         filtered = filtered or bool(not total and self.repository.count_runs())
         return page, total, runs_html(runs, filtered, order)
+
+
+def _query(filters: Sequence[Any]) -> str:
+    """Return the query of the page's address for values of the filters, without those that filter nothing."""
+    return urlencode(
+        {
+            name: "true" if value is True else value
+            for (name, none), value in zip(FILTERS.items(), filters, strict=True)
+            if value and value != none
+        }
+    )
 
 
 def _choice(label: str, choices: Sequence[tuple[str, str]] = ()) -> gr.Dropdown:

@@ -1,10 +1,12 @@
-// A click does an action with an object (view.js). The HTML comes from data and cannot script. A question opens in
-// a dialog of the browser and is set as text.
+// A click does an action with an object (view.js), and with the text that its line has a field for. The HTML comes from
+// data and cannot script. A question opens in a dialog of the browser and is set as text.
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-act]');
   if (!button) return;
+  const field = button.closest('[data-line]')?.querySelector('input[data-text]');
   const send = () => {
-    window.fsd.act(button.dataset.act, {kind: button.dataset.kind, id: button.dataset.id}, button);
+    const {act, kind, id} = button.dataset;
+    window.fsd.act(act, field ? {kind, id, text: field.value} : {kind, id}, button);
     trigger('click');
   };
   if (!button.dataset.question) { send(); return; }

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import gradio as gr
-import psutil
 
 from dashboard.ui.view import Asked, Updates
 from fsd_core.models.pair_check import HERE, badge_of
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_names import offered_pairs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def pair_choices(repository: Repository) -> tuple[tuple[str, str], ...]:
+def pair_badges(repository: Repository) -> dict[str, str]:
+    """Return the states of all pairs that can be chosen, by their names."""
+    memory = device_memory(repository)
+    return {name: badge_of(name, memory) for _, name in offered_pairs(repository)}
+
+
+def pair_choices(repository: Repository, badges: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return the pairs that can be chosen: titles with their states, such as ``mine · to fetch, 2.9 GB``, and names."""
-    memory = psutil.virtual_memory().total
-    return tuple((_with_state(title, badge_of(name, memory)), name) for title, name in offered_pairs(repository))
+    offered = offered_pairs(repository)
+    return tuple((_with_state(title, badges[name]), name) for title, name in offered if name in badges)
 
 
 def redraw_pairs(asked: Asked, field: gr.Dropdown, pairs: Sequence[tuple[str, str]]) -> Updates:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import psutil
 import typer
 
 from fsd_core.cli import output
@@ -15,6 +14,7 @@ from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.models.pair_check import PairCheck
+    from fsd_core.storage.database.repository import Repository
 
 _OPTIONS: dict[str, Any] = options.TYPER_OPTIONS | {"no_args_is_help": False}
 pairs = typer.Typer(
@@ -43,9 +43,10 @@ def list_pairs(context: typer.Context) -> None:
         return
     from fsd_core.models.model_pairs import MODEL_PAIRS
     from fsd_core.models.pair_check import badge_of
+    from fsd_core.worker.device_memory import device_memory
 
-    settings, memory = get_settings(), psutil.virtual_memory().total
-    own = local_runs.open_repository(settings).own_pairs() if local_runs.has_database(settings) else []
+    repository = _repository()
+    memory, own = device_memory(repository), repository.own_pairs() if repository else []
     rows = [
         (pair.name, "", badge_of(pair.models, memory), "everyday", f"{pair.models}, by {pair.added_by}") for pair in own
     ]
@@ -131,9 +132,7 @@ def drafts(target: Annotated[str, typer.Argument(help="OWNER/NAME[@REVISION] of 
     from fsd_core.models.pair_check import size
     from fsd_core.worker.pair_names import known_models
 
-    settings = get_settings()
-    repository = local_runs.open_repository(settings) if local_runs.has_database(settings) else None
-    offers = offered_drafts(model_of("target", target), known_models(repository))
+    offers = offered_drafts(model_of("target", target), known_models(_repository()))
     output.say(offers.note or f"{offers.compared} models were compared with {target}.")
     rows = [(draft.model, size(draft.bytes_), "here" if draft.is_here else "to fetch") for draft in offers.drafts]
     output.print_table(("Draft", "Weights", "Where"), rows, figures=False)
@@ -146,6 +145,12 @@ def remove_pair(name: Name) -> None:
     print(f"{name} is forgotten. Its runs stay.")
 
 
+def _repository() -> Repository | None:
+    """Return the database, or ``None`` if there is none yet."""
+    settings = get_settings()
+    return local_runs.open_repository(settings) if local_runs.has_database(settings) else None
+
+
 def _recorded(name: str) -> str:
     return options.recorded_pair(name) or name
 
@@ -154,8 +159,9 @@ def _checked(models: str) -> PairCheck:
     """Return what was found of a pair, after it was told on standard error."""
     from fsd_core.models.model_pairs import get_pair
     from fsd_core.models.pair_check import check_pair
+    from fsd_core.worker.device_memory import device_memory
 
-    checked = check_pair(get_pair(models), psutil.virtual_memory().total)
+    checked = check_pair(get_pair(models), device_memory(_repository()))
     _tell(checked)
     return checked
 

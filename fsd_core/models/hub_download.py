@@ -1,4 +1,4 @@
-"""The files of a model of the hub, one after the other, into a folder.
+"""Files of the hub: those of a model one after the other into a folder, or a single one.
 
 A download that was stopped goes on where it was: in the middle of a file. The library of the hub begins such a file
 anew. A file gets its name when its content is what the hub says. No torch: the command line reads this.
@@ -81,11 +81,12 @@ def _made(folder: Path) -> Path:
 
 def fetched_bytes(offer: Offered, folder: Path) -> int:
     """Return the bytes that an earlier, stopped download left in ``folder``."""
-    files = (path for file in offer.files for path in (folder / file.name, _partial(folder / file.name)))
+    files = (path for file in offer.files for path in (folder / file.name, partial_of(folder / file.name)))
     return sum(path.stat().st_size for path in files if path.is_file())
 
 
-def _partial(path: Path) -> Path:
+def partial_of(path: Path) -> Path:
+    """Return where a file is until it is whole."""
     return path.with_name(f"{path.name}.part")
 
 
@@ -96,25 +97,41 @@ def _fetch(model: HubModel, offer: Offered, file: OfferedFile, folder: Path, on_
     if path.is_file():
         return
     path.parent.mkdir(exist_ok=True)
-    partial, failures = _partial(path), 0
+    fetch_whole(hf_hub_url(model.repo, file.name, revision=offer.commit), model.repo, file, path, on_bytes)
+
+
+def fetch_whole(url: str, repo: str, file: OfferedFile, path: Path, on_bytes: OnBytes) -> None:
+    """Fetch one file of ``repo`` to ``path``, and go on where an earlier fetch of it stopped.
+
+    It gets its name when its size and its hash are those of ``file``. Raises ``ModelUnavailable``, what the library of
+    the hub raises for a file that it does not give, and ``OSError`` if the disk is full.
+    """
+    partial, failures = partial_of(path), 0
     partial.touch()
     while (here := partial.stat().st_size) < file.size:
         try:
-            _go_on(hf_hub_url(model.repo, file.name, revision=offer.commit), file, partial, on_bytes)
+            _go_on(url, file, partial, on_bytes)
         except _Interrupted as error:
             now = partial.stat().st_size
             failures = 1 if now > here else failures + 1
             if failures == _TRIES:
                 raise ModelUnavailable(
-                    f"{model.repo} could not be fetched whole: {file.name} broke off at {now / 1e6:,.1f} of "
+                    f"{repo} could not be fetched whole: {file.name} broke off at {now / 1e6:,.1f} of "
                     f"{file.size / 1e6:,.1f} MB ({error}). What has arrived is kept: fetch it again to go on."
                 ) from None
             on_bytes(now)
             time.sleep(_PAUSE)
+    name_whole(repo, file, path)
+
+
+def name_whole(repo: str, file: OfferedFile, path: Path) -> None:
+    """Give a file that has arrived its name, or delete it and raise ``ModelUnavailable`` if it is not what it should
+    be."""
+    partial = partial_of(path)
     if not _is_whole(file, partial):
         partial.unlink()
         raise ModelUnavailable(
-            f"{file.name} of {model.repo} did not arrive as the hub has it, and was not kept: fetch it again."
+            f"{file.name} of {repo} did not arrive as the hub has it, and was not kept: fetch it again."
         )
     partial.replace(path)
 

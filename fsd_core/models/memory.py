@@ -39,6 +39,15 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
+def total_bytes(device: torch.device) -> int:
+    """Return the bytes of memory of a device: of all CUDA devices together if none is named by its number, because a
+    target is spread over them."""
+    if device.type != "cuda":
+        return psutil.virtual_memory().total
+    devices = range(torch.cuda.device_count()) if device.index is None else (device.index,)
+    return sum(torch.cuda.get_device_properties(index).total_memory for index in devices)
+
+
 def copies(model_type: object, device: torch.device) -> int:
     """Return how often the weights are in memory: a Llama's on the CPU once more, in another order (``ops.linear``)."""
     return 2 if model_type == "llama" and device.type == "cpu" else 1

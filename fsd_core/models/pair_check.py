@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsd_core.errors import FsdError, ModelUnavailable
 from fsd_core.models import config_facts
@@ -24,6 +24,20 @@ HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this ma
 _OWNER_KEY = "embedding_of"  # of a draft on its target's embedding, which has no tokenizer of its own
 _MARGIN, _OVERHEAD = 1.1, 5e8
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+CPU = "cpu"
+
+
+class DeviceMemory(NamedTuple):
+    """A device by torch's name for it, such as ``cuda``, and the bytes that it has in all."""
+
+    device: str
+    total: int
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device == CPU
+
 
 AskHub = Callable[[HubModel], int]
 """the bytes that a model takes at the hub; raises ``ModelUnavailable``"""
@@ -44,7 +58,7 @@ class PairCheck:
     memory: int = 0
     """bytes that the models which are here take at least, once loaded"""
     fits: bool = True
-    """whether the memory of this machine is enough"""
+    """whether the memory is enough"""
     missing: bool = False
     """whether a model has to be fetched"""
 
@@ -65,8 +79,8 @@ def size(bytes_: float) -> str:
     return f"{bytes_ / 1e9:.1f} GB" if bytes_ >= 1e9 else f"{max(bytes_ / 1e6, 0.1):.1f} MB"
 
 
-def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offered(model).size) -> PairCheck:
-    """Check a pair. ``memory``: bytes that this machine has."""
+def check_pair(spec: PairSpec, memory: DeviceMemory, ask_hub: AskHub = lambda model: offered(model).size) -> PairCheck:
+    """Check a pair. ``memory``: of the device that it is to be loaded on."""
     found = PairCheck()
     folders: dict[str, Path] = {}
     for role, model in _models(spec):
@@ -75,7 +89,7 @@ def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offe
             _check_offer(role, model, ask_hub, found)
         elif folder is not None:
             folders[role] = folder
-            _check_folder(role, folder, spec.dtype, found)
+            _check_folder(role, folder, spec.dtype, memory.on_cpu, found)
     configs = {role: read_object(folder / "config.json") for role, folder in folders.items()}
     if not found.problems:
         found.problems += _conflicts(folders, configs)
@@ -83,17 +97,18 @@ def check_pair(spec: PairSpec, memory: int, ask_hub: AskHub = lambda model: offe
     found.notes.append(f"It can draft with {', '.join(_drafters(spec))}.")
     if spec.dtype != "auto":
         found.notes.append(f"It is loaded as {spec.dtype}, unless a setting names another dtype.")
-    found.fits = _MARGIN * found.memory + _OVERHEAD <= memory
+    found.fits = _MARGIN * found.memory + _OVERHEAD <= memory.total
     if not found.fits:
+        holder = "this machine" if memory.on_cpu else f"the worker's device ({memory.device})"
         found.notes.append(
-            f"Its weights take about {size(found.memory)} in memory, and this machine has {size(memory)}: choose "
+            f"Its weights take about {size(found.memory)} in memory, and {holder} has {size(memory.total)}: choose "
             "smaller models, or run the worker on a larger machine."
         )
     return found
 
 
-def badge_of(name: str, memory: int) -> str:
-    """Return the state of a pair in a few words, without asking the hub. ``memory``: bytes that this machine has."""
+def badge_of(name: str, memory: DeviceMemory) -> str:
+    """Return the state of a pair in a few words, without asking the hub. ``memory``: as :func:`check_pair` takes it."""
     try:
         return check_pair(get_pair(name), memory, remembered_size).badge
     except FsdError:
@@ -123,7 +138,7 @@ def _check_offer(role: str, model: HubModel, ask_hub: AskHub, found: PairCheck) 
     found.facts.append(f"The {role} {model.repo} has to be fetched: {size(bytes_)}.")
 
 
-def _check_folder(role: str, folder: Path, dtype: str, found: PairCheck) -> None:
+def _check_folder(role: str, folder: Path, dtype: str, on_cpu: bool, found: PairCheck) -> None:
     config = read_object(folder / ("adapter_config.json" if "adapter" in role else "config.json"))
     files, pickles = weight_files(folder), [file for form in _PICKLES for file in folder.glob(form)]
     if not config:
@@ -150,7 +165,7 @@ def _check_folder(role: str, folder: Path, dtype: str, found: PairCheck) -> None
         found.notes.append(f"The {role} is quantised: it loads if transformers and the package that it names can.")
     bytes_ = sum(file.stat().st_size for file in files)
     found.memory += sum(loaded_bytes(file, dtype) for file in files) * (
-        2 if config.get("model_type") == "llama" and role in ("target", "draft") else 1
+        2 if on_cpu and config.get("model_type") == "llama" and role in ("target", "draft") else 1
     )
     if tensors and config:
         kind = config.get("model_type") or config.get("peft_type") or "unnamed"

@@ -487,6 +487,8 @@ class WorkerView:
     activity: str
     started_at: datetime
     heartbeat_at: datetime
+    memory: int | None = None
+    """bytes that its device has, if known"""
 
     @property
     def alive(self) -> bool:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import errno
 import gzip
-import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.models.hub_download import NO_ROOM
+from fsd_core.models.hub_download import NO_ROOM, fetch_whole, name_whole, partial_of
+from fsd_core.models.hub_offers import OfferedFile
 from fsd_core.tasks import TASKS, HubFile, Split, Task
 
 OnFile = Callable[[str, int, int], None]
 """Called before each file with its name, the number of files done and the total. May stop the download by raising."""
+OnSize = Callable[[int, int], None]
+"""Called while a large file arrives, with the bytes of it that are here and its size. May stop the download by
+raising."""
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
@@ -34,18 +36,24 @@ def origin(task: str) -> tuple[str, str]:
     return f"https://huggingface.co/datasets/{first.repo}", first.licence
 
 
-def fetch(task: str, folder: Path, on_file: OnFile = lambda what, done, total: None) -> list[Path]:
+def fetch(
+    task: str,
+    folder: Path,
+    on_file: OnFile = lambda what, done, total: None,
+    on_size: OnSize = lambda done, size: None,
+) -> list[Path]:
     """Download the missing files of a task below ``folder`` and return the paths written.
 
-    Each file appears completely or not at all, and the SOURCE.txt next to it names its source. Raises ``UnknownName``
-    for a task that the hub does not have in this form, ``ModelUnavailable`` if the hub does not answer,
-    ``InvalidSetting`` if the folder cannot be written to.
+    Each file appears completely or not at all, and the SOURCE.txt next to it names its source. What has arrived of a
+    large file is kept if the download stops, and the next one goes on there. Raises ``UnknownName`` for a task that
+    the hub does not have in this form, ``ModelUnavailable`` if the hub does not answer, ``InvalidSetting`` if the
+    folder cannot be written to.
     """
     missing = [source for source in _sources(task) if not _is_there(source, folder)]
     written: list[Path] = []
     for done, source in enumerate(missing):
         on_file(f"{source.file} of {source.repo}", done, len(missing))
-        written += [_copied(source, folder)] if isinstance(source, HubFile) else _made(source, folder)
+        written += [_copied(source, folder, on_size)] if isinstance(source, HubFile) else _made(source, folder)
     return written
 
 
@@ -84,50 +92,48 @@ def _check_hub(repo: str) -> None:
         HfApi().dataset_info(repo, timeout=_HUB_PATIENCE)
 
 
-def _copied(source: HubFile, folder: Path) -> Path:
-    """Download a file as it is."""
+def _copied(source: HubFile, folder: Path, on_size: OnSize) -> Path:
+    """Download a file as it is, and go on where an earlier download of it stopped."""
     path = folder / source.file
+    partial = partial_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (free := shutil.disk_usage(path.parent).free) < source.size:
-            raise OSError(errno.ENOSPC, f"{free / 1e9:.1f} GB are left and {source.size / 1e9:.1f} GB are needed")
-        with TemporaryDirectory(prefix="fetch-", dir=path.parent) as partial:
-            copy = _downloaded(source, Path(partial), folder)
-            with copy.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-            if digest != source.sha256:
-                raise ModelUnavailable(
-                    f"{source.path} of {source.repo} arrived with other content than it has at commit "
-                    f"{source.revision[:12]}: fetch it again."
-                )
-            copy.replace(path)
+        missing = source.size - (partial.stat().st_size if partial.exists() else 0)
+        if (free := shutil.disk_usage(path.parent).free) < missing:
+            raise OSError(errno.ENOSPC, f"{free / 1e9:.1f} GB are left and {missing / 1e9:.1f} GB are needed")
+        _arrive(source, folder, path, lambda done: on_size(done, source.size))
         with (path.parent / "SOURCE.txt").open("a", encoding="utf-8") as source_file:
             where = f"https://huggingface.co/datasets/{source.repo}, commit {source.revision}"
             source_file.write(f"{path.name}: {where}, SHA-256 {source.sha256}\n")
     except ModelUnavailable:  # an OSError too
         raise
     except OSError as error:
+        if error.errno in NO_ROOM:
+            partial.unlink(missing_ok=True)  # the database needs the room
         raise _unwritable(path, error) from error
     return path
 
 
-def _downloaded(source: HubFile, partial: Path, folder: Path) -> Path:
-    """Return the file, in the folder ``partial``. Raises ``ModelUnavailable``, and ``OSError`` if it finds no room."""
-    if Path(source.repo).exists():
-        return Path(shutil.copy(Path(source.repo) / source.path, partial))
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.utils import disable_progress_bars
+def _arrive(source: HubFile, folder: Path, path: Path, on_bytes: Callable[[int], None]) -> None:
+    """Fetch a file to ``path``. Raises ``ModelUnavailable``, and ``OSError`` if it cannot be written."""
+    from huggingface_hub import hf_hub_url
 
-    disable_progress_bars()
+    file = OfferedFile(path.name, source.size, source.sha256, None)
+    if Path(source.repo).exists():
+        shutil.copy(Path(source.repo) / source.path, partial_of(path))
+        name_whole(source.repo, file, path)
+        return
     try:
         _check_hub(source.repo)
-        return Path(
-            hf_hub_download(
-                source.repo, source.path, repo_type="dataset", revision=source.revision, local_dir=partial
-            )
-        )  # fmt: skip
     except Exception as error:  # the hub or a proxy
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        raise _unreachable(source, folder, error) from error
+    url = hf_hub_url(source.repo, source.path, repo_type="dataset", revision=source.revision)
+    try:
+        fetch_whole(url, source.repo, file, path, on_bytes)
+    except ModelUnavailable:
+        raise
+    except OSError as error:
+        if error.errno is not None:  # of the disk
             raise
         raise _unreachable(source, folder, error) from error
 

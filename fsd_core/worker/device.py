@@ -12,6 +12,7 @@ from fsd_core.evaluation.generator import LocalGenerator, TextGenerator
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, resolve_device
+from fsd_core.models.memory import total_bytes
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.settings import Settings
 from fsd_core.storage.messages import Chunk, PlaygroundJob
@@ -26,6 +27,10 @@ class Device(Protocol):
 
     def start(self) -> str:
         """Prepare the device and return its name for the pages. Called once, from the worker's thread."""
+        ...
+
+    def memory(self) -> int | None:
+        """Return the bytes of memory that the device has; ``None`` if that is not known. Called after ``start``."""
         ...
 
     def fit(self) -> None:
@@ -69,6 +74,9 @@ class LocalDevice:
     def start(self) -> str:
         threads.fix(self._settings.threads)
         return str(resolve_device(self._settings.device))
+
+    def memory(self) -> int:
+        return total_bytes(resolve_device(self._settings.device))
 
     def fit(self) -> None:
         threads.fit()

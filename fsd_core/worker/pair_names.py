@@ -6,13 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from fsd_core.config.model_names import MODELS, PAIR_NAME
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
 from fsd_core.models.pair_check import PairCheck, check_pair
 from fsd_core.models.specs import HubModel
+from fsd_core.worker.device_memory import device_memory
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -38,7 +37,7 @@ def add_checked(repository: Repository, name: str, models: str, who: str) -> Pai
     ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
     ``get_pair`` raises.
     """
-    name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), psutil.virtual_memory().total)
+    name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), device_memory(repository))
     if not checked.problems:
         repository.add_pair(name, models, who)
     return checked

@@ -67,6 +67,9 @@ class RemoteDevice:
         threads.fix(self._settings.threads or 1)
         return self.name
 
+    def memory(self) -> None:
+        """Return ``None``: what a lent device has is known only while it is lent."""
+
     def fit(self) -> None:
         """Do nothing: the number of threads is fixed."""
 

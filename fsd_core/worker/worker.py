@@ -61,6 +61,20 @@ STALLS_ALLOWED = 3
 """number of workers in a row that may be lost on a job without progress"""
 
 
+class _Paced:
+    """Says when a fetch is to be reported again."""
+
+    def __init__(self) -> None:
+        self._last = -PROGRESS
+
+    def is_due(self) -> bool:
+        now = time.monotonic()
+        if now < self._last + PROGRESS:
+            return False
+        self._last = now
+        return True
+
+
 class Stopping(Exception):
     """The worker was asked to end. The current job is returned to the queue."""
 
@@ -143,7 +157,7 @@ class Worker:
             worker_lock.close()
 
     def _serve(self) -> None:
-        device = self._device.start()
+        device, memory = self._device.start(), self._device.memory()
         url = self._settings.resolved_database_url
         database = self._with_retries(lambda: open_database(url, busy_timeout=self._busy_timeout))
         self._repository = Repository(database)
@@ -152,7 +166,7 @@ class Worker:
         self._with_retries(lambda: self._repository.worker_lost(*self._lock_metadata.inherited))
         self._lock_metadata.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
-        with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
+        with Heartbeat(self._repository, device, self._lease, memory) as self._heartbeat:
             while not self._stop.is_set():
                 if job := self._next_job():
                     self._work(job)
@@ -305,23 +319,31 @@ class Worker:
             )
 
     def _fetch(self, job: JobView) -> None:
+        """Fetch the files of a task. What has arrived stays for the next job, if this one is stopped."""
+        paced, activity = _Paced(), ""
+
         def before_a_file(what: str, done: int, total: int) -> None:
+            nonlocal activity
             self._check(job)
-            self._heartbeat.activity = f"Fetching {what}: file {done + 1} of {total}"
+            self._heartbeat.activity = activity = f"Fetching {what}: file {done + 1} of {total}"
+
+        def in_a_file(done: int, size: int) -> None:
+            if paced.is_due():
+                self._serve_waiting()
+                self._check(job)
+                self._heartbeat.activity = f"{activity}, {done / 1e6:,.0f} of {size / 1e6:,.0f} MB"
 
         self._check(job)
-        download.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
+        download.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file, in_a_file)
 
     def _fetch_pair(self, job: JobView) -> None:
         """Fetch the models of a pair. What has arrived stays for the next job, if this one is stopped."""
         ended: list[Exception] = []
-        told = 0.0
+        paced = _Paced()
 
         def on_progress(what: str, done: int, total: int) -> None:
-            nonlocal told
-            if time.monotonic() < told + PROGRESS and done < total:
+            if not paced.is_due() and done < total:
                 return
-            told = time.monotonic()
             self._on_progress(what, done, total)
             try:
                 self._serve_waiting()

@@ -156,7 +156,7 @@ def test_a_release_is_fetched_as_it_is(hub: Path) -> None:
 
 def test_a_file_with_other_content_is_not_kept(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (hub.parent / "hub" / "live" / "test6.jsonl").write_text("{}")
-    with pytest.raises(ModelUnavailable, match=r"test6\.jsonl of .* arrived with other content"):
+    with pytest.raises(ModelUnavailable, match=r"test6\.jsonl of .* did not arrive as the hub has it"):
         fetch("livecodebench-v6", hub)
     assert list((hub / "livecodebench").iterdir()) == []
     monkeypatch.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))

@@ -16,7 +16,7 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models import hub_download
 from fsd_core.models.local_models import missing_models, obtained
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.pair_check import HERE, badge_of
+from fsd_core.models.pair_check import HERE, DeviceMemory, badge_of
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -27,7 +27,7 @@ from fsd_core.worker.worker import Worker
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 from tests.tools.worker_process import until
 
-PLENTY = 1 << 40
+PLENTY = DeviceMemory("cpu", 1 << 40)
 LARGE = 3_000_000  # bytes
 PAIR = name_of_models({"target": "me/large", "draft": "me/small"})
 

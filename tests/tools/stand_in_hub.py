@@ -1,4 +1,4 @@
-"""A hub of models on this machine: a real server with the addresses that the library of the hub asks, over folders.
+"""A hub of models and datasets on this machine: a real server with the addresses that the library asks, over folders.
 
 Large files are sent in pieces, of which a test may hold back those from some byte on, or cut them off there. What was
 asked for is kept, with the first byte that was wanted.
@@ -21,8 +21,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 PIECE = 1 << 16
-_REVISION = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(/revision/(?P<revision>.+))?")
-_FILE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")
+_REVISION = re.compile(r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)(/revision/(?P<revision>.+))?")
+_FILE = re.compile(r"/(?:datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")
 
 
 @dataclass
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not file.is_file():
             self._refuse(404, "EntryNotFound")
             return
-        content, is_large = file.read_bytes(), file.suffix == ".safetensors"
+        content, is_large = file.read_bytes(), file.suffix in (".safetensors", ".jsonl")
         if self.hub.damaged and is_large:
             content = bytes([content[0] ^ 1]) + content[1:]
         first = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))

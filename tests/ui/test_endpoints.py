@@ -50,7 +50,7 @@ TOOLS = {
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
     "time_finalists",
-    "list_reports", "read_report",
+    "list_reports", "read_report", "list_views", "save_view", "rename_view",
 }  # fmt: skip
 
 
@@ -154,6 +154,15 @@ def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site, author: Clie
     assert compared["rows"][1]["tokens_per_second_ratio"] > 0
     listed = author.predict(experiment=id, api_name="/list_runs")
     assert {run["run"] for run in listed} == {run["run"] for run in done["runs"]}
+
+    query = "?sort=accuracy&task=arithmetic"
+    view, again = (author.predict("runs", "Most accurate", query, api_name="/save_view") for _ in range(2))
+    assert (again["view"], view["query"]) == (view["view"], "sort=accuracy&task=arithmetic")
+    assert view["address"].endswith("/runs?sort=accuracy&task=arithmetic")
+    named = author.predict(view["view"], "Best first", api_name="/rename_view")
+    assert viewer.predict("runs", api_name="/list_views") == viewer.predict(api_name="/list_views") == [named]
+    with pytest.raises(Exception, match="Saving a view needs the role author"):
+        viewer.predict("runs", "Mine", query, api_name="/save_view")
 
     said = author.predict("experiment", id, note="Enough", tags=["nightly"], archived=True, api_name="/annotate")
     assert (said["name"], said["note"], said["tags"]) == ("By a program", "Enough", ["nightly"])

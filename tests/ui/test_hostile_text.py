@@ -21,6 +21,7 @@ from fsd_core.roles import Person
 from fsd_core.storage.database.tables import Base, MeasurementSessionRow, RunRow
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.saved_views import LONGEST_VIEW_NAME, VIEW_PAGES
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
@@ -47,7 +48,7 @@ CHOSEN = {
     "kind", "status", "outcome", "stop_reason", "acceptance", "role", "pair", "task", "claim_token", "sha256", "digest",
     "password", "mlflow_run_id",
 }  # fmt: skip
-UNCHANGED = {"review_log", "users", "sign_ins", "api_tokens", "tasks", "reports"}
+UNCHANGED = {"review_log", "users", "sign_ins", "api_tokens", "tasks", "reports", "saved_views"}
 """tables of which the log is filled act by act, and the others by a name, or a title, that is hostile itself"""
 
 
@@ -75,6 +76,8 @@ def plant(site: Site) -> dict[str, str]:
     comparison = compare(site.repository, [run.id for run in runs], None)
     report = job[::-1]
     site.repository.add_report(report, frozen_comparison(comparison, HOSTILE[:200], HOSTILE, list(PARTS)), NAME)
+    for page in VIEW_PAGES:
+        site.repository.save_view(page.ljust(32, "0"), page, NAME[:LONGEST_VIEW_NAME], f"runs={quote(HOSTILE)}", bob)
     site.repository.report_worker(1, HOSTILE, HOSTILE, HOSTILE)
     with site.repository._database.session() as session:
         for table in Base.metadata.sorted_tables:

@@ -23,7 +23,7 @@ from fsd_core.models.hub_offers import HubUnreachable
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders
-from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, PairCheck, check_pair
+from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, DeviceMemory, PairCheck, check_pair
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
@@ -32,7 +32,7 @@ from fsd_core.worker.pair_names import checked_pair_name, offered_pairs, recorde
 from tests.tools.tracking_examples import sweep
 
 Call = Callable[..., tuple[int, str, str]]
-PLENTY = 1 << 40
+PLENTY = DeviceMemory("cpu", 1 << 40)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def named(folder: Path, **more: str) -> str:
     return name_of_models({"target": f"{folder}/target", "draft": f"{folder}/draft"} | more)
 
 
-def checked(name: str, memory: int = PLENTY) -> PairCheck:
+def checked(name: str, memory: DeviceMemory = PLENTY) -> PairCheck:
     def nobody(model: HubModel) -> int:
         raise HubUnreachable(f"{model.repo} is not on this machine, and the hub does not answer.")
 
@@ -154,9 +154,13 @@ def test_what_is_well_is_told_with_its_size(folder: Path) -> None:
     assert (found.badge, found.problems) == (HERE, [])
     assert found.facts == ["The target target is here: llama, 0.1 MB.", "The draft draft is here: llama, 0.1 MB."]
     assert found.notes == ["It can draft with the draft model, copies of the text."]
-    small = checked(named(folder), memory=1_000_000)
+    small = checked(named(folder), memory=DeviceMemory("cpu", 1_000_000))
     assert small.badge == TOO_LARGE
     assert "this machine has 1.0 MB" in small.notes[-1]
+    on_gpu = checked(named(folder), memory=DeviceMemory("cuda:1", 1_000_000))
+    assert on_gpu.badge == TOO_LARGE
+    assert "the worker's device (cuda:1) has 1.0 MB" in on_gpu.notes[-1]
+    assert small.memory == 2 * on_gpu.memory  # on the CPU a Llama's weights are there in another order as well
 
 
 def test_what_has_to_be_fetched_is_told_with_its_size(folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import psutil
 import pytest
 from starlette.requests import Request
 
@@ -17,17 +18,19 @@ from dashboard.experiments.experiment_form import ExperimentForm
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html
 from dashboard.experiments.pair_lists import pair_lists
-from dashboard.ui.pair_field import pair_choices
+from dashboard.ui.pair_field import pair_badges, pair_choices
 from dashboard.ui.view import Asked, Question, Values
 from fsd_core.auth.identify import KEY
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import FsdError, InvalidSetting, Refused, UnknownName
 from fsd_core.models.draft_offers import DraftOffers
 from fsd_core.models.hub_search import FoundModel
+from fsd_core.models.pair_check import HERE, TOO_LARGE
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.testing.toy import save_toy_pair
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import pair_fetches, request_pair_fetch
 from tests.tools.built import built
 from tests.tools.stand_in_hub import Repo, stand_in_hub, use_hub
@@ -105,25 +108,26 @@ def test_each_pair_says_where_its_models_are(repository: Repository, folder: Pat
     away = name_of_models({"target": "farm/Hen-7B", "dtype": "bfloat16"})
     repository.add_pair("here", here, "Ann")
     repository.add_pair("hens", away, "Ann")
-    choices = {name: title for title, name in pair_choices(repository)}
+    badges = pair_badges(repository)
+    choices = {name: title for title, name in pair_choices(repository, badges)}
     assert (choices[here], choices[away]) == ("here", "hens · to fetch")
     assert choices["bundled"] == "Bundled arithmetic pair"
     assert choices["qwen2.5-7b"] == "Qwen 2.5 7B with 0.5B · to fetch"
-    lists = pair_lists(repository, None)
+    lists = pair_lists(repository, None, badges)
     assert "to fetch · target farm/Hen-7B, bfloat16 · Ann" in lists.own
     assert "Qwen 2.5 7B with 0.5B" in lists.presets
     assert "Bundled" not in lists.presets
     request_pair_fetch(repository, away)
-    assert "Waiting: nothing fetches now." in pair_lists(repository, None).own
+    assert "Waiting: nothing fetches now." in pair_lists(repository, None, badges).own
     job = repository.claim(("fetch-pair",), 60)
     assert job is not None
     assert repository.report_bytes(job.id, str(job.claim_token), 1_200_000_000, 5_900_000_000)
-    under_way = pair_lists(repository, None).own
+    under_way = pair_lists(repository, None, badges).own
     assert '<progress value="1200000000" max="5900000000"' in under_way
     assert "1.2 GB of 5.9 GB" in under_way
     repository.finish_job(job.id, str(job.claim_token), "cancelled")
-    assert "It was stopped at 1.2 GB, which are kept." in pair_lists(repository, None).own
-    assert "Go on fetching" in pair_lists(repository, None).own
+    assert "It was stopped at 1.2 GB, which are kept." in pair_lists(repository, None, badges).own
+    assert "Go on fetching" in pair_lists(repository, None, badges).own
 
 
 def test_what_a_hub_says_is_text() -> None:
@@ -256,3 +260,15 @@ def test_a_pair_of_the_same_name_is_another_version_and_the_first_one_stays(
     second = calls["add_pair"]("mine", f"{folder}/target", request(), dtype="bfloat16")["pair"]
     assert calls["read_pair"]("mine")["pair"] == second
     assert calls["read_pair"](first)["pair"] == first
+
+
+def test_a_pair_is_held_against_the_memory_of_the_workers_device(repository: Repository, folder: Path) -> None:
+    name = name_of_models({"target": f"{folder}/target"})
+    repository.add_pair("here", name, "Ann")
+    repository.report_worker(1, "host", "cuda", "idle", 400_000_000)  # a device smaller than the margin
+    assert pair_badges(repository)[name] == TOO_LARGE
+    assert "too large for this machine · target" in pair_lists(repository, None, pair_badges(repository)).own
+    repository.report_worker(1, "host", "cuda", "idle", 24_000_000_000)
+    assert pair_badges(repository)[name] == HERE
+    repository.report_worker(1, "host", "ZeroGPU", "idle")  # which does not tell
+    assert device_memory(repository) == ("cpu", psutil.virtual_memory().total) == device_memory(None)

@@ -156,8 +156,8 @@ class JobStore(Store):
             ended = JobRow.kind == PlaygroundJob.kind, JobRow.finished_at < now() - older_than
             return changed(session, delete(JobRow).where(*ended))
 
-    def report_worker(self, pid: int, host: str, device: str, activity: str) -> None:
-        """Record the worker's heartbeat and its activity."""
+    def report_worker(self, pid: int, host: str, device: str, activity: str, memory: int | None = None) -> None:
+        """Record the worker's heartbeat and its activity. ``memory``: bytes that its device has, if known."""
         with self._database.session() as session:
             row = session.get(WorkerStateRow, 1)
             if row is None:
@@ -166,7 +166,7 @@ class JobStore(Store):
             if (row.pid, row.host) != (pid, host):
                 row.started_at = now()
             row.pid, row.host, row.device, row.activity = pid, host[:255], device[:255], storable(activity)[:255]
-            row.heartbeat_at = now()
+            row.heartbeat_at, row.memory = now(), memory
 
     def worker(self) -> WorkerView | None:
         """Return the worker as it last reported itself; ``None`` if none ever did."""

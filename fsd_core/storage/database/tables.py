@@ -279,6 +279,20 @@ class ReportRow(Base):
     at: Mapped[datetime] = mapped_column(default=now)
 
 
+class SavedViewRow(Base):
+    """A name for what a page shows. There is one of a name on a page, however it is written."""
+
+    __tablename__ = "saved_views"
+    __table_args__ = (UniqueConstraint("page", "folded"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    page: Mapped[str] = mapped_column(String(16))  # its path
+    name: Mapped[str]
+    folded: Mapped[str]  # the name as it is compared (fsd_core.roles.folded)
+    query: Mapped[str] = mapped_column(Text)  # of the page's address
+    who: Mapped[str]
+    at: Mapped[datetime] = mapped_column(default=now)  # most recently saved
+
+
 class TaskRow(Base):
     """A version of a custom task. Its content never changes, and its version is the content's hash."""
 
@@ -376,3 +390,4 @@ class WorkerStateRow(Base):
     activity: Mapped[str]
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime]
+    memory: Mapped[int | None] = mapped_column(BigInteger)  # bytes that the device has; None: not known

@@ -30,6 +30,7 @@ from fsd_core.storage.database.tables import (
     ReportRow,
     ReviewEventRow,
     RunRow,
+    SavedViewRow,
     SettingRow,
     TaskRow,
     TraceRow,
@@ -51,6 +52,7 @@ TABLES: tuple[type[tables.Base], ...] = (
     ReviewEventRow,
     ChangeRow,
     ReportRow,
+    SavedViewRow,
 )
 """Exported tables, in an order in which none refers to a later one."""
 _BATCH = 100  # rows in memory at once
@@ -137,4 +139,6 @@ def _belongs_to(model: type[tables.Base], runs: list[str]) -> ColumnElement[bool
     if model is ChangeRow:
         experiments = select(RunRow.experiment_id).where(RunRow.id.in_(runs))
         return ChangeRow.subject.in_(runs) | ChangeRow.subject.in_(experiments)
-    return false() if model in (ReviewEventRow, ReportRow) else model.__table__.columns["run_id"].in_(runs)
+    return (
+        false() if model in (ReviewEventRow, ReportRow, SavedViewRow) else model.__table__.columns["run_id"].in_(runs)
+    )

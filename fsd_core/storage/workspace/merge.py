@@ -27,6 +27,7 @@ from fsd_core.storage.database.tables import (
     ReportRow,
     ReviewEventRow,
     RunRow,
+    SavedViewRow,
     SettingRow,
     TaskRow,
     TraceRow,
@@ -88,6 +89,7 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
             _add_prompts(source, target, id, positions, new=id not in present)
         _add_marks(source, target)
         _add_reports(source, target)
+        _add_views(source, target)
         target.execute(
             delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
         )
@@ -310,3 +312,14 @@ def _add_reports(source: Session, target: Session) -> None:
     for incoming in source.scalars(select(ReportRow).execution_options(yield_per=1)):
         if target.get(ReportRow, incoming.id) is None:
             target.add(ReportRow(**_values(incoming)))
+
+
+def _add_views(source: Session, target: Session) -> None:
+    """Add missing views. Of two versions of one view the later one counts. A name that is taken here stays whose it
+    is."""
+    for incoming in source.scalars(select(SavedViewRow).order_by(SavedViewRow.id)):
+        existing = target.get(SavedViewRow, incoming.id)
+        of_name = (SavedViewRow.page == incoming.page) & (SavedViewRow.folded == incoming.folded)
+        taken = target.scalar(select(SavedViewRow.id).where(of_name, SavedViewRow.id != incoming.id))
+        if taken is None and (existing is None or existing.at < incoming.at):
+            target.merge(SavedViewRow(**_values(incoming)))

@@ -21,7 +21,7 @@ from fsd_core.config.calibration_config import read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.frozen import content_hash, text_hash
-from fsd_core.roles import ROLES
+from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import Database, open_database, upgrade
 from fsd_core.storage.database.marks import VERDICTS
@@ -33,6 +33,7 @@ from fsd_core.storage.database.tables import (
     ReportRow,
     ReviewEventRow,
     RunRow,
+    SavedViewRow,
     SettingRow,
     TaskRow,
     TraceRow,
@@ -40,6 +41,7 @@ from fsd_core.storage.database.tables import (
 from fsd_core.storage.records import UNENDED
 from fsd_core.storage.report_content import ReportContent
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
+from fsd_core.storage.saved_views import checked_view_name, checked_view_page, checked_view_query
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row
 from fsd_core.storage.workspace.export import TABLES
@@ -146,6 +148,10 @@ def _check(session: Session, file: Path) -> None:
             content = ReportContent.model_validate(report.content)
             _require(_ID.fullmatch(report.id) and content_hash(content) == report.version)
             _require(content.title == report.title)
+        for view in session.scalars(select(SavedViewRow)):
+            _require(_ID.fullmatch(view.id) and checked_view_page(view.page))
+            _require(checked_view_name(view.name) == view.name and folded(view.name) == view.folded)
+            _require(checked_view_query(view.query) == view.query)
         for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
         for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):

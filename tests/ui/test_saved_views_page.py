@@ -1,0 +1,64 @@
+"""Saved views in a browser: made on Runs and Compare, opened by their links, replaced, renamed and deleted."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.tools import plausible
+from tests.tools.settled import go
+from tests.tools.site import Site
+
+pytestmark = pytest.mark.ui
+
+
+def opened(page: Page, address: str) -> Locator:
+    """The views of a page that is opened."""
+    go(page, address)
+    page.get_by_role("button", name="Saved views").click()
+    return page.locator("#views")
+
+
+def save(page: Page, name: str) -> None:
+    page.get_by_label("Name of the view").fill(name)
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text(f"“{name}” is saved")).to_be_visible()
+    expect(page.get_by_label("Name of the view")).to_have_value("")
+
+
+def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: Site) -> None:
+    experiment = plausible.add_finished(site.repository, "Find the knee", limit=3)
+    runs = site.repository.experiment(experiment).runs
+    views = opened(page, f"{site.url}/runs")
+    expect(views.get_by_text("No saved views yet")).to_be_visible()
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text("The view needs a name")).to_be_visible()
+    page.get_by_label("Search").fill("SD")
+    save(page, "Exact <b>SD</b>")
+    expect(views.get_by_role("link", name="Exact <b>SD</b>")).to_have_attribute("href", "runs?search=SD")
+
+    views = opened(page, f"{site.url}/runs")
+    views.get_by_role("link", name="Exact <b>SD</b>").click()
+    page.wait_for_url("**/runs?search=SD")
+    expect(page.get_by_label("Search")).to_have_value("SD")
+    views = opened(page, page.url)
+    page.get_by_label("Search").fill("FSD")
+    save(page, "Exact <b>SD</b>")
+    expect(views.get_by_role("link")).to_have_attribute("href", "runs?search=FSD")
+    views.get_by_text("Another name").click()
+    views.get_by_label("Another name of Exact <b>SD</b>").fill("Fuzzy")
+    views.get_by_role("button", name="Rename").click()
+    expect(views.get_by_role("link", name="Fuzzy")).to_be_visible()
+    assert [view.name for view in site.repository.saved_views("runs")] == ["Fuzzy"]
+    views.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(views.get_by_text("No saved views yet")).to_be_visible()
+
+    views = opened(page, f"{site.url}/compare")
+    page.get_by_label("Name of the view").fill("Nothing yet")
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text("There is nothing to keep yet")).to_be_visible()
+    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3"
+    views = opened(page, f"{site.url}/compare?{query}")
+    save(page, "The knee")
+    expect(views.get_by_role("link", name="The knee")).to_have_attribute("href", f"compare?{query}")

@@ -116,9 +116,8 @@ def serve(settings: Settings) -> None:
 
             computation = executor(settings)
             app = build_app(repository, settings)
-            # Behind a proxy that is believed, who connects must stay who it is, whatever a header says of clients.
-            trust_headers = settings.access != "proxy"
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=trust_headers)
+            # The application itself decides which proxies are believed.
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=False)
             with computation:
                 Server(config).run(sockets=[listener])
 

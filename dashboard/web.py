@@ -35,9 +35,11 @@ from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.workspace_file import workspace_routes
 from dashboard.server.api import api_routes
 from dashboard.server.blocks import Pages
+from dashboard.server.forwarded import ForwardedHeaders
 from dashboard.server.link_preview import PREVIEW_PATH, preview_routes, replace_gradios_preview
 from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
+from dashboard.server.page_calls import PageCalls
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.root_path import RootPath, WholePath
 from dashboard.server.routes import OpenRoutes
@@ -85,6 +87,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app = FastAPI(title="FSD Lab", docs_url=None, redoc_url=None, openapi_url=None)
     # The middleware added last sees a request first.
     app.add_middleware(WholePath)
+    app.add_middleware(PageCalls, functions=lambda: pages.fns)
     login = "/login" if settings.access in ("password", "huggingface") else None
     identify = identifier(settings, repository)
     app.add_middleware(RequireSignIn, identify=identify, key=KEY, login=login, public=(ICON_PATH, PREVIEW_PATH))
@@ -95,6 +98,9 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
     app.add_middleware(RootPath, root=settings.root_path)
+    if not here():  # a Space is reached through its own proxy alone
+        # Where a proxy says who somebody is, who connects must stay who it is, whatever a header says of clients.
+        app.add_middleware(ForwardedHeaders, proxies=settings.proxies, clients=settings.access != "proxy")
     app.include_router(preview_routes())
     app.include_router(export_routes(repository))
     app.include_router(figure_routes(repository))
@@ -114,7 +120,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login))
     pages = build_pages(repository, settings)
-    replace_gradios_preview()
+    replace_gradios_preview({page.path: page.title for page in PAGES})
     with warnings.catch_warnings():
         # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -24,6 +25,12 @@ Executor = Literal["worker", "in-process"]
 
 MLFLOW_PATH = "/mlflow"
 """below the app's own address"""
+_OF_EVERYBODY = frozenset(
+    ("accept", "accept-encoding", "accept-language", "authorization", "connection", "content-length", "content-type",
+     "cookie", "forwarded", "host", "origin", "referer", "user-agent", "x-forwarded-for", "x-forwarded-host",
+     "x-forwarded-proto")
+)  # fmt: skip
+"""headers that say nothing of who is signed in at a proxy"""
 
 
 class Settings(BaseSettings):
@@ -99,6 +106,29 @@ class Settings(BaseSettings):
         description="Roles of people of Hugging Face, such as ann=admin,org:team=author,org:team/admin=admin,*=viewer.",
     )
 
+    @field_validator("proxy_addresses")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for address in filter(None, map(str.strip, value.split(","))):
+            try:
+                ip_address(address)
+            except ValueError:
+                raise InvalidSetting(
+                    f"The proxy's address {address[:60]!r} is none: expected addresses such as 10.0.0.7, with commas "
+                    "between them."
+                ) from None
+        return value
+
+    @field_validator("proxy_header")
+    @classmethod
+    def _header(cls, value: str) -> str:
+        if value.lower() in _OF_EVERYBODY:
+            raise InvalidSetting(
+                f"The header {value} is of every request, so it names nobody: expected one that the proxy sets, such "
+                "as X-Forwarded-User."
+            )
+        return value
+
     @field_validator("proxy_roles")
     @classmethod
     def _roles(cls, value: str) -> str:
@@ -149,7 +179,8 @@ class Settings(BaseSettings):
     @property
     def proxies(self) -> frozenset[str]:
         """Addresses from which the proxy's header is trusted."""
-        return frozenset(filter(None, map(str.strip, self.proxy_addresses.split(","))))
+        named = filter(None, map(str.strip, self.proxy_addresses.split(",")))
+        return frozenset(str(ip_address(address)) for address in named)
 
     def role_behind_proxy(self, name: str) -> str:
         """Return the role of a user named by the proxy; ``*`` is everybody else."""
@@ -161,6 +192,11 @@ class Settings(BaseSettings):
         FSD_UNPROTECTED is not set."""
         if self.access == "huggingface":
             OAuthApp.of()
+        if self.access == "proxy" and not self.proxies:
+            raise InvalidSetting(
+                "FSD_ACCESS is proxy, and FSD_PROXY_ADDRESSES names no proxy, so nobody could sign in: name its "
+                "addresses."
+            )
         if self.admin_password_file is not None and self.access != "password":
             raise InvalidSetting(
                 f"FSD_ADMIN_PASSWORD_FILE is set, and FSD_ACCESS is {self.access}, so nobody signs in with a password: "

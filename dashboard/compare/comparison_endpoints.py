@@ -8,7 +8,7 @@ from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_COMPARED_RUNS, 
 from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import run_record
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.errors import InvalidSetting, UnknownName
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
             archived: whether to include archived runs
         """
         filters = {"search": search, "experiment_id": experiment or None, "archived": None if archived else False}
-        views = repository.runs(limit=max(1, min(limit, 100)), **filters)  # pyright: ignore[reportArgumentType]
+        views = repository.runs(limit=checked_limit(limit), **filters)  # pyright: ignore[reportArgumentType]
         return [run_record(run) for run in views]
 
     def compare_runs(

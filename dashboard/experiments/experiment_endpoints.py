@@ -11,7 +11,7 @@ from dashboard.experiments.pair_endpoints import pair_endpoints
 from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import experiment_record
 from dashboard.ui import actions
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, checked_limit
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
@@ -32,8 +32,6 @@ from fsd_core.worker.pair_names import recorded_name
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
-
-_MOST_LISTED = 100
 
 
 def experiment_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
@@ -88,8 +86,8 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             limit: how many, 1 to 100
             archived: whether to include archived experiments
         """
-        most = max(1, min(limit, _MOST_LISTED))
-        return [experiment_record(view) for view in repository.experiments(limit=most, archived=archived)]
+        views = repository.experiments(limit=checked_limit(limit), archived=archived)
+        return [experiment_record(view) for view in views]
 
     def read_experiment(experiment: str) -> dict[str, Any]:
         """Return an experiment with its runs: options, status, and every metric with its 95 % interval.

@@ -22,11 +22,13 @@ from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, is_known
+from fsd_core.models.model_roots import may_be_named
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import kept_or_first, offered
 
 if TYPE_CHECKING:
+    from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
 KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
@@ -86,8 +88,8 @@ class ExperimentForm:
     """The form's components as attributes, and what it shows as functions of what is asked. ``fields`` maps option
     names to components."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self, repository: Repository, settings: Settings) -> None:
+        self.repository, self.settings = repository, settings
         self.fields = self._components()
 
     def _components(self) -> dict[str, Any]:
@@ -186,13 +188,17 @@ class ExperimentForm:
         """
         values = self.values(asked)
         pair, task = values[self.fields["pair"]], values[self.fields["task"]]
-        if not is_known(pair) or not asked.differs("tasks", pair, names):
+        if not self._is_known(pair) or not asked.differs("tasks", pair, names):
             return {}
         before = asked.shown.get("pair of the tasks", digest(pair))
         asked.shown["pair of the tasks"] = digest(pair)
         if before != digest(pair) or task not in names:
             asked.fill(self.fields["task"], kept_or_first(task, get_pair(pair), custom))
         return {self.fields["task"]: gr.Dropdown(task_choices(pair, custom))}
+
+    def _is_known(self, pair: str) -> bool:
+        """Whether a pair may be named here and its models can be told. Of others nothing is told, not if they exist."""
+        return may_be_named(pair, self.settings) and is_known(pair)
 
     def clamp_prompts(self, asked: Asked) -> None:
         """Fill in the number of a task's prompts, if another task than before has fewer than are asked for."""
@@ -241,7 +247,7 @@ class ExperimentForm:
         """Fill in the defaults of another pair than before, in fields that nobody has changed."""
         values = self.values(asked)
         pair, before = values[self.fields["pair"]], asked.shown.get("pair")
-        if digest(pair) == before or not is_known(pair):
+        if digest(pair) == before or not self._is_known(pair):
             return
         asked.shown["pair"] = digest(pair)
         defaults = pair_defaults(pair)

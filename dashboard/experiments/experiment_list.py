@@ -31,11 +31,13 @@ def experiments_html(
     experiments: Sequence[ExperimentView],
     scores: Mapping[str, tuple[int, int]],
     calibrated: Callable[[ExperimentView], Html | None] = lambda experiment: None,
+    resting: Callable[[ExperimentView], str] = lambda experiment: "",
 ) -> Html:
     """Return one card per experiment, the latest first.
 
     ``scores`` maps the id of an unfinished run to its prompts solved and done. ``calibrated`` returns what a
-    calibration displays instead of its runs, or ``None`` for another experiment.
+    calibration displays instead of its runs, or ``None`` for another experiment. ``resting`` names the uses that rest
+    on an experiment.
     """
     if not experiments:
         return empty_state(
@@ -43,10 +45,10 @@ def experiments_html(
             "Choose algorithms and thresholds, then start. The settings shown take a few minutes on a laptop.",
             ("./", "Or try one prompt first"),
         )
-    return joined(_card(experiment, scores, calibrated(experiment)) for experiment in experiments)
+    return joined(_card(e, scores, calibrated(e), resting(e)) for e in experiments)
 
 
-def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: Html | None) -> Html:
+def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: Html | None, resting: str) -> Html:
     under_way = e.under_way
     parts = [_bar(e) if under_way else _failures(e.runs)]
     if calibrated is not None:
@@ -60,19 +62,19 @@ def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: 
         tags=tags_html(e),
         parts=parts,
         about=f"{pair_title(e.config.pair)} · {e.config.task} · {_line(e, calibrated is not None)}",
-        actions=_actions(e, calibrated is not None),
+        actions=_actions(e, resting, is_calibration=calibrated is not None),
     )
 
 
-def _actions(e: ExperimentView, is_calibration: bool) -> list[Html]:
+def _actions(e: ExperimentView, resting: str, *, is_calibration: bool) -> list[Html]:
     """Return the card's buttons. A calibration cannot be compared: its runs are parts of settings."""
     if e.under_way:
         return [work_button(e)]
     compare = (
         [] if is_calibration else [link(f"compare?experiment={e.id}", f"Compare these {count(len(e.runs), 'run')}")]
     )
-    deletion = Deletion(e.name, len(e.runs), e.prompts_done)
-    return [*compare, work_button(e), archive_button("experiment", e), delete_button("experiment", e.id, deletion)]
+    delete = delete_button("experiment", e.id, Deletion(e.name, len(e.runs), e.prompts_done), resting)
+    return [*compare, work_button(e), archive_button("experiment", e), delete]
 
 
 def _line(e: ExperimentView, is_calibration: bool) -> str:

@@ -25,6 +25,7 @@ from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
 from fsd_core.models.model_roots import check_folders
+from fsd_core.review.resting import resting_on
 from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing, local_runs
@@ -70,7 +71,7 @@ class ExperimentsPage:
         self.worker = show()
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=340):
-                self.form = ExperimentForm(repository)
+                self.form = ExperimentForm(repository, settings)
                 with gr.Accordion("More tasks", open=False):
                     self.fetch_answer = show()
                     self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
@@ -173,7 +174,12 @@ class ExperimentsPage:
         badges = pair_badges(self.repository)
         return Latest(
             absence_notice(worker, self.executor, waiting),
-            experiments_html(experiments[:limit], scores, lambda e: calibration_html(self.repository, e)),
+            experiments_html(
+                experiments[:limit],
+                scores,
+                lambda e: calibration_html(self.repository, e),
+                lambda e: resting_on(self.repository, (run.id for run in e.runs)),
+            ),
             len(experiments) > limit,
             more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
             tasks_html,

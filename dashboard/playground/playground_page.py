@@ -277,7 +277,7 @@ class Playground:
         """Return what differs of the form. If the person has ``chosen`` the pair, its defaults are filled in."""
         pair = asked.filled.get(self.form.pair, asked[self.form.pair])
         updates = self.form.redraw(asked, pair, chosen=chosen)
-        if updates and chosen:
+        if updates and chosen and any(pair == name for _, name in self.pairs()):
             self._fill_defaults(asked, pair)
         updates |= redraw_pairs(asked, self.form.pair, self.pairs())
         values = self._values(asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.storage.report_content import ReportName
 
@@ -19,7 +19,7 @@ def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         Args:
             limit: how many, 1 to 100
         """
-        return [_named(report, root_path) for report in repository.reports(max(1, min(limit, 100)))]
+        return [_named(report, root_path) for report in repository.reports(checked_limit(limit))]
 
     def read_report(report: str) -> dict[str, Any]:
         """Return a report's text in Markdown, its tables, and its runs as they were, with those that changed since.

@@ -17,6 +17,7 @@ from dashboard.ui.quantities import texts_done
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Asked, Updates, View
 from fsd_core.models.model_pairs import pair_title
+from fsd_core.review.resting import resting_on
 from fsd_core.storage.records import Deletion
 from fsd_core.worker import local_runs
 
@@ -56,17 +57,21 @@ class OpenedExperiment:
         updates = self.panel.redraw(experiment, asked)
         calibrated = calibration_html(self.repository, experiment)
         card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""
-        head, runs = joined([_header_html(experiment), card]), runs_html(experiment.runs, filtered=False)
+        head, runs = (
+            joined([_header_html(experiment, self.repository), card]),
+            runs_html(experiment.runs, filtered=False),
+        )
         if asked.differs("head", head):
             updates |= {self.head: head, self.clock: gr.Timer(active=experiment.under_way)}
         return updates | ({self.runs: runs} if asked.differs("runs", runs) else {})
 
 
-def _header_html(e: ExperimentView) -> Html:
+def _header_html(e: ExperimentView, repository: Repository) -> Html:
     """Return the link back, the name, the status, and the buttons."""
     buttons = [actions.work_button(e), archive_button("experiment", e)]
     if not e.under_way:
         deletion = Deletion(e.name, len(e.runs), e.prompts_done)
-        buttons.append(actions.delete_button("experiment", e.id, deletion))
+        resting = resting_on(repository, (run.id for run in e.runs))
+        buttons.append(actions.delete_button("experiment", e.id, deletion, resting))
     about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
     return render("runs/experiment.html", "header", e, about=about, actions=buttons)

@@ -33,6 +33,7 @@ from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.plots import divergence, positions, requests
 from fsd_core.plots.gallery import DIVERGENCE_FIGURE
+from fsd_core.review.resting import resting_on
 from fsd_core.tasks.custom.lookup import categories
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class OpenedRun:
             else {}
         )
         return figures | {
-            self.head: header_html(run, self.mlflow_url),
+            self.head: header_html(run, self.mlflow_url, resting_on(self.repository, [run.id])),
             **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)

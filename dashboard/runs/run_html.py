@@ -51,8 +51,9 @@ _CATEGORY_COLUMNS = (
 CHOOSE_PROMPT = script("runs/choose_prompt.js")
 
 
-def header_html(run: RunView, mlflow: str | None) -> Html:
-    """Return the link back, the setting, the run's status, and the links elsewhere."""
+def header_html(run: RunView, mlflow: str | None, resting: str = "") -> Html:
+    """Return the link back, the setting, the run's status, and the links elsewhere. ``resting`` names the uses that
+    rest on it."""
     about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}"]
     about.append(pair_title(run.pair))
     return render(
@@ -62,15 +63,16 @@ def header_html(run: RunView, mlflow: str | None) -> Html:
         about=" · ".join(about),
         in_mlflow=run_url(mlflow, None, run.mlflow_run_id) if mlflow and run.mlflow_run_id else "",
         not_yet=run.ended and mlflow is not None,
-        actions=[lines_link(run.task, "Prompts of the task"), *_actions(run)],
+        actions=[lines_link(run.task, "Prompts of the task"), *_actions(run, resting)],
     )
 
 
-def _actions(run: RunView) -> list[Html]:
+def _actions(run: RunView, resting: str) -> list[Html]:
     if run.under_way:
         return [archive_button("run", run)]
     resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
-    return [*resume, archive_button("run", run), delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
+    delete = delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done), resting)
+    return [*resume, archive_button("run", run), delete]
 
 
 def tiles_html(run: RunView) -> Html:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from dashboard.server.problem_document import problem_document
+from fsd_core.auth.middleware.origin import READING_METHODS
 from fsd_core.errors import FsdError
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
@@ -27,7 +28,7 @@ def api_routes(repository: Repository) -> APIRouter:
     """Return the routes ``/api/v1/uses``, and ``approved`` and ``check`` below each use."""
     router, service = APIRouter(prefix="/api/v1"), ReviewService(repository)
 
-    @router.get("/uses")
+    @router.api_route("/uses", methods=[*READING_METHODS])
     def uses() -> Response:
         """Return every use with the settings that its aliases name."""
         try:
@@ -44,7 +45,7 @@ def api_routes(repository: Repository) -> APIRouter:
             return problem_document(error)
         return JSONResponse({"uses": records})
 
-    @router.get("/uses/{use_id}/approved")
+    @router.api_route("/uses/{use_id}/approved", methods=[*READING_METHODS])
     def approved(use_id: str, form: str = "", if_none_match: str = Header("")) -> Response:
         """Return the approved setting as JSON with its approval, or in a form of ``delivery.FORMS``."""
         try:
@@ -60,13 +61,13 @@ def api_routes(repository: Repository) -> APIRouter:
             answer.headers.update({"ETag": tag, "Cache-Control": "no-cache"})
             if state is not None:  # for the forms that are no JSON
                 answer.headers.update({"FSD-Expired": str(state.expired).lower(), "FSD-Evidence": state.evidence})
-            if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
+            if {tag, "*"} & {part.strip().removeprefix("W/") for part in if_none_match.split(",")}:
                 return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
             return answer
         except FsdError as error:
             return problem_document(error)
 
-    @router.get("/uses/{use_id}/check")
+    @router.api_route("/uses/{use_id}/check", methods=[*READING_METHODS])
     def check(use_id: str, setting: str = "") -> Response:
         """Return whether a setting, by default the approved one, may serve a use now, by requirement."""
         try:

@@ -6,6 +6,7 @@ A link preview is asked for by nobody who is signed in, so it holds nothing of w
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +41,30 @@ def preview(request: Request) -> Html:
     return render("server/pages.html", "preview", address)
 
 
-def replace_gradios_preview() -> None:
-    """Give Gradio's pages our tags: it has no option for them, and names itself."""
+def replace_gradios_preview(titles: Mapping[str, str]) -> None:
+    """Give Gradio's pages our tags and a title each, by path: it has no option for them, and names itself."""
     loader = templates.env.loader
     if loader is not None and not isinstance(loader, _OwnPreview):
         templates.env.loader = _OwnPreview(loader, templates.env)
-        templates.env.globals["fsd_head"] = _head
 
+    def head(request: Request, config: dict[str, Any]) -> Html:
+        title = f"{titles.get(config.get('current_page', ''), 'Nothing here')} – FSD Lab"
+        config["title"] = title  # a page's own copy, from which Gradio's script sets the title once more
+        return render("server/pages.html", "gradios_head", title, preview(request))
 
-def _head(request: Request) -> Html:
-    return render("server/pages.html", "gradios_head", preview(request))
+    templates.env.globals["fsd_head"] = head
 
 
 class _OwnPreview(FunctionLoader):
-    """Gradio's templates without its own tags, and with a call of :func:`_head`."""
+    """Gradio's templates without its own tags, and with a call of what :func:`replace_gradios_preview` adds."""
 
     def __init__(self, gradios: BaseLoader, environment: Environment) -> None:
         def source(name: str) -> tuple[str, str | None, Any]:
             text, file, current = gradios.get_source(environment, name)
-            return _GRADIOS.sub("", text).replace(_CHARSET, _CHARSET + "{{ fsd_head(request) }}", 1), file, current
+            return (
+                _GRADIOS.sub("", text).replace(_CHARSET, _CHARSET + "{{ fsd_head(request, config) }}", 1),
+                file,
+                current,
+            )
 
         super().__init__(source)

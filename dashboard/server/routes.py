@@ -35,7 +35,7 @@ _OPEN = {
         MLFLOW_PATH,
         *PATTERNS["GET"],
     ),
-    "HEAD": (r"/",),
+    "HEAD": (r"/", API_PATHS),
     "POST": (
         *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # for programs and for pages
         r"/gradio_api/mcp/?",

@@ -12,6 +12,7 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.edits import Edit
+from fsd_core.storage.records import UNENDED
 from fsd_core.worker import more_time, run_actions
 
 if TYPE_CHECKING:
@@ -36,12 +37,13 @@ def work_button(e: ExperimentView) -> Html:
     return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else Html()
 
 
-def delete_button(kind: str, id: str, gone: Deletion) -> Html:
-    """Return a button that deletes, after a question that names what is lost."""
+def delete_button(kind: str, id: str, gone: Deletion, resting: str = "") -> Html:
+    """Return a button that deletes, after a question that names what is lost. ``resting`` names the uses that rest on
+    it."""
     runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
     question = (
         f"Delete the {kind} “{gone.name}” with {runs}{count(gone.prompts, 'prompt')} and their traces, here and in "
-        "MLflow? This cannot be undone."
+        f"MLflow? {resting}{' ' if resting else ''}This cannot be undone."
     )
     return button("delete", kind, id, "Delete", question)
 
@@ -106,5 +108,8 @@ def _name(repository: Repository, kind: str, id: str) -> str:
 
 
 def _cancel(repository: Repository, kind: str, id: str) -> str:
+    name = _name(repository, kind, id)
+    if (status := repository.job(id).status) not in UNENDED:
+        return f"{name} has ended already ({status}), so there is nothing to cancel."
     repository.request_cancel(id)
-    return f"{_name(repository, kind, id)} stops after its current prompt."
+    return f"{name} stops after its current prompt."

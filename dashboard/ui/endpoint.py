@@ -12,7 +12,7 @@ import orjson
 from mcp.types import TextContent
 from pydantic import ValidationError, create_model
 
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.frozen import sentence
 
 Endpoint = Callable[..., Any]
@@ -26,6 +26,16 @@ class CallerError(gr.Error):
 
     def __str__(self) -> str:
         return self.message
+
+
+MOST_LISTED = 100
+
+
+def checked_limit(limit: int) -> int:
+    """Return how many things a caller wants listed. Raises ``InvalidSetting`` if that is out of range."""
+    if not 1 <= limit <= MOST_LISTED:
+        raise InvalidSetting(f"limit is {limit}: expected 1 to {MOST_LISTED}.")
+    return limit
 
 
 def offer(endpoints: Iterable[Endpoint]) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
+TOKEN_PREFIX = "fsd_"
+"""by which a token of ours is told from those of others, such as a hub's"""
 LONGEST_DAYS = 3_650
 """for which a token may last"""
 HASHER = PasswordHasher()
@@ -81,7 +83,7 @@ def add_token(
     if days is not None and not 0 < days <= LONGEST_DAYS:
         raise InvalidSetting(f"A token cannot last {days:g} days: expected more than 0, up to {LONGEST_DAYS:,}.")
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    secret = "fsd_" + secrets.token_urlsafe(32)
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
     repository.add_token(checked_name(name), checked_role(role), digest(secret), owner, by or owner, expires_at)
     return secret
 

@@ -49,8 +49,8 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         return person
 
     def by_token(scope: Scope) -> Person | None:
-        kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
-        return remembered("token", secret, credentials.whose_token) if kind.lower() == "bearer" and secret else None
+        secret = _bearer(scope)
+        return remembered("token", secret, credentials.whose_token) if secret else None
 
     def by_cookie(scope: Scope) -> Person | None:
         secret = HTTPConnection(scope).cookies.get(COOKIE)
@@ -66,7 +66,18 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
 
     second = by_proxy if settings.access == "proxy" else by_cookie
     fallback = VISITOR if settings.demo else None
-    return lambda scope: by_token(scope) or second(scope) or fallback
+    # Whoever presents a token of ours that is void acts as nobody else instead.
+    return lambda scope: by_token(scope) or (None if presents_token(scope) else second(scope) or fallback)
+
+
+def presents_token(scope: Scope) -> bool:
+    """Whether a request has a token of ours, valid or not."""
+    return _bearer(scope).startswith(credentials.TOKEN_PREFIX)
+
+
+def _bearer(scope: Scope) -> str:
+    kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
+    return secret if kind.lower() == "bearer" else ""
 
 
 def person_in(scope: Scope) -> Person | None:

@@ -227,13 +227,17 @@ def delete(
     repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
-    output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
+    from fsd_core.review.resting import resting_on
+
+    resting = resting_on(repository, (run.id for run in work.runs))
+    question = f"Delete the {output.deletion(repository, kind, work.id)}?"
+    output.confirm(" ".join(filter(None, (question, resting, "This cannot be undone."))), yes)
 
     from fsd_core.worker import run_actions
 
     run_actions.delete(repository, settings.home, kind, work.id)
     run_commands.delete_copies(repository, settings)
-    print(f"The {kind} {work.id} was deleted.")
+    print(" ".join(filter(None, (f"The {kind} {work.id} was deleted.", resting))))
 
 
 @app.command()

@@ -125,12 +125,20 @@ def title_of_models(name: str) -> str:
     return ", ".join([title, *dtype, *TemplateConfig.checked(arguments=template_arguments_of(name)).label_parts()])
 
 
+def folder_of(value: str) -> Path:
+    """Return the folder that somebody has named. A ``~`` of a person who is not known here stays as it is."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        return Path(value)
+
+
 def check_model(role: str, value: str) -> None:
     """Raise ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder."""
     is_adapter = role in ADAPTERS
     if not is_adapter and HUB_ID.fullmatch(value):
         return
-    if not Path(value).expanduser().is_absolute() or ";" in value or not value.isprintable():
+    if not folder_of(value).is_absolute() or ";" in value or not value.isprintable():
         expected = "a folder" if is_adapter else "OWNER/NAME of the hub, or a folder"
         raise InvalidSetting(
             f"The {role} {value[:80]!r} cannot be used: expected {expected} such as /models/mine, without a semicolon."
@@ -138,4 +146,4 @@ def check_model(role: str, value: str) -> None:
 
 
 def _written(value: str) -> str:
-    return value if HUB_ID.fullmatch(value) else str(Path(value).expanduser())
+    return value if HUB_ID.fullmatch(value) else str(folder_of(value))

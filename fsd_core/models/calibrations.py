@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsd_core.errors import ModelUnavailable
+from fsd_core.models.json_files import LARGEST_JSON, bounded_text
 from fsd_core.models.model_pairs import get_pair
 
 REGIONS = ("free", "open", "traded", "ruined")
@@ -64,10 +65,10 @@ def calibration_of(pair: str) -> PairCalibration | None:
 @cache
 def _read(file: Path) -> PairCalibration | None:
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(bounded_text(file, LARGEST_JSON))
         greedy = content["samplings"]["greedy"]
         return _calibration(content, greedy) if greedy["free"] else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelUnavailable(
             f"The calibration {file} cannot be read: delete it, or measure it anew with "
             "`python -m fsd_core train calibration`."

@@ -1,33 +1,32 @@
-"""Rendering of a conversation by a model's chat template, which came with the model: it may be broken or never end."""
+"""Rendering of a conversation by a model's chat template, which came with the model: it may be broken or never end.
+
+The template itself runs in a process with bounds in time and memory (:mod:`.template_process`).
+"""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
-from types import FrameType
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, TemplateError, meta
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
 from fsd_core.config.template_config import GIVEN
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models.chat_messages import TOOLS, Message, ToolMessage, fields_of
+from fsd_core.models.template_child import LONGEST_REFUSAL
+from fsd_core.models.template_process import TemplateEnded, ask_renderer
 from fsd_core.models.thoughts import split_thoughts
 
 TEMPLATE_SECONDS = 5.0
-_LONGEST_REFUSAL = 200
+"""of a processor"""
 _WHOLE = ("user", "assistant", "tool")
 """roles whose text has to be in a rendered prompt"""
 _DIRECTIVES = tuple(f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBcdHIjmMpSUwWxXyYZ")
 """of ``strftime``"""
-_MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig) -> str:
@@ -145,7 +144,7 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the chat template; of several named ones, the default. Raises ``ModelUnavailable`` if none is that."""
     templates: Any = tokenizer.chat_template
     if isinstance(templates, dict) and "default" not in templates:
-        names = ", ".join(sorted(map(str, templates)))[:_LONGEST_REFUSAL]
+        names = ", ".join(sorted(map(str, templates)))[:LONGEST_REFUSAL]
         raise ModelUnavailable(
             f"The model has chat templates for other purposes ({names}), and none is the default: rename the one that "
             "is meant to 'default' in tokenizer_config.json or additional_chat_templates, or choose another pair."
@@ -153,16 +152,14 @@ def _template_of(tokenizer: PreTrainedTokenizerBase) -> str:
     return str(tokenizer.get_chat_template())
 
 
-@cache
+@lru_cache(maxsize=64)
 def _variables(chat_template: str) -> frozenset[str]:
     """Return the names of the arguments that a chat template reads, besides those that it always gets."""
     try:
-        parsed = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(
-            _MARKS_OF_ANSWERS.sub("", chat_template)
-        )
-    except TemplateError:  # rendering it says what is wrong
+        answer = ask_renderer({"names_of": chat_template}, TEMPLATE_SECONDS)
+    except TemplateEnded:  # rendering it says what is wrong
         return frozenset()
-    return frozenset(name for name in meta.find_undeclared_variables(parsed) if name not in GIVEN)
+    return frozenset(answer.get("names", ())) - frozenset(GIVEN)
 
 
 def _dated(chat_template: str, template: TemplateConfig) -> str:
@@ -188,39 +185,21 @@ def _rendered(
         if role != TOOLS
     ]
     tools = next((fields_of(message)[TOOLS] for message in messages if message[0] == TOOLS), None)
+    said = [{name: value for name, value in message.items() if value is not None} for message in conversation]
+    values = {**tokenizer.special_tokens_map, **template.values}
+    request = {"conversations": [said], "tools": tools, "chat_template": written, "values": values}
     try:
-        with _time_limit(TEMPLATE_SECONDS):
-            return str(
-                tokenizer.apply_chat_template(
-                    conversation, tools=tools, chat_template=written, tokenize=False, add_generation_prompt=True,
-                    **template.values,
-                )
-            )  # fmt: skip
-    except Exception as error:  # Jinja and the code that a template calls raise any exception
-        if type(error) is TemplateError:  # by the template's own raise_exception
-            raise InvalidSetting(
-                f"The chat template of the model refuses this conversation: {str(error)[:_LONGEST_REFUSAL]!r}. Change "
-                "the conversation, or choose another pair."
-            ) from error
-        reason = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
-        raise ModelUnavailable(
-            f"The chat template of the model cannot be used ({reason}): restore it from where it came, or choose "
-            "another pair."
-        ) from error
-
-
-@contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise ``TimeoutError`` in the Python code that the block calls, once its time is up."""
-    deadline, previous_trace = time.monotonic() + seconds, sys.gettrace()
-
-    def watch(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        return watch
-
-    sys.settrace(watch)
-    try:
-        yield
-    finally:
-        sys.settrace(previous_trace)
+        answer = ask_renderer(request, TEMPLATE_SECONDS)
+    except TemplateEnded as ended:
+        answer = {"failed": str(ended)}
+    if "text" in answer:
+        return answer["text"]
+    if "refused" in answer:
+        raise InvalidSetting(
+            f"The chat template of the model refuses this conversation: {answer['refused']!r}. Change the "
+            "conversation, or choose another pair."
+        )
+    raise ModelUnavailable(
+        f"The chat template of the model cannot be used ({answer['failed']}): restore it from where it came, or choose "
+        "another pair."
+    )

@@ -19,6 +19,7 @@ from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.eagle import EagleHead, Generation
 from fsd_core.models.eagle_config import read_settings
 from fsd_core.models.eagle_tensors import EMBEDDING, LAYER, LM_HEAD, assemble_head, rename_tensors, target_lm_head
+from fsd_core.models.json_files import LARGEST_JSON, bounded_text
 
 
 def new_head(
@@ -77,7 +78,7 @@ def read_head(folder: Path | str, target: PreTrainedModel) -> EagleHead:
     folder = Path(folder)
     who = f"The EAGLE head in {folder}"
     try:
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        told = json.loads(bounded_text(folder / "config.json", LARGEST_JSON))
         settings = read_settings(told, target.config.num_hidden_layers, who)
         return assemble_head(settings, rename_tensors(_read(folder)), target, who)
     except (IncompatibleModels, ModelUnavailable):

@@ -21,6 +21,7 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
 from fsd_core.models.hub import OnProgress, obtain
+from fsd_core.models.json_files import check_sizes
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.load_notes import notes_on
@@ -113,6 +114,7 @@ def _load_model(
 
     ``notes`` gets a sentence on tensors that the model has no place for.
     """
+    check_sizes(folder)
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -152,6 +154,7 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     """Return the model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
     from peft import PeftModel
 
+    check_sizes(adapter)
     try:
         with warnings.catch_warnings():  # PEFT reads a deprecated property of transformers
             warnings.simplefilter("ignore", FutureWarning)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fsd_core.config import DecodingConfig
-from fsd_core.config.model_names import MODELS, title_of_models
+from fsd_core.config.model_names import MODELS, checked_length, folder_of, title_of_models
 from fsd_core.errors import FsdError, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models.json_files import is_file
 from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
 from fsd_core.models.specs import HubModel, PairSpec
 
@@ -137,18 +138,18 @@ def get_pair(name: str) -> PairSpec:
     if name in MODEL_PAIRS:
         return MODEL_PAIRS[name]
     if name.startswith("path:"):
-        folder = Path(name.removeprefix("path:")).expanduser()
+        folder = folder_of(checked_length(name).removeprefix("path:"))
         for role in ("target", "draft"):
-            if not (folder / role / "config.json").is_file():
+            if not is_file(folder / role / "config.json"):
                 raise ModelUnavailable(
                     f"The folder {folder} holds no model pair: {role}/config.json is missing. "
                     "Expected two Hugging Face model folders called target and draft."
                 )
-        head = folder / "head" if (folder / "head" / "config.json").is_file() else None
+        head = folder / "head" if is_file(folder / "head" / "config.json") else None
         calibration_file = folder / "calibration.json"
         return PairSpec(
             name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft", head=head,
-            calibration=calibration_file if calibration_file.is_file() else None,
+            calibration=calibration_file if is_file(calibration_file) else None,
         )  # fmt: skip
     if name.startswith(MODELS):
         return named_models(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsd_core.config.model_names import HUB_ID, MODELS, models_of
+from fsd_core.config.model_names import HUB_ID, MODELS, folder_of, models_of
 from fsd_core.errors import FsdError, Refused
 from fsd_core.settings import Settings
 
@@ -22,13 +22,22 @@ def check_folders(pair: str, settings: Settings) -> None:
             )
 
 
+def may_be_named(pair: str, settings: Settings) -> bool:
+    """Whether :func:`check_folders` lets a pair pass. Ask before anything of it is looked at."""
+    try:
+        check_folders(pair, settings)
+    except Refused:
+        return False
+    return True
+
+
 def _folders(pair: str) -> list[Path]:
     if pair.startswith("path:"):
-        return [Path(pair.removeprefix("path:")).expanduser().absolute()]
+        return [folder_of(pair.removeprefix("path:")).absolute()]
     if not pair.startswith(MODELS):
         return []
     try:
         models = models_of(pair)
     except FsdError:
         return []
-    return [Path(value).expanduser() for value in models.values() if not HUB_ID.fullmatch(value)]
+    return [folder_of(value) for value in models.values() if not HUB_ID.fullmatch(value)]

@@ -11,11 +11,13 @@ from fsd_core.config.model_names import (
     MODELS,
     check_model,
     dtype_of,
+    folder_of,
     models_of,
     template_arguments_of,
     title_of_models,
 )
 from fsd_core.errors import ModelUnavailable
+from fsd_core.models.json_files import is_file
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
 SMOLLM2 = HubModel(
@@ -48,7 +50,7 @@ def named_models(name: str) -> PairSpec:
     models = {role: model_of(role, value) for role, value in models_of(name).items()}
     for role, model in models.items():
         file = "adapter_config.json" if role in ADAPTERS else "config.json"
-        if isinstance(model, Path) and not (model / file).is_file():
+        if isinstance(model, Path) and not is_file(model / file):
             raise ModelUnavailable(f"The folder {model} holds no {role}: {file} is missing.")
     target, draft = models["target"], models.get("draft")
     folders = {role: model for role, model in models.items() if isinstance(model, Path)}
@@ -67,4 +69,4 @@ def _template_of(name: str) -> str:
 def model_of(role: str, value: str) -> Path | HubModel:
     """Return the model of an id or a folder. Raises ``InvalidSetting`` for anything else."""
     check_model(role, value)
-    return hub_model(value) or Path(value).expanduser()
+    return hub_model(value) or folder_of(value)

@@ -7,14 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.models.json_files import LARGEST_TOKENIZER
 from fsd_core.models.thoughts import MARKS
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TOKENIZER = "tokenizer.json"
-_LARGEST = 100_000_000
-"""bytes; larger tokenizers are compared when they are loaded"""
 
 
 def with_marks(tokenizer: Tokenizer) -> Tokenizer:
@@ -48,7 +47,7 @@ def differing_tokens(first: Path, second: Path) -> int | None:
 def _differing(first: Path, second: Path, *stamps: tuple[int, int]) -> int | None:
     """See :func:`differing_tokens`. A list of pairs asks at every poll, so files are read again when ``stamps``, their
     times and sizes, have changed."""
-    if any(size > _LARGEST for _, size in stamps):
+    if any(size > LARGEST_TOKENIZER for _, size in stamps):
         return None
     tables = _tokens(first), _tokens(second)
     if tables[0] is None or tables[1] is None:

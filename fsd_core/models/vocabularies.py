@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
+from fsd_core.models.json_files import check_sizes
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.tokenizer_files import with_marks
 
@@ -16,6 +17,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
     Raises ``ModelUnavailable`` if it cannot be loaded.
     """
+    check_sizes(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if isinstance(tokenizer, PreTrainedTokenizerFast):

@@ -16,6 +16,7 @@ from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
+from fsd_core.review.history import use as use_of
 from fsd_core.review.measured_weights import certain_weights, weights
 from fsd_core.review.proposal_review import ProposalReview, requirement_names, review_of
 from fsd_core.roles import Person, require, require_person
@@ -122,8 +123,10 @@ class ReviewService:
         if not self._stored(key, id, person, event.as_json()):
             if use_id is not None:
                 self.use(id)
-            elif self.repository.review_log(id):
-                raise InvalidSetting(f"There is a use of the name “{event.name}” already: choose another name.")
+            elif log := self.repository.review_log(id):
+                raise InvalidSetting(
+                    f"There is a use of the name “{use_of(id, log).name}” already: choose another name."
+                )
             self._append(id, person, [event], seen, key)
         return self.use(id)
 

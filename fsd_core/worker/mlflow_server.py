@@ -24,12 +24,14 @@ from sqlalchemy import make_url
 from starlette.types import ASGIApp
 
 from fsd_core.auth.middleware.allow_list import AllowList
+from fsd_core.auth.middleware.bodies import BoundedBody
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.settings import Settings, get_settings, sqlite_url
 from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.tracking.mlflow_store import check_database, reached
 from fsd_core.worker import lock
+from fsd_core.worker.graphql_queries import QueriesAlone
 from fsd_core.worker.mlflow_service import LOCK, MLFLOW_READ_PATHS
 from fsd_core.worker.service import SUPERVISED
 
@@ -70,7 +72,7 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
     os.environ[BACKEND_STORE_URI_ENV_VAR], os.environ[ARTIFACT_ROOT_ENV_VAR] = store, artifacts.as_uri()
     initialize_backend_stores(store, store, artifacts.as_uri())
     serve_artifacts_of(artifacts)
-    return AllowList(app, MLFLOW_READ_PATHS)
+    return AllowList(BoundedBody(QueriesAlone(app)), MLFLOW_READ_PATHS)
 
 
 def wait_for_store(store: str, artifacts: Path, report: Callable[[str], None]) -> None:

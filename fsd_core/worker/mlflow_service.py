@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LOCK = "mlflow.lock"
 _API = "/(ajax-)?api/2.0/mlflow"
+GRAPHQL = "/graphql"
 MLFLOW_READ_PATHS = {
     "GET": (
         r"/|/health|/version|/get-artifact",
@@ -29,7 +30,7 @@ MLFLOW_READ_PATHS = {
         r"/ajax-api/2.0/mlflow/gateway-proxy",  # requested by every list of runs; answers that no gateway exists
     ),
     "POST": (  # queries too long for a URL
-        r"/graphql",  # MLflow's has queries only
+        GRAPHQL,  # of its documents, queries alone (fsd_core/worker/mlflow_server.py)
         rf"{_API}/(experiments/(search|search-datasets)|runs/search|logged-models/search)",
         r"/(ajax-)?api/3.0/mlflow/traces/search",
     ),

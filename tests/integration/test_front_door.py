@@ -68,7 +68,8 @@ def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
         html = client.get(f"/{page.path}", headers=PERSON).text
         shows_us(client, html, "http://127.0.0.1")
         has_icon(client, html, "favicon.ico")
-        assert html.count("<title>FSD Lab</title>") == 1
+        assert re.findall("<title>(.*?)</title>", html) == [f"{page.title} – FSD Lab"]
+        assert f'"title":"{page.title} – FSD Lab"' in html  # which Gradio's script sets once more
     forwarded = client.get("/runs", headers={"X-Forwarded-Proto": "https", "Host": "localhost"}).text
     shows_us(client, forwarded, "https://localhost")
 

@@ -28,6 +28,7 @@ from fsd_core.auth import credentials
 from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from fsd_core.worker import lock
+from fsd_core.worker.graphql_queries import NOT_A_QUERY
 from tests.tools.attack.http import send_request
 from tests.tools.attack.mlflow import Pages, pages_over
 from tests.tools.attack.mlflow_routes import routes_of_mlflow
@@ -122,7 +123,12 @@ def test_nobody_writes(pages: Pages, api: str) -> None:
         assert send_request(pages.url, "PUT", put, b"planted")[0] == 403
         assert send_request(pages.server, "PUT", put, b"planted")[0] == 404
     mutation = {"query": f'mutation {{mlflowDeleteRun(input: {{runId: "{pages.runs[0]}"}}) {{apiError {{message}}}}}}'}
-    assert b"Cannot query field" in send_request(pages.url, "POST", "/graphql", json.dumps(mutation), **JSON)[2]
+    echo = {"query": 'mutation {testMutation(inputString: "x") {output}}'}
+    for changing, address in product((mutation, echo), (pages.url, pages.server)):
+        status, _, text = send_request(address, "POST", "/graphql", json.dumps(changing), **JSON)
+        assert (status, text.decode()) == (403, NOT_A_QUERY)
+    asking = {"query": '{test(inputString: "x") {output}}'}
+    assert send_request(pages.url, "POST", "/graphql", json.dumps(asking), **JSON)[0] == 200
     assert standing(pages) == before
     assert Path(psutil.Process(pages.pid).cwd()) == pages.folder
 

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.ui
 OPEN = {
     ("GET", "/"),
     ("HEAD", "/"),
+    *(("HEAD", path) for path in ("/api/v1/uses", "/api/v1/uses/{use_id}/approved", "/api/v1/uses/{use_id}/check")),
     *(("GET", f"/{page.path}") for page in PAGES if page.path),
     ("GET", "/assets/{path:path}"),
     ("GET", "/static/{path:path}"),

@@ -15,7 +15,7 @@ from sqlalchemy import text, update
 
 from fsd_core.auth import credentials, identify
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
-from fsd_core.roles import LOCAL, Person, require
+from fsd_core.roles import LOCAL, VISITOR, Person, require
 from fsd_core.settings import Settings
 from fsd_core.storage.database import accounts
 from fsd_core.storage.database.repository import Repository
@@ -295,3 +295,31 @@ def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.
     assert call("tokens", "list")[1].splitlines()[1].split()[:2] == ["ci", "viewer"]
     assert call("tokens", "revoke", "ci")[0] == 0
     assert call("tokens", "list")[2] == "There are no tokens.\n"
+
+
+def test_a_void_token_is_nobody_even_where_others_are_let_in(repository: Repository, ann: str, tmp_path: Path) -> None:
+    cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
+    open_to_all = identify.identifier(Settings(home=tmp_path, access="password", demo=True), repository)
+    assert open_to_all(scope()) == VISITOR
+    for more in ({}, {"cookie": f"fsd_session={cookie}"}):
+        assert open_to_all(scope(authorization="Bearer fsd_revoked", **more)) is None
+    assert open_to_all(scope(authorization="Bearer hf_of_a_hub")) == VISITOR  # a token of others says nothing here
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"proxy_addresses": "proxy.example"}, "The proxy's address 'proxy.example' is none"),
+        ({"proxy_addresses": "10.0.0.7, 10.0.0.0/8"}, "The proxy's address '10.0.0.0/8' is none"),
+        ({"proxy_header": "Cookie"}, "The header Cookie is of every request"),
+        ({"proxy_header": "x-forwarded-for"}, "The header x-forwarded-for is of every request"),
+        ({"access": "proxy", "proxy_addresses": " , "}, "names no proxy, so nobody could sign in"),
+    ],
+)
+def test_what_is_said_of_a_proxy_is_checked_at_the_start(tmp_path: Path, values: dict[str, Any], told: str) -> None:
+    with pytest.raises((InvalidSetting, ValueError), match=told):
+        Settings(home=tmp_path, **values).check_access()
+
+
+def test_an_address_of_a_proxy_is_one_however_it_is_written(tmp_path: Path) -> None:
+    assert Settings(home=tmp_path, proxy_addresses="2001:0DB8:0::1").proxies == {"2001:db8::1"}

@@ -51,6 +51,9 @@ def test_the_answer_names_the_approved_weights_and_changes_with_them(
     assert (first.json()["setting"], first.json()["weights"]) == (run.setting_id, {"target": "t1", "draft": "d1"})
     again = client.get(APPROVED, headers={"If-None-Match": f'"other", W/{first.headers["etag"]}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert client.get(APPROVED, headers={"If-None-Match": "*"}).status_code == 304
+    head = client.head(APPROVED)
+    assert (head.status_code, head.headers["etag"]) == (200, first.headers["etag"])
 
     with repository._database.session() as session:  # what ran later does not change what was approved
         session.get_one(RunRow, run.id).provenance = {"weights": {"target": "t1", "draft": "d2"}}

@@ -68,7 +68,7 @@ def test_the_setting_is_not_looked_for_in_folders_that_may_not_be_named(reposito
 
     def build() -> tuple[ExperimentForm, FindPanel]:
         with gr.Blocks(analytics_enabled=False):
-            form = ExperimentForm(repository)
+            form = ExperimentForm(repository, settings)
             return form, FindPanel(repository, settings, form, lambda: None)
 
     form, panel = built(build)
@@ -88,7 +88,7 @@ def test_the_setting_is_not_looked_for_in_folders_that_may_not_be_named(reposito
 def test_a_small_task_takes_the_number_of_prompts_down_to_what_it_has(repository: Repository) -> None:
     def build() -> ExperimentForm:
         with gr.Blocks(analytics_enabled=False):
-            return ExperimentForm(repository)
+            return ExperimentForm(repository, Settings())
 
     form = built(build)
     task, limit = form.fields["task"], form.fields["limit"]
@@ -222,7 +222,7 @@ def test_bad_models_are_one_sentence_and_nothing_is_kept(
 
     def build() -> OwnModelsPanel:
         with gr.Blocks(analytics_enabled=False):
-            form = ExperimentForm(repository)
+            form = ExperimentForm(repository, Settings())
             return OwnModelsPanel(repository, Settings(home=tmp_path), form, lambda: None)
 
     panel = built(build)

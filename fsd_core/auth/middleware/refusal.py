@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 
 from starlette.datastructures import Headers
@@ -16,19 +17,22 @@ def looks_for_page(scope: Scope) -> bool:
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 
-async def refuse(receive: Receive, send: Send, status: int, sentence: str) -> None:
-    """Answer with ``status`` and ``sentence``, and close the connection.
+async def refuse(
+    receive: Receive, send: Send, status: int, sentence: str, headers: Mapping[str, str] | None = None
+) -> None:
+    """Answer with ``status`` and ``sentence``, and ``headers`` of its own, and close the connection.
 
     What the client is still sending is read and dropped for a moment: a client whose connection is cut while it writes
     never sees the answer.
     """
     body = sentence.encode()
-    headers = [
+    own = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    usual = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": [*usual, *own]})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SECONDS):

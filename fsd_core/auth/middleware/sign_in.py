@@ -10,9 +10,13 @@ import anyio.to_thread
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fsd_core.auth.identify import presents_token
 from fsd_core.auth.middleware.refusal import looks_for_page, refuse
 from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
+
+_WANTED, _INVALID = 'Bearer realm="FSD Lab"', 'Bearer realm="FSD Lab", error="invalid_token"'
+"""challenges of RFC 6750"""
 
 
 class RequireSignIn:
@@ -39,8 +43,12 @@ class RequireSignIn:
             return await self.app({**scope, self.key: person}, receive, send)
         if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):
             return await self.app(scope, receive, send)
-        if self.login is not None and looks_for_page(scope):
+        if self.login is not None and looks_for_page(scope) and not presents_token(scope):
             target = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             address = f"{scope.get('root_path', '')}{self.login}?next={quote(target)}"
             return await RedirectResponse(address, 303)(scope, receive, send)
-        return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")
+        if presents_token(scope):
+            told, challenge = "This token is not known here, was revoked, or has expired: make a new one.", _INVALID
+        else:
+            told, challenge = "Sign in first, or send a token: Authorization: Bearer …", _WANTED
+        return await refuse(receive, send, 401, told, {"WWW-Authenticate": challenge})

@@ -104,7 +104,13 @@ def sqlite_path(url: URL) -> Path | None:
 
 def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engine:
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT})
+        try:
+            return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT})
+        except (ImportError, ArgumentError):
+            raise InvalidSetting(
+                f"The driver of '{url.drivername}' is not installed: write postgresql://user:password@host/name, whose "
+                "driver comes with FSD Lab, or install that one."
+            ) from None
     engine = create_engine(url, connect_args={"timeout": busy_timeout})
 
     @event.listens_for(engine, "connect")

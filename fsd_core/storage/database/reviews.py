@@ -38,6 +38,11 @@ class ReviewStore(Store):
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
+    def last_review_event(self) -> int:
+        """Return the number of the newest event of all uses, or 0."""
+        with self._database.session(readonly=True) as session:
+            return session.scalar(select(func.max(ReviewEventRow.id))) or 0
+
     def named(self, setting_id: str, weights: Mapping[str, str]) -> AliasNames:
         """Return the uses for which the setting is candidate or approved, unless other ``weights`` of it are
         approved."""

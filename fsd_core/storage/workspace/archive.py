@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,8 +27,8 @@ _FORMAT = "fsd-lab workspace"
 _VERSION = 1
 MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 1_000_000
-LONGEST_ARCHIVE_LINE = 64_000_000
-"""bytes of one row, so that no file can fill the memory"""
+LONGEST_ARCHIVE_LINE = 32_000_000
+"""bytes of one row, so that no file can fill the memory: read as JSON, a row may take 20 times as many"""
 MOST_INFLATED, ALWAYS_INFLATED = 250, 10**9
 """allowed ratio of the members' size to the file's own, which text does not exceed; bytes that are always allowed"""
 
@@ -106,7 +107,9 @@ class Archive:
                 if size > expected.bytes or len(line) > LONGEST_ARCHIVE_LINE:
                     raise damaged(self._file, f"{table} is longer than its manifest says")
                 try:
-                    row = json.loads(line)
+                    row = json.loads(line, parse_constant=_no_number)
+                except _NoNumber as error:
+                    raise damaged(self._file, f"row {count} of {table} holds {error}, which is no number") from None
                 except (ValueError, RecursionError):
                     raise damaged(self._file, f"row {count} of {table} cannot be read") from None
                 if not isinstance(row, dict):
@@ -150,6 +153,14 @@ def damaged(file: Path, what: str) -> DataDamaged:
     return DataDamaged(f"{file} is damaged ({what}), so nothing was imported: export it again, or use an earlier file.")
 
 
+class _NoNumber(Exception):
+    """NaN or an infinity, which Python's reader takes and JSON does not have."""
+
+
+def _no_number(constant: str) -> Any:
+    raise _NoNumber(constant)
+
+
 def _foreign(file: Path) -> InvalidSetting:
     return InvalidSetting(f"{file} is no export of FSD Lab: name a file that `python -m fsd_core export` has made.")
 
@@ -188,6 +199,10 @@ def _check_members(file: Path, source: zipfile.ZipFile, manifest: Manifest) -> N
     expected = [MANIFEST, *map(_member, manifest.members)]
     if sorted(names) != sorted(expected):
         raise damaged(file, "it does not hold the tables that its manifest names")
+    if any(stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG) for info in source.infolist()):
+        raise damaged(file, "it holds a link, a folder or a device")
+    if any(info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for info in source.infolist()):
+        raise _foreign(file)  # others may take any memory to unpack
     size = sum(info.file_size for info in source.infolist())
     if size > max(ALWAYS_INFLATED, MOST_INFLATED * file.stat().st_size):
         raise damaged(file, f"it would unpack to {size / 1e9:,.2f} GB")

@@ -6,7 +6,6 @@ import hashlib
 import re
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +44,9 @@ from fsd_core.storage.saved_views import checked_view_name, checked_view_page, c
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row
 from fsd_core.storage.workspace.export import TABLES
+from fsd_core.storage.workspace.staged_values import UnreadableValue, check_measurements, check_trace
 
 CUT_OFF = "It was exported before it had ended: resume it to continue at its next prompt."
-LONGEST_TRACE = 256_000_000
-"""bytes of JSON"""
 _ENDED = ("finished", "failed", "cancelled")
 _BATCH_ROWS, _BATCH_BYTES = 500, 8_000_000
 _ID = re.compile("[0-9a-f]{32}")
@@ -155,9 +153,11 @@ def _check(session: Session, file: Path) -> None:
         for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
         for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):
-            _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256 and _inflates(trace.data))
+            _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256)
+            check_trace(trace.data)
         for mark in session.execute(select(MarkRow.position, MarkRow.verdict, MarkRow.note)):
             _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_TEXT)
+        check_measurements(session)
         _check_reviews(session)
         for entry in session.execute(select(ChangeRow.kind, ChangeRow.act, ChangeRow.role)):
             _require(
@@ -167,16 +167,23 @@ def _check(session: Session, file: Path) -> None:
             ends = func.min(model.sequence), func.max(model.sequence), func.count(model.id)
             for first, last, entries in session.execute(select(*ends).group_by(group)):
                 _require(first == 1 and last == entries)
+    except UnreadableValue as error:
+        raise damaged(file, f"a value in it cannot be read: {error}") from None
     except (ValueError, TypeError, DataDamaged) as error:
         raise damaged(file, "a value in it cannot be read") from error
 
 
 def _check_reviews(session: Session) -> None:
-    """Raise ``ValueError`` for an event that cannot be read, or that concerns a proposal not made before."""
+    """Raise ``ValueError`` for an event that cannot be read, that concerns a proposal not made before, or that names a
+    setting which is not in the file."""
     proposed: set[tuple[str, str]] = set()
+    settings = set(session.scalars(select(SettingRow.id)))
     for row in session.scalars(select(ReviewEventRow).order_by(ReviewEventRow.use_id, ReviewEventRow.sequence)):
         event = read_event(row.act)
         _require(event.kind == row.kind and row.role in ROLES)
+        named = [getattr(event, name, None) for name in ("setting", "former")]
+        if unknown := next((id for id in named if id is not None and id not in settings), None):
+            raise UnreadableValue(f"the setting {unknown}, which the use {row.use_id[:40]!r} names, is not in the file")
         if isinstance(event, Proposed):
             proposed.add((row.use_id, event.proposal))
         elif event.about is not None and not isinstance(event, AliasMoved):  # whose proposal need not be in the log
@@ -186,13 +193,3 @@ def _check_reviews(session: Session) -> None:
 def _require(condition: object) -> None:
     if not condition:
         raise ValueError
-
-
-def _inflates(data: bytes) -> bool:
-    """Whether gzipped data is complete and not larger than a trace can be."""
-    inflate = zlib.decompressobj(wbits=31)
-    try:
-        size = len(inflate.decompress(data, LONGEST_TRACE))
-    except zlib.error:
-        return False
-    return size < LONGEST_TRACE and inflate.eof

@@ -1,0 +1,85 @@
+"""Calls of a page's functions: of functions that there are, and in a session of whoever asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+from cachetools import TTLCache
+from gradio.block_function import BlockFunction
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fsd_core.auth.identify import person_in
+from fsd_core.auth.middleware.refusal import refuse
+
+PAGE_CALLS = ("/gradio_api/queue/join", "/gradio_api/run/predict")
+_STREAM, _HEARTBEAT = "/gradio_api/queue/data", "/gradio_api/heartbeat/"
+_MOST_SESSIONS, _SESSION_SECONDS = 100_000, 86_400.0
+NO_SUCH_FUNCTION = (
+    "There is no such function here: reload the page, or look at /gradio_api/info for those that programs may call."
+)
+ANOTHERS = "This session is somebody else's: reload the page to begin one of your own."
+
+
+class PageCalls:
+    """Refuses calls of functions that are unknown or that a browser runs by itself, before Gradio fails with a
+    traceback. A session belongs to the person who has used it first: nobody else calls or reads in it.
+
+    ``functions`` returns Gradio's functions by number. Requests have been read whole, and are known to be a person's.
+    """
+
+    def __init__(self, app: ASGIApp, functions: Callable[[], Mapping[int, BlockFunction]]) -> None:
+        self.app, self._functions = app, functions
+        self._owners: TTLCache[str, str] = TTLCache(_MOST_SESSIONS, _SESSION_SECONDS, time.monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path, session = scope["path"], None
+        if scope["method"] == "POST" and path in PAGE_CALLS:
+            message = await receive()
+            call = _object(message.get("body", b""))
+            number, session = call.get("fn_index"), call.get("session_hash")
+            if number is not None and not self._is_known(number):
+                return await refuse(receive, send, 404, NO_SUCH_FUNCTION)
+            receive = _first(message, receive)
+        elif path == _STREAM:
+            session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
+        elif path.startswith(_HEARTBEAT):
+            session = path.removeprefix(_HEARTBEAT)
+        if isinstance(session, str) and not self._is_own(session, scope):
+            return await refuse(receive, send, 403, ANOTHERS)
+        return await self.app(scope, receive, send)
+
+    def _is_known(self, number: Any) -> bool:
+        function = self._functions().get(number) if isinstance(number, int) else None
+        return function is not None and function.fn is not None
+
+    def _is_own(self, session: str, scope: Scope) -> bool:
+        person = person_in(scope)
+        name = f"{'program' if person.is_program else 'person'} {person.name}" if person else ""
+        if (owner := self._owners.get(session)) is None:
+            self._owners[session] = owner = name
+        return owner == name
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the object in a body, or an empty one: what cannot be read is refused where it is needed."""
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _first(message: Any, receive: Receive) -> Receive:
+    """Return ``receive`` with a message put back in front."""
+    unread = [message]
+
+    async def replay() -> Any:
+        return unread.pop() if unread else await receive()
+
+    return replay

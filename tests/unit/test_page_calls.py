@@ -1,0 +1,133 @@
+"""What a request may call, in whose session, under which name of a proxy, and with which GraphQL."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+
+from dashboard.server.forwarded import ForwardedHeaders
+from dashboard.server.page_calls import ANOTHERS, NO_SUCH_FUNCTION, PAGE_CALLS, PageCalls
+from fsd_core.auth.identify import KEY
+from fsd_core.auth.middleware.bodies import BoundedBody
+from fsd_core.auth.middleware.sign_in import RequireSignIn
+from fsd_core.roles import Person
+from fsd_core.worker.graphql_queries import NOT_A_QUERY, QueriesAlone, asks_only
+from fsd_core.worker.mlflow_service import GRAPHQL
+
+ANN, BOB = Person("Ann", "author"), Person("Bob", "author")
+FUNCTIONS: Any = {1: SimpleNamespace(fn=print), 2: SimpleNamespace(fn=None)}
+
+
+async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the request's body, or with the client and the name that it came under."""
+    body = (await receive())["body"] if scope["method"] == "POST" else b""
+    host = next((value for name, value in scope["headers"] if name == b"x-forwarded-host"), b"")
+    said = body or f"{scope['client'][0]} {host.decode()}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": said})
+
+
+class Calling:
+    """A client of the page's functions, as one person and then another."""
+
+    def __init__(self) -> None:
+        self.person: Person | None = ANN
+        calls = PageCalls(inner, lambda: FUNCTIONS)
+
+        async def signed_in(scope: Scope, receive: Receive, send: Send) -> None:
+            await calls({**scope, KEY: self.person}, receive, send)
+
+        self.client = TestClient(BoundedBody(signed_in))
+
+    def call(self, content: Any, path: str = PAGE_CALLS[1]) -> tuple[int, str]:
+        answer = self.client.post(path, content=content if isinstance(content, bytes) else json.dumps(content))
+        return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize("number", [2, 3, -1, 10**30, True, "1", 1.5, [1], {"a": 1}])
+def test_functions_of_the_browser_alone_and_unknown_ones_are_refused(number: Any) -> None:
+    calling = Calling()
+    expected = (
+        (200, json.dumps({"fn_index": True})) if number is True else (404, NO_SUCH_FUNCTION)
+    )  # JSON's true is 1 to Python
+    for path in PAGE_CALLS:
+        assert calling.call({"fn_index": number}, path) == expected
+
+
+def test_calls_of_known_functions_arrive_as_they_were_sent() -> None:
+    calling = Calling()
+    for content in (b'{"fn_index": 1, "data": ["\xc3\xbc"]}', b'{"data": []}', b"[1]", b"not JSON", b"{" * 5000):
+        status, text = calling.call(content)
+        assert (status, text.encode()) == (200, content)
+
+
+def test_a_session_is_of_the_person_who_began_it() -> None:
+    calling = Calling()
+    assert calling.call({"fn_index": 1, "session_hash": "a1"})[0] == 200
+    calling.person = BOB
+    assert calling.call({"fn_index": 1, "session_hash": "a1"}) == (403, ANOTHERS)
+    for path in ("/gradio_api/queue/data?session_hash=a1", "/gradio_api/heartbeat/a1"):
+        assert calling.client.get(path).status_code == 403
+    for path in ("/gradio_api/queue/data?session_hash=b2", "/gradio_api/heartbeat/b2", "/gradio_api/queue/data"):
+        assert calling.client.get(path).status_code == 200
+    calling.person = Person("Ann", "author", owner="Ann")  # a program of the same name is somebody else
+    assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 403
+    calling.person = Person("Ann", "admin")  # whose role has changed is the same
+    assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 200
+
+
+@pytest.mark.parametrize("clients", [True, False])
+@pytest.mark.parametrize("peer", ["10.0.0.7", "10.0.0.9"])
+def test_the_name_of_a_proxy_is_believed_of_named_ones_alone(peer: str, clients: bool) -> None:
+    client = TestClient(ForwardedHeaders(inner, ["10.0.0.7"], clients=clients), client=(peer, 5000))
+    headers = {"X-Forwarded-Host": "evil.example", "X-Forwarded-For": "192.0.2.1"}
+    believed = peer == "10.0.0.7"
+    expected = f"{'192.0.2.1' if believed and clients else peer} {'evil.example' if believed else ''}"
+    assert client.get("/", headers=headers).text == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "asks"),
+    [
+        ("query { mlflowGetRun { run } }", True),
+        ("{ test(inputString: \"mutation\") { output } }", True),
+        ("query A { a } query B { b } fragment C on Run { c }", True),
+        ('mutation { testMutation(inputString: "x") { output } }', False),
+        ("query A { a } mutation B { b }", False),
+        ("subscription { a }", False),
+        ("fragment C on Run { c }", False),
+        ("{" * 50_000, False),
+        ("{a" + " a" * 6000 + "}", False),
+        ("{ a }" + " " * 100_001, False),
+        ("", False),
+        (None, False),
+        (["{ a }"], False),
+    ],
+)  # fmt: skip
+def test_graphql_asks_and_changes_nothing(document: Any, asks: bool) -> None:
+    client = TestClient(BoundedBody(QueriesAlone(inner)))
+    body = json.dumps({"query": document})
+    answer = client.post(GRAPHQL, content=body)
+    assert (answer.status_code, answer.text) == ((200, body) if asks else (403, NOT_A_QUERY))
+    assert client.post("/other", content=body).text == body
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"[" * 100_000, b'[{"query": "{ a }"}]', b"\xff", b'{"query": 1}'])
+def test_what_is_no_document_is_no_query(body: bytes) -> None:
+    assert not asks_only(body)
+
+
+def test_a_void_token_is_told_as_http_says() -> None:
+    client = TestClient(RequireSignIn(inner, lambda scope: None, KEY, "/login"), follow_redirects=False)
+    page = {"Accept": "text/html"}
+    assert client.get("/runs", headers=page).status_code == 303
+    unknown = client.get("/runs", headers=page | {"Authorization": "Bearer fsd_gone"})
+    assert (unknown.status_code, "was revoked" in unknown.text) == (401, True)
+    assert 'error="invalid_token"' in unknown.headers["www-authenticate"]
+    without = client.get("/api/v1/uses")
+    assert (without.status_code, without.headers["www-authenticate"]) == (401, 'Bearer realm="FSD Lab"')

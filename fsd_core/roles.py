@@ -54,10 +54,11 @@ def require(person: Person, role: str, what: str) -> None:
         raise Refused(f"{what} needs the role {role}, and {person.name} is {person.role}: ask an admin for it.")
 
 
-def require_person(person: Person, what: str) -> None:
-    """Raise ``Refused``, with ``what`` such as "A verdict", for a program: a token never answers for somebody."""
+def require_person(person: Person, role: str, what: str) -> None:
+    """Raise as :func:`require`, and for every program: a token never answers for somebody."""
     if person.is_program:
         raise Refused(f"{what} is for people, and {person.name} is a program: sign in, and do it yourself.")
+    require(person, role, what)
 
 
 def read_roles(text: str) -> dict[str, str]:

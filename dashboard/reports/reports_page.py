@@ -16,7 +16,7 @@ from dashboard.ui.view import Act, Asked, Updates, View
 from fsd_core.errors import FsdError, Refused, UnknownName
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.reports.report_file import report_body
-from fsd_core.roles import Person, require, require_person
+from fsd_core.roles import Person, require_person
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,8 +84,7 @@ class ReportsPage:
             report = self.repository.report(act["id"])
         except UnknownName:
             return {}  # done already: the page says that it is gone
-        require(asked.person, "author", "Deleting a report")
-        require_person(asked.person, "Deleting a report")
+        require_person(asked.person, "author", "Deleting a report")
         if not may_delete(report, asked.person):
             raise Refused(f"{report.who} saved this report: only they and admins may delete it.")
         self.repository.delete_report(report.id)

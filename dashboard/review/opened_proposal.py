@@ -10,6 +10,7 @@ import gradio as gr
 
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
+from dashboard.review.other_evidence import OtherEvidence
 from dashboard.review.proposal_html import conversation_html, prompts_html, proposal_html
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair, Pairing
@@ -34,6 +35,7 @@ class OpenedProposal:
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.proposal = show()
+        self.other_evidence = OtherEvidence(service)
         show(section("Verdict"))
         self.author_notice = show()
         self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_TEXT)
@@ -64,6 +66,7 @@ class OpenedProposal:
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page, and the hash of its evidence
         self.fields = self.reader.fields
         self.forms = [self.verdict_comment, self.waiver, self.comment, self.reply, self.prompt]
+        self.forms += self.other_evidence.forms
         self._verdicts = [self.approve, self.changes, self.decline]
 
     @property
@@ -71,13 +74,14 @@ class OpenedProposal:
         """Components that :meth:`redraw` may change."""
         return [
             self.proposal, self.author_notice, self.conversation, self.prompts, self.seen, *self._verdicts,
-            self.withdraw, self.waive, *self.votes.outputs, *self.reader.outputs,
+            self.withdraw, self.waive, *self.other_evidence.outputs, *self.votes.outputs, *self.reader.outputs,
         ]  # fmt: skip
 
     def listen(self, view: View) -> None:
         """Attach the events."""
         self.votes.listen(view)
         self.reader.listen(view)
+        self.other_evidence.listen(view, self.seen)
         verdicts: dict[Verdict, gr.Button] = {
             "approve": self.approve, "request changes": self.changes, "decline": self.decline,
         }  # fmt: skip
@@ -93,7 +97,7 @@ class OpenedProposal:
         """Return what differs of a proposal. Raises ``UnknownName`` if there is none of this id."""
         review = self.service.review(proposal_id)
         pairing = cache(partial(pairing_of, self.service, review))
-        updates = self._proposal(asked, review)
+        updates = self._proposal(asked, review) | self.other_evidence.redraw(asked, review)
         return updates | self.votes.redraw(asked, review, pairing) | self._prompts(asked, review, pairing)
 
     def fail(self, error: FsdError) -> Updates:
@@ -158,7 +162,7 @@ class OpenedProposal:
     def add_comment(self, values: Values, asked: Asked) -> Updates:
         """Add a comment."""
         review = self._review(asked)
-        location = _location(review, read(values[self.prompt], "On prompt", int))
+        location = location_of(review, read(values[self.prompt], "On prompt", int))
         reply = read(values[self.reply], "Answers #", int)
         self.service.comment(asked.person, review, values[self.comment], reply, *location, key=values.key)
         asked.used(values, self.comment, self.reply, self.prompt)
@@ -193,7 +197,7 @@ def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
 
 
-def _location(review: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
+def location_of(review: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
     """Return the run and the position of a prompt number. Raises ``InvalidSetting`` if the evidence lacks it."""
     if prompt is None:
         return None, None

@@ -9,9 +9,9 @@ import gradio as gr
 from fsd_core.errors import InvalidSetting
 
 
-def optional_number(label: str, info: str) -> gr.Textbox:
+def optional_number(label: str, info: str, value: str = "") -> gr.Textbox:
     """Return a field for a number or nothing."""
-    return gr.Textbox("", label=label, info=info, max_length=12, min_width=110)
+    return gr.Textbox(value, label=label, info=info, max_length=12, min_width=110)
 
 
 def read(text: str | None, label: str, kind: type[int] | type[float] = float) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.review.use_html import requirements_text
-from dashboard.tables.review_log import setting_link
+from dashboard.tables.review_log import requirements_text, setting_link
 from dashboard.tables.siblings import machine
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, notice, pill, table, tiles

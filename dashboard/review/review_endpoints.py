@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.review.opened_proposal import location_of
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
 from fsd_core.review.approvals import approval_of, check_setting
@@ -13,10 +14,13 @@ from fsd_core.review.delivery import deliver, described
 from fsd_core.review.history import Proposal, Use
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.review_events import Commented
+from fsd_core.storage.review_events import Commented, Requirements
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import LoggedEvent
+
+_MOST_LISTED = 1000
 
 
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
@@ -86,18 +90,136 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
         return _review(service.review(id), root_path)
 
-    def comment(proposal: str, words: str, request: gr.Request, key: str = "") -> dict[str, Any]:
+    def comment(
+        proposal: str,
+        words: str,
+        request: gr.Request,
+        reply_to: int | None = None,
+        prompt: int | None = None,
+        key: str = "",
+    ) -> dict[str, Any]:
         """Comment on a proposal. Needs the role author.
 
         Args:
             proposal: its id
             words: the comment
+            reply_to: id of the comment that it answers
+            prompt: number of the prompt that it is about, from 1. Default: the whole proposal
             key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
         """
-        service.comment(person_of(request), service.review(proposal), words, key=key or None)
+        review = service.review(proposal)
+        location = location_of(review, prompt)
+        service.comment(person_of(request), review, words, reply_to, *location, key=key or None)
         return _review(service.review(proposal), root_path)
 
-    return [list_uses, read_use, read_verdict, approved_setting, check_use, propose, comment]
+    def make_use(
+        name: str,
+        request: gr.Request,
+        description: str = "",
+        requirements: dict[str, float | None] = {},  # noqa: B006  # read, never written
+        approvals: int = 1,
+        days: int = 0,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Make a use, which settings can be proposed for then. Needs the role author.
+
+        Args:
+            name: its name, which also makes its id
+            description: what it is for
+            requirements: margin (points of accuracy that may be lost, 2 by default), least_speedup and longest_answers
+                (times as fast by time per answer, at least; times as long, at most). null requires nothing
+            approvals: how many people must approve
+            days: for which an approval counts. 0: for ever
+            key: 32 hexadecimal digits, random for each use. Sent again with the same key, it is made once
+        """
+        asked = Requirements.named(requirements)
+        return _use(
+            service.describe(person_of(request), name, description, asked, approvals, days or None, key=key or None)
+        )
+
+    def change_use(
+        use: str,
+        version: int,
+        request: gr.Request,
+        name: str | None = None,
+        description: str | None = None,
+        requirements: dict[str, float | None] = {},  # noqa: B006  # read, never written
+        approvals: int | None = None,
+        days: int | None = None,
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Change what a use asks for. For people with the role admin. What is left out stays unchanged.
+
+        Approvals of what was asked for before become stale. It is refused if somebody else changed the use after the
+        version that was read.
+
+        Args:
+            use: its id
+            version: as read_use returned it
+            name: new name. The id stays
+            description: new description
+            requirements: those that change, such as {"margin": 3, "least_speedup": null}. null requires nothing
+            approvals: how many people must approve
+            days: for which an approval counts. 0: for ever
+            key: 32 hexadecimal digits, random for each change. Sent again with the same key, it is made once
+        """
+        changes = {"name": name, "description": description, "approvals": approvals}
+        told: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
+        told |= {"requirements": requirements} | ({} if days is None else {"days": days or None})
+        return _use(service.change_use(person_of(request), use, told, version, key or None))
+
+    def choose_evidence(
+        proposal: str,
+        runs: list[str],
+        baselines: list[str],
+        evidence: str,
+        request: gr.Request,
+        why: str = "",
+        key: str = "",
+    ) -> dict[str, Any]:
+        """Rest an open proposal on other runs of its setting. For its author, and people with the role admin.
+
+        Verdicts and answers on the former evidence do not count any more. It is refused if the evidence changed after
+        it was read.
+
+        Args:
+            proposal: its id
+            runs: ids of the runs that are evidence
+            baselines: ids of the runs to compare them with, on the same prompts
+            evidence: evidence_hash of read_verdict, so that nothing unseen is replaced
+            why: why
+            key: 32 hexadecimal digits, random for each choice. Sent again with the same key, it is made once
+        """
+        review = service.review(proposal)
+        service.choose_evidence(person_of(request), review, runs, baselines, why, evidence, key or None)
+        return _review(service.review(proposal), root_path)
+
+    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> dict[str, Any]:
+        """Withdraw an open proposal. For its author, and people with the role admin.
+
+        Args:
+            proposal: its id
+            why: why
+            key: 32 hexadecimal digits, random for each withdrawal. Sent again with the same key, it is done once
+        """
+        service.withdraw(person_of(request), service.review(proposal), why, key or None)
+        return _review(service.review(proposal), root_path)
+
+    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+        """Return what was decided, oldest first: who did what and when, with all that they wrote.
+
+        Args:
+            use: id of a use. Default: all uses
+            after: id of the last act that is known already
+            limit: how many, 1 to 1000
+        """
+        if use:
+            service.use(use)
+        log = [logged for logged in repository.review_log(use or None) if logged.id > after]
+        return [_logged(logged) for logged in log[: max(1, min(limit, _MOST_LISTED))]]
+
+    reading = [list_uses, read_use, read_verdict, approved_setting, check_use, review_log]
+    return [*reading, propose, comment, make_use, change_use, choose_evidence, withdraw]
 
 
 def _use(use: Use) -> dict[str, Any]:
@@ -107,8 +229,36 @@ def _use(use: Use) -> dict[str, Any]:
         "description": use.description,
         "requirements": use.requirements.as_json(),
         "approvals_needed": use.approvals,
+        "days": use.days,
+        "version": use.described_at,
         "candidate": use.named("candidate"),
         "approved": use.named("approved"),
+    }
+
+
+def _logged(logged: LoggedEvent) -> dict[str, Any]:
+    return {
+        "id": logged.id,
+        "use": logged.use_id,
+        "sequence": logged.sequence,
+        "at": logged.at.isoformat(),
+        "who": logged.who,
+        "role": logged.role,
+        "owner": logged.owner,
+        "act": logged.event.as_json(),
+    }
+
+
+def _comment(logged: LoggedEvent, event: Commented) -> dict[str, Any]:
+    return {
+        "id": logged.sequence,
+        "who": logged.who,
+        "owner": logged.owner,
+        "at": logged.at.isoformat(),
+        "words": event.words,
+        "reply_to": event.reply_to,
+        "run": event.run,
+        "prompt": None if event.position is None else event.position + 1,
     }
 
 
@@ -147,6 +297,7 @@ def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
             }
             for item in review.evidence
         ],
+        "evidence_hash": review.hash,
         "missing_runs": list(review.missing),
         "open_requirements": list(review.open_requirements),
         "standing": {
@@ -157,9 +308,7 @@ def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
             for item in review.proposal.judgements
         ],
         "comments": [
-            {"who": logged.who, "at": logged.at.isoformat(), "words": logged.event.words}
-            for logged in review.proposal.comments
-            if isinstance(logged.event, Commented)
+            _comment(logged, logged.event) for logged in review.proposal.comments if isinstance(logged.event, Commented)
         ],
         "page": f"{root_path}/review?proposal={review.proposal.id}",
     }

@@ -12,6 +12,7 @@ import gradio as gr
 
 from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.propose_form import ProposeForm
+from dashboard.review.use_change import UseChange
 from dashboard.review.use_form import UseForm
 from dashboard.review.use_html import use_html, uses_html
 from dashboard.ui.components import dead_end, heading, notice, section, show
@@ -125,17 +126,20 @@ class OpenedUse:
             self.comment = gr.Textbox(label=_ROLLED_BACK, max_length=LONGEST_TEXT, scale=3)
             self.back = gr.Button(variant="stop")
         self.answer = show()
+        self.change = UseChange(service)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
-        self.forms = [self.comment]
+        self.forms = [self.comment, *self.change.forms]
         self.outputs: list[Any] = [self.use, self.row, self.back, self.comment, self.seen]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
+        self.change.listen(view)
         view.button(self.back, "roll back", [self.seen, self.comment], self.roll_back, self.answer)
 
     def redraw(self, asked: Asked, use_id: str) -> Updates:
         """Return the use, if it differs."""
         use = self.service.use(use_id)
+        self.change.redraw(asked, use)
         html, approvals = (
             use_html(use, self.service.labels([use]), approval_of(self.service.repository, use)),
             len(use.in_force),

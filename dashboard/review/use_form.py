@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.review.optional_number import optional_number, read
 from dashboard.ui.view import Asked, Values
-from fsd_core.frozen import check_fields
 from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use
     from fsd_core.review.review_service import ReviewService
+    from fsd_core.storage.review_events import UseDescribed
 
 
 class UseForm:
@@ -24,7 +24,7 @@ class UseForm:
             self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_USE_TITLE)
             self.description = gr.Textbox(label="Description", max_length=LONGEST_TEXT, scale=2)
         with gr.Row(elem_classes=["rev-forms"]):
-            self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
+            self.margin = optional_number("Accuracy", "Points that may be lost; empty: any", "2")
             self.speed = optional_number("Speed", "Times as fast by time per answer, at least; empty: any")
             self.length = optional_number("Answers", "Times as long as the baseline's, at most; empty: any")
             self.approvals = gr.Number(1, label="Approvals", info="Of different people")
@@ -32,19 +32,34 @@ class UseForm:
         self.typed = [self.name, self.description]
         self.fields = [*self.typed, self.margin, self.speed, self.length, self.approvals, self.days]
 
+    def read(self, values: Values) -> dict[str, Any]:
+        """Return what the fields say, by the names of ``UseDescribed`` and of its requirements."""
+        return {
+            "name": values[self.name] or "",
+            "description": values[self.description] or "",
+            "requirements": {
+                "margin": read(values[self.margin], "Accuracy"),
+                "least_speedup": read(values[self.speed], "Speed"),
+                "longest_answers": read(values[self.length], "Answers"),
+            },
+            "approvals": values[self.approvals] or 0,
+            "days": read(values[self.days], "Good for", int),
+        }
+
+    def texts(self, use: UseDescribed) -> dict[Any, Any]:
+        """Return what each field holds for a use."""
+        asked = use.requirements
+        optional = {
+            self.margin: asked.margin, self.speed: asked.least_speedup, self.length: asked.longest_answers,
+            self.days: use.days,
+        }  # fmt: skip
+        texts = {field: "" if value is None else f"{value:.12g}" for field, value in optional.items()}
+        return {self.name: use.name, self.description: use.description, self.approvals: use.approvals, **texts}
+
     def make(self, service: ReviewService, values: Values, asked: Asked, key: str) -> Use:
         """Make the use that the fields describe, and empty them. Raises as ``ReviewService.describe``."""
-        titles = {name: str(field.title) for name, field in Requirements.model_fields.items()}
-        requirements = check_fields(
-            Requirements,
-            titles,
-            margin=values[self.margin],
-            least_speedup=read(values[self.speed], "Speed"),
-            longest_answers=read(values[self.length], "Answers"),
-        )
-        use = service.describe(
-            asked.person, values[self.name] or "", values[self.description] or "", requirements,
-            values[self.approvals] or 0, read(values[self.days], "Good for", int), key=key,
-        )  # fmt: skip
+        told = self.read(values)
+        requirements = Requirements.named(told.pop("requirements"))
+        use = service.describe(asked.person, **told, requirements=requirements, key=key)
         asked.used(values, *self.typed)
         return use

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.review.log_files import links_html
-from dashboard.tables.review_log import events_html, setting_link
+from dashboard.tables.review_log import events_html, requirements_text, setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, link, pill, table
 from dashboard.ui.quantities import DASH, ago
@@ -16,25 +16,12 @@ from fsd_core.formatting import count
 if TYPE_CHECKING:
     from fsd_core.review.approvals import Approval
     from fsd_core.review.history import Proposal, Use
-    from fsd_core.storage.review_events import Requirements
 
 _USES = (
     Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
     Column("Last act"),
 )  # fmt: skip
 _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
-
-
-def requirements_text(requirements: Requirements) -> str:
-    """Return requirements in words."""
-    parts = []
-    if requirements.margin is not None:
-        parts.append(f"accuracy within {requirements.margin:g} points")
-    if requirements.least_speedup is not None:
-        parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
-    if requirements.longest_answers is not None:
-        parts.append(f"answers at most {requirements.longest_answers:g} × as long")
-    return ", ".join(parts) or "nothing"
 
 
 def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:

@@ -60,7 +60,8 @@ def api_routes(repository: Repository) -> APIRouter:
             tag = f'"{hashlib.sha256(bytes(answer.body) + repr(state).encode()).hexdigest()[:16]}"'
             answer.headers.update({"ETag": tag, "Cache-Control": "no-cache"})
             if state is not None:  # for the forms that are no JSON
-                answer.headers.update({"FSD-Expired": str(state.expired).lower(), "FSD-Evidence": state.evidence})
+                marks = {"FSD-Expired": str(state.expired).lower(), "FSD-Stale": str(state.stale).lower()}
+                answer.headers.update(marks | {"FSD-Evidence": state.evidence})
             if {tag, "*"} & {part.strip().removeprefix("W/") for part in if_none_match.split(",")}:
                 return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
             return answer

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from dashboard.ui.components import Column, link, table
 from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, render
+from fsd_core.formatting import count
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
     AliasMoved,
     Commented,
+    EvidenceChosen,
     Judged,
     Proposed,
+    Requirements,
     ReviewEvent,
     UseDescribed,
     Voted,
@@ -55,6 +58,18 @@ def written_text(event: ReviewEvent) -> str:
     return getattr(event, "comment", "")
 
 
+def requirements_text(requirements: Requirements) -> str:
+    """Return requirements in words."""
+    parts = []
+    if requirements.margin is not None:
+        parts.append(f"accuracy within {requirements.margin:g} points")
+    if requirements.least_speedup is not None:
+        parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
+    if requirements.longest_answers is not None:
+        parts.append(f"answers at most {requirements.longest_answers:g} × as long")
+    return ", ".join(parts) or "nothing"
+
+
 def setting_link(setting: str | None) -> Html:
     """Return a link to a setting's page."""
     return render("tables/logs.html", "setting", setting)
@@ -63,7 +78,7 @@ def setting_link(setting: str | None) -> Html:
 def _event_text(event: ReviewEvent) -> str:
     """Return an event in words, as a text or as HTML."""
     if isinstance(event, UseDescribed):
-        return f"described the use “{event.name}”"
+        return f"described the use “{event.name}”, which asks for {requirements_text(event.requirements)}"
     if isinstance(event, AliasMoved):
         return render("tables/logs.html", "moved", event)
     if isinstance(event, Proposed):
@@ -71,8 +86,10 @@ def _event_text(event: ReviewEvent) -> str:
     return render("tables/logs.html", "of_proposal", event.proposal, _proposal_event(event))
 
 
-def _proposal_event(event: Judged | Waived | Commented | Voted | Withdrawn) -> str:
+def _proposal_event(event: EvidenceChosen | Judged | Waived | Commented | Voted | Withdrawn) -> str:
     """Return what was done with a proposal."""
+    if isinstance(event, EvidenceChosen):
+        return f"chose other evidence: {count(len(event.runs), 'run')}, {count(len(event.baselines), 'baseline')}"
     if isinstance(event, Judged):
         return _VERDICTS[event.verdict]
     if isinstance(event, Waived):

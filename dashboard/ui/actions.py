@@ -70,9 +70,7 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
     if action not in handlers or kind not in ("run", "experiment"):
         raise InvalidSetting("This page has no such button: reload it.")
     label, role = ACTIONS[action]
-    require(person, role, label)
-    if action == "delete":
-        require_person(person, label)
+    (require_person if action == "delete" else require)(person, role, label)
     return handlers[action]()
 
 

@@ -29,6 +29,8 @@ class Approval:
     expired: bool
     evidence: Standing
     """against what was approved: the same, measured again or otherwise changed, or some of its runs deleted"""
+    stale: bool
+    """whether the use asks for something else since, or for more people"""
     requirements: Requirements | None
     """that it was approved for; ``None`` if its proposal is not in the log"""
 
@@ -38,6 +40,8 @@ class Approval:
         told = []
         if self.expired and self.expires_at is not None:
             told.append(f"The approval expired on {self.expires_at:%Y-%m-%d}: have it reviewed again.")
+        if self.stale:
+            told.append("What the use asks for was changed since it was approved: propose it again.")
         if self.evidence == "deleted":
             told.append("Runs that it was approved on were deleted: measure it again and propose that.")
         if self.evidence == "changed":
@@ -49,6 +53,7 @@ class Approval:
             "expires_at": self.expires_at and self.expires_at.isoformat(),
             "expired": self.expired,
             "evidence": self.evidence,
+            "stale": self.stale,
             "requirements": self.requirements and self.requirements.as_json(),
         }
 
@@ -63,6 +68,7 @@ def approval_of(repository: Repository, use: Use, at: datetime | None = None) ->
     standing: Standing = "changed" if proposal is None else _standing(repository, proposal, moved.evidence)
     return Approval(
         str(moved.setting), expires_at, expires_at is not None and moment > expires_at, standing,
+        proposal is not None and use.asks_more_than(proposal.approved_when),
         None if proposal is None else proposal.requirements,
     )  # fmt: skip
 
@@ -146,6 +152,7 @@ def _checks(review: ProposalReview, requirements: Requirements) -> tuple[tuple[R
     for name in requirement_names(requirements):
         outcome = outcomes.get(name, "undecided")
         text = next((f.text for f in findings if (f.requirement, f.outcome) == (name, outcome)), "not measured")
-        waiver = review.proposal.waived(name, review.hash)
+        same = getattr(review.proposal.requirements, name) == getattr(requirements, name)
+        waiver = review.proposal.waived(name, review.hash) if same else None  # of what was asked for then
         checks.append((RequirementCheck(name, outcome, text), waiver.reason if waiver else ""))
     return tuple(checks)

@@ -12,6 +12,7 @@ from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     AliasMoved,
     Commented,
+    EvidenceChosen,
     Judged,
     Proposed,
     Requirements,
@@ -66,6 +67,8 @@ class Proposal:
     """log entries of ``Commented`` events"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
+    approved_when: UseDescribed | None = None
+    """what the use asked for when it was approved"""
 
     def is_by(self, name: str) -> bool:
         """Whether this is somebody's own proposal: made by them, or by a program of theirs."""
@@ -112,6 +115,8 @@ class Use:
     requirements: Requirements = field(default_factory=Requirements)
     approvals: int = 1
     days: int | None = None
+    described_at: int = 0
+    """sequence number of the log entry with its latest description"""
     aliases: dict[str, AliasState] = field(default_factory=dict)
     proposals: dict[str, Proposal] = field(default_factory=dict)
 
@@ -135,6 +140,23 @@ class Use:
                 else:
                     stack.append(event)
         return stack
+
+    @property
+    def described(self) -> UseDescribed:
+        """What it asks for."""
+        return UseDescribed(
+            name=self.name, description=self.description, requirements=self.requirements, approvals=self.approvals,
+            days=self.days,
+        )  # fmt: skip
+
+    def description_at(self, sequence: int) -> UseDescribed | None:
+        """Return the description in the log entry of this number, or ``None`` if it is another one."""
+        events = (logged.event for logged in self.log if logged.sequence == sequence)
+        return next((event for event in events if isinstance(event, UseDescribed)), None)
+
+    def asks_more_than(self, former: UseDescribed | None) -> bool:
+        """Whether an approval under a former description is stale: the requirements differ, or it takes more people."""
+        return former is not None and (self.requirements != former.requirements or self.approvals > former.approvals)
 
     def about(self, proposal: str) -> list[LoggedEvent]:
         """Return the log entries on one proposal."""
@@ -173,12 +195,17 @@ def use(id: str, log: Sequence[LoggedEvent]) -> Use:
 def _apply(use: Use, logged: LoggedEvent) -> None:
     event: ReviewEvent = logged.event
     if isinstance(event, UseDescribed):
+        for proposal in use.proposals.values():
+            if proposal.state == "open" and proposal.requirements == use.requirements:
+                proposal.requirements = event.requirements
         use.name, use.description, use.requirements = event.name, event.description, event.requirements
         use.approvals, use.days = event.approvals, event.days
+        use.described_at = logged.sequence
     elif isinstance(event, AliasMoved):
         use.aliases[event.alias] = AliasState(event.setting, logged)
         if event.alias == "approved" and event.proposal in use.proposals:
             use.proposals[event.proposal].state = "approved"
+            use.proposals[event.proposal].approved_when = use.described
     elif isinstance(event, Proposed):
         use.proposals[event.proposal] = Proposal(
             event.proposal, use.id, event.setting, logged.who, logged.at, event.requirements, event.runs,
@@ -190,7 +217,9 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
 
 def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     event = logged.event
-    if isinstance(event, Waived):
+    if isinstance(event, EvidenceChosen):
+        proposal.runs, proposal.baselines = event.runs, event.baselines
+    elif isinstance(event, Waived):
         waiver = Waiver(logged.who, event.words, event.evidence, logged.at)
         proposal.waivers.setdefault(event.requirement, []).append(waiver)
     elif isinstance(event, Commented):

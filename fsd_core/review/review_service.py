@@ -24,6 +24,7 @@ from fsd_core.storage.review_events import (
     AliasMoved,
     Choice,
     Commented,
+    EvidenceChosen,
     Judged,
     Proposed,
     Requirements,
@@ -104,14 +105,10 @@ class ReviewService:
         requirements: Requirements | None = None,
         approvals: int = 1,
         days: int | None = None,
-        use_id: str | None = None,
-        seen: int = 0,
         key: str | None = None,
     ) -> Use:
-        """Create a use, or change the description of the one with ``use_id``."""
-        require(person, "admin" if use_id else "author", "Changing a use" if use_id else "Making a use")
-        if use_id:
-            require_person(person, "Changing a use")
+        """Make a use."""
+        require(person, "author", "Making a use")
         event = UseDescribed.checked(
             name=name.strip(),
             description=description.strip(),
@@ -119,16 +116,38 @@ class ReviewService:
             approvals=approvals,
             days=days,
         )
-        id = use_id or id_of(event.name)
+        id = id_of(event.name)
         if not self._stored(key, id, person, event.as_json()):
-            if use_id is not None:
-                self.use(id)
-            elif log := self.repository.review_log(id):
+            if log := self.repository.review_log(id):
                 raise InvalidSetting(
-                    f"There is a use of the name “{use_of(id, log).name}” already: choose another name."
+                    f"There is a use of the name “{history.use(id, log).name}” already: choose another name."
                 )
-            self._append(id, person, [event], seen, key)
+            self._append(id, person, [event], 0, key)
         return self.use(id)
+
+    def change_use(
+        self, person: Person, use_id: str, changes: Mapping[str, Any], seen: int, key: str | None = None
+    ) -> Use:
+        """Change some of what a use asks for: fields of ``UseDescribed``, with some of the ``requirements`` by name.
+
+        Open proposals are held against the new requirements, so verdicts on them become stale, as does the approval
+        in force. Raises ``Overtaken`` if somebody changed the use after the log entry ``seen``.
+        """
+        require_person(person, "admin", "Changing a use")
+        use = self.use(use_id)
+        former = use.described
+        asked = {**former.requirements.model_dump(), **(changes.get("requirements") or {})}
+        fields = {name: getattr(former, name) for name in UseDescribed.model_fields if name != "kind"}
+        fields |= {**changes, "requirements": Requirements.named(asked)}
+        event = UseDescribed.checked(**{n: v.strip() if isinstance(v, str) else v for n, v in fields.items()})
+        if self._stored(key, use_id, person, event.as_json()):
+            return use
+        if use.described_at > seen:
+            raise Overtaken(_news_text([logged for logged in use.log if logged.sequence == use.described_at]))
+        if event == former:
+            raise InvalidSetting("The use asks for this already: change something first.")
+        self._append(use_id, person, [event], use.sequence, key)
+        return self.use(use_id)
 
     def propose(
         self,
@@ -163,6 +182,33 @@ class ReviewService:
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
         return self._append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
 
+    def choose_evidence(
+        self,
+        person: Person,
+        review: ProposalReview,
+        runs: Sequence[str],
+        baselines: Sequence[str],
+        comment: str = "",
+        evidence: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """Rest an open proposal on other runs of its setting. Verdicts and waivers on the former ones become stale."""
+        require(person, "author", "Choosing other evidence")
+        proposal, shown = review.proposal, review.hash if evidence is None else evidence
+        event = EvidenceChosen.checked(
+            proposal=proposal.id, runs=tuple(runs), baselines=tuple(baselines), comment=comment.strip()
+        )
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
+        _check_author(person, review, "Choosing other evidence")
+        _check_evidence(review, shown)
+        if setting_of(self.repository, event.runs, event.baselines) != proposal.setting:
+            raise InvalidSetting("These runs are of another setting than the proposal's: propose that one instead.")
+        if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
+            raise InvalidSetting("The proposal rests on these runs already: choose others.")
+        self._append(review.use.id, person, [event], review.use.sequence, key)
+
     def waive(
         self,
         person: Person,
@@ -173,8 +219,7 @@ class ReviewService:
         key: str | None = None,
     ) -> None:
         """Waive a requirement that the evidence does not meet, with the name of the person and a reason."""
-        require(person, "author", "Waiving a requirement")
-        require_person(person, "Waiving a requirement")
+        require_person(person, "author", "Waiving a requirement")
         shown = review.hash if evidence is None else evidence
         event = Waived.checked(
             proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
@@ -219,8 +264,7 @@ class ReviewService:
         key: str | None = None,
     ) -> None:
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
-        require(person, "author", "Voting")
-        require_person(person, "A vote")
+        require_person(person, "author", "A vote")
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
         if self._stored(key, review.use.id, person, act):
             return
@@ -251,8 +295,7 @@ class ReviewService:
         key: str | None = None,
     ) -> None:
         """Approve, request changes or decline. The last required approval moves the alias ``approved``."""
-        require_person(person, "A verdict")
-        require(person, "reviewer", "A verdict")
+        require_person(person, "reviewer", "A verdict")
         proposal = review.proposal
         shown = review.hash if evidence is None else evidence
         event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=shown)
@@ -286,8 +329,7 @@ class ReviewService:
 
     def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
         """Move the alias ``approved`` back to its previous setting and return that setting."""
-        require_person(person, "Rolling back")
-        require(person, "admin", "Rolling back")
+        require_person(person, "admin", "Rolling back")
         use = self.use(use_id)
         if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
             return getattr(stored.event, "setting", None)
@@ -364,7 +406,7 @@ def _check_evidence(review: ProposalReview, shown: str) -> None:
 
 
 def _check_author(person: Person, review: ProposalReview, what: str) -> None:
-    if not review.proposal.is_by(person.name) and not person.may("admin"):
+    if not review.proposal.is_by(person.name) and (person.is_program or not person.may("admin")):
         raise Refused(f"{what} is for its author, {review.proposal.author}, and for admins.")
 
 

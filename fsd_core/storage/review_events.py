@@ -7,12 +7,13 @@ are the same in every version. Newer fields are left out if empty.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fsd_core.errors import DataDamaged
-from fsd_core.frozen import Frozen
+from fsd_core.frozen import Frozen, check_fields
 
 LONGEST_TEXT = 10_000
 LONGEST_USE_TITLE = 120
@@ -37,6 +38,11 @@ class Requirements(Frozen):
     longest_answers: float | None = Field(
         default=None, gt=0, le=1000, title="Answers", description="times as long, at most"
     )
+
+    @classmethod
+    def named(cls, values: Mapping[str, Any]) -> Self:
+        """Return requirements. Raises ``InvalidSetting`` with their names on the pages."""
+        return check_fields(cls, {name: str(field.title) for name, field in cls.model_fields.items()}, **values)
 
 
 class _Event(Frozen):
@@ -70,6 +76,16 @@ class Proposed(_Event):
     """of the setting: its evidence"""
     baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
     rationale: LongText = ""
+
+
+class EvidenceChosen(_Event):
+    """The author rests an open proposal on other runs of the same setting."""
+
+    kind: Literal["evidence-chosen"] = "evidence-chosen"
+    proposal: RunId
+    runs: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
+    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
+    comment: LongText = ""
 
 
 class Waived(_Event):
@@ -142,7 +158,7 @@ class Voted(_Event):
     """which of the two was on the left"""
 
 
-ReviewEvent = UseDescribed | Proposed | Waived | Commented | Judged | Withdrawn | AliasMoved | Voted
+ReviewEvent = UseDescribed | Proposed | EvidenceChosen | Waived | Commented | Judged | Withdrawn | AliasMoved | Voted
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[ReviewEvent, Field(discriminator="kind")])
 
 

@@ -51,6 +51,7 @@ TOOLS = {
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
     "time_finalists",
     "list_reports", "read_report", "list_views", "save_view", "rename_view",
+    "review_log", "make_use", "change_use", "choose_evidence", "withdraw",
 }  # fmt: skip
 
 

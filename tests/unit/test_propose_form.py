@@ -44,7 +44,7 @@ def opened(repository: Repository, calibration: str, rationale: str = "") -> tup
 
     form = built(build)
     run = max(repository.experiment(calibration).runs, key=lambda run: run.config.first)
-    values = dict.fromkeys((form.use, form.runs, form.baselines)) | {form.rationale: rationale}
+    values = dict.fromkeys((form.use, *form.evidence.both)) | {form.rationale: rationale}
     question = asked(values, {"propose": run.setting_id, "calibration": calibration})
     form.redraw(question, SettingConfig(pair=run.pair, decoding=run.decoding).id)
     return form, question

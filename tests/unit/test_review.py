@@ -174,7 +174,8 @@ def test_nobody_judges_their_own_and_roles_are_kept(service: ReviewService, runs
         lambda: service.comment(EVE, review, "Hello"),
         lambda: service.waive(EVE, review, "margin", "So be it"),
         lambda: service.withdraw(BOB, review),
-        lambda: service.describe(ANN, "Support chat", use_id=review.use.id, seen=review.use.sequence),
+        lambda: service.change_use(ANN, review.use.id, {"approvals": 2}, review.use.sequence),
+        lambda: service.choose_evidence(BOB, review, [runs["0.05"].id], [runs["sd"].id]),
         lambda: service.roll_back(BOB, review.use.id, "No", review.use.sequence),
     ):
         with pytest.raises(Refused):
@@ -199,7 +200,7 @@ def test_a_program_answers_for_nobody(service: ReviewService, runs: dict[str, Ru
         lambda: service.waive(program, review, "margin", "So be it"),
         lambda: service.vote(program, review, 3, "tie", "setting"),
         lambda: service.roll_back(program, review.use.id, "No", review.use.sequence),
-        lambda: service.describe(program, "Other", use_id=review.use.id, seen=review.use.sequence),
+        lambda: service.change_use(program, review.use.id, {"name": "Other"}, review.use.sequence),
     ):
         with pytest.raises(Refused, match="is for people, and nightly is a program"):
             act()
@@ -345,7 +346,7 @@ def test_what_cannot_be_proposed(service: ReviewService, runs: dict[str, RunView
     with pytest.raises(UnderReview, match="under review for this use already") as caught:
         service.propose(ANN, "support-chat", [a], [target])
     assert [caught.value.proposal] == [*service.use("support-chat").proposals]
-    with pytest.raises(InvalidSetting, match="There is a use of the name"):
+    with pytest.raises(InvalidSetting, match="There is a use “Support chat” already"):
         service.describe(ANN, "support  CHAT!")
     with pytest.raises(InvalidSetting, match="has no letter or digit"):
         service.describe(ANN, "日本")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from dashboard.review.reviewers_field import reviewers_field
 from dashboard.review.use_form import UseForm
 from dashboard.tables.calibration_html import calibration_verdict
 from dashboard.tables.siblings import sibling_runs
@@ -18,6 +19,7 @@ from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.pooling import fresh_rounds, grouped, is_calibration_round, on_fresh_prompts
+from fsd_core.review.reviewers import possible_reviewers
 from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -49,15 +51,16 @@ class ProposeForm:
                 [], label="Baselines", info="On the same prompts", multiselect=True, scale=2, min_width=280
             )
         self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
+        self.reviewers = reviewers_field()
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
         self._choices = [self.use, self.runs, self.baselines]
-        self.forms = [*self._choices, self.rationale, *self.use_form.typed]
-        self.outputs = [self.head, self.first_use, *self._choices]
+        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed]
+        self.outputs = [self.head, self.first_use, *self._choices, self.reviewers]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [*self._choices, self.rationale, *self.use_form.fields]
+        fields = [*self._choices, self.rationale, self.reviewers, *self.use_form.fields]
         view.button(self.send, "propose", fields, self.propose, self.answer)
 
     def redraw(self, asked: Asked, setting_id: str) -> Updates:
@@ -93,14 +96,15 @@ class ProposeForm:
         if asked.opening and calibration and not asked[self.rationale]:
             asked.fill(self.rationale, calibration_verdict(repository, calibration))
         choices = [(use.name, use.id) for use in uses], _choices(measurements), _choices(baselines)
-        if not asked.differs("form", setting, choices):
+        people = possible_reviewers(repository, [asked.person.name])
+        if not asked.differs("form", setting, choices, people):
             return {}
         head = render("review/proposal.html", "propose", setting, pair_title(setting.pair))
         dropdowns = zip(self._choices, choices, strict=True)
         return (
             {self.head: head, self.first_use: gr.Column(visible=not uses)}
             | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
-            | {self.use: gr.Dropdown(choices[0], visible=bool(uses))}
+            | {self.use: gr.Dropdown(choices[0], visible=bool(uses)), self.reviewers: gr.Dropdown(people)}
         )
 
     def propose(self, values: Values, asked: Asked) -> Updates:
@@ -110,7 +114,10 @@ class ProposeForm:
         if not use:
             use = self.use_form.make(self.service, values, asked, _second_key(values.key)).id
         try:
-            id = self.service.propose(asked.person, use, runs, baselines, rationale, key=values.key)
+            reviewers = values[self.reviewers] or []
+            id = self.service.propose(
+                asked.person, use, runs, baselines, rationale, key=values.key, reviewers=reviewers
+            )
         except UnderReview as error:
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
         return {self.answer: notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))}

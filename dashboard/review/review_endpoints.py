@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.review.beside_record import beside_record
+from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
+from fsd_core.errors import InvalidSetting
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.history import Proposal, Use
+from fsd_core.review.passages import Quoted, passage_json, quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import Commented
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
 
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
+
+    def reviewed(proposal: str, request: gr.Request) -> dict[str, Any]:
+        review = service.review(proposal)
+        return _review(review, quoted_passages(repository, person_of(request), review), root_path)
 
     def list_uses() -> list[dict[str, Any]]:
         """Return the uses that settings are wanted for, with their requirements.
@@ -38,7 +47,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         view = service.use(use)
         return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
 
-    def read_verdict(proposal: str) -> dict[str, Any]:
+    def read_verdict(proposal: str, request: gr.Request) -> dict[str, Any]:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
 
         It also has the open requirements, who approves of it, and the comments.
@@ -46,7 +55,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         Args:
             proposal: its id, from propose or read_use
         """
-        return _review(service.review(proposal), root_path)
+        return reviewed(proposal, request)
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
         """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
@@ -72,7 +81,13 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return check_setting(repository, service.use(use), setting).as_json()
 
     def propose(
-        use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = "", key: str = ""
+        use: str,
+        runs: list[str],
+        baselines: list[str],
+        request: gr.Request,
+        rationale: str = "",
+        key: str = "",
+        reviewers: list[str] | None = None,
     ) -> dict[str, Any]:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
@@ -82,22 +97,74 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             baselines: ids of the runs to compare them with, on the same prompts
             rationale: why
             key: 32 hexadecimal digits, random for each proposal. Sent again with the same key, it is made once
+            reviewers: names of people who are asked for a verdict
         """
-        id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
-        return _review(service.review(id), root_path)
+        person, names = person_of(request), reviewers or []
+        id = service.propose(person, use, runs, baselines, rationale, key=key or None, reviewers=names)
+        return reviewed(id, request)
 
-    def comment(proposal: str, words: str, request: gr.Request, key: str = "") -> dict[str, Any]:
+    def compare_with_approved(
+        proposal: str, request: gr.Request, which: Show = "outcome", limit: int = 20, offset: int = 0
+    ) -> dict[str, Any]:
+        """Return a proposal beside what is approved for its use: each requirement, and prompt by prompt.
+
+        Prompts that the caller has yet to vote on blind are counted in hidden and left out.
+
+        Args:
+            proposal: its id
+            which: prompts of different outcome (outcome), different text (text), not solved by both (unsolved), marked,
+                or all
+            limit: number of prompts, 1 to 100
+            offset: number of prompts to leave out before
+        """
+        return beside_record(repository, person_of(request), service.review(proposal), which, limit, offset)
+
+    def comment(
+        proposal: str,
+        words: str,
+        request: gr.Request,
+        key: str = "",
+        run: str = "",
+        prompt: int = 0,
+        quote: str = "",
+        start: int = 0,
+    ) -> dict[str, Any]:
         """Comment on a proposal. Needs the role author.
 
         Args:
             proposal: its id
             words: the comment
             key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
+            run: id of the run whose answer it is on. Default: it is on the whole proposal
+            prompt: number of the answer's prompt, from 1
+            quote: passage of the answer that it is on. Default: the whole answer
+            start: character of the answer near which the passage begins, from 0
         """
-        service.comment(person_of(request), service.review(proposal), words, key=key or None)
-        return _review(service.review(proposal), root_path)
+        if bool(run) != bool(prompt) or prompt < 0 or (quote and not run):
+            raise InvalidSetting("An answer has a run and a prompt from 1: name both, or neither.")
+        service.comment(
+            person_of(request), service.review(proposal), words, None, run or None, prompt - 1 if run else None,
+            key or None, (start, quote) if quote else None,
+        )  # fmt: skip
+        return reviewed(proposal, request)
 
-    return [list_uses, read_use, read_verdict, approved_setting, check_use, propose, comment]
+    def ask_reviewers(proposal: str, reviewers: list[str], request: gr.Request, key: str = "") -> dict[str, Any]:
+        """Ask people for a verdict on an open proposal, in place of those who were asked before.
+
+        Needs the role author.
+
+        Args:
+            proposal: its id
+            reviewers: names of people who may give verdicts, other than who made the proposal
+            key: 32 hexadecimal digits, random for each act. Sent again with the same key, it is done once
+        """
+        service.ask_reviewers(person_of(request), service.review(proposal), reviewers, key=key or None)
+        return reviewed(proposal, request)
+
+    return [
+        list_uses, read_use, read_verdict, compare_with_approved, approved_setting, check_use, propose, ask_reviewers,
+        comment,
+    ]  # fmt: skip
 
 
 def _use(use: Use) -> dict[str, Any]:
@@ -125,10 +192,11 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
         "requirements": proposal.requirements.as_json(),
         "runs": list(proposal.runs),
         "baselines": list(proposal.baselines),
+        "reviewers": list(proposal.reviewers),
     }
 
 
-def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
+def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> dict[str, Any]:
     return {
         **_proposal(review.proposal),
         "evidence": [
@@ -158,6 +226,7 @@ def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
         ],
         "comments": [
             {"who": logged.who, "at": logged.at.isoformat(), "words": logged.event.words}
+            | passage_json(logged, quoted.get(logged.sequence))
             for logged in review.proposal.comments
             if isinstance(logged.event, Commented)
         ],

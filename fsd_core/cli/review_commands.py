@@ -45,3 +45,17 @@ def check_use(
         print(f"The setting {checked.setting} {'passes' if checked.passes else 'does not pass'} for {checked.use}.")
     if not checked.passes:
         raise typer.Exit(1)
+
+
+@reviews.command("ask")
+def ask_reviewers(
+    proposal: Annotated[str, typer.Argument(help="Id of a proposal, as in the address of its page.")],
+    reviewers: Annotated[list[str], typer.Argument(help="Names of people who are asked for a verdict.")],
+) -> None:
+    """Ask people for a verdict on a proposal, in place of those who were asked before."""
+    from fsd_core.review.review_service import ReviewService
+    from fsd_core.roles import LOCAL
+
+    service = ReviewService(local_runs.open_repository(get_settings()))
+    service.ask_reviewers(LOCAL, service.review(proposal), reviewers)
+    print(f"Asked for a verdict: {', '.join(service.review(proposal).proposal.reviewers)}.")

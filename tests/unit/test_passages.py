@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 import pytest
@@ -184,7 +185,7 @@ def test_the_page_reads_both_and_opens_the_passage_of_a_comment(
     (answer,) = repository.generations(runs[3].id, position=4)
     quote = answer.text[3:9]
 
-    def question(values: dict[object, object], shown: dict[str, str], **address: str) -> Asked:
+    def question(values: dict[Any, Any], shown: dict[str, str], **address: str) -> Asked:
         asking = asked(values, {"proposal": candidate, **address}, shown=shown)
         asking.person = ANN
         return asking

@@ -19,6 +19,8 @@ from fsd_core import space
 from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.notices.channels import configured_channels
+from fsd_core.notices.sender import Notifier
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -102,12 +104,13 @@ def serve(settings: Settings) -> None:
     """Serves until SIGINT, SIGTERM or SIGHUP."""
     settings.check_access()
     settings.make_folders()
+    channels = configured_channels(settings)
     with listen(settings.host, settings.port) as listener, database_copies(settings):
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
         welcome_admin(repository, settings)
-        with Supervisor(settings):
+        with Supervisor(settings), Notifier(repository, channels, settings.public_url):
             if (
                 sys.platform == "linux" and settings.executor == "worker"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own

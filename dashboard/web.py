@@ -58,6 +58,7 @@ from fsd_core.auth.identify import KEY, identifier
 from fsd_core.auth.middleware.bodies import BoundedBody
 from fsd_core.auth.middleware.origin import SameOrigin
 from fsd_core.auth.middleware.sign_in import RequireSignIn
+from fsd_core.review.reviewers import WaitingCount
 from fsd_core.space import OAuthApp, here
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
     app.include_router(api_routes(repository))
-    app.include_router(mlflow_routes(settings))
+    app.include_router(mlflow_routes(settings, repository))
     if settings.access == "password":
         app.include_router(login_routes(repository))
     if settings.access == "huggingface":
@@ -159,9 +160,10 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         offer(view_endpoints(repository, settings.root_path))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
+    waiting = WaitingCount(repository)
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, PAGES, page, visitor_sign_in_link(settings, f"/{page.path}"), note)
+            build_header(status, PAGES, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting)
             page.build(repository, settings)
     # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)

@@ -86,6 +86,10 @@ class TrackingUnavailable(FsdError, OSError):
     """An MLflow server or store that does not answer. Never stops a run."""
 
 
+class NotDelivered(FsdError, OSError):
+    """A message that a webhook or a mail server did not take. It is tried again later."""
+
+
 class PackageMissing(FsdError, ImportError):
     """A package that only a part of the library needs and that is not installed."""
 

@@ -8,10 +8,10 @@ import re
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fsd_core.addresses import without_secrets
@@ -106,6 +106,26 @@ class Settings(BaseSettings):
         description="Roles of people of Hugging Face, such as ann=admin,org:team=author,org:team/admin=admin,*=viewer.",
     )
 
+    public_url: str = Field(
+        default="", description="Address of the app as people reach it, for links in messages; default: a path alone."
+    )
+    webhook_url: str = Field(default="", description="Address to which what happens in reviews is posted.")
+    webhook_secret: SecretStr | None = Field(default=None, description="Secret that signs what is posted.")
+    webhook_secret_file: Path | None = Field(default=None, description="File with that secret.")
+    webhook_private: bool = Field(
+        default=False, description="Whether the webhook may be at a private or loopback address, and without TLS."
+    )
+    smtp_host: str = Field(default="", description="Host name of the mail server.")
+    smtp_port: int = Field(default=587, ge=1, le=65535, description="Port of the mail server, 1 to 65535.")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(default="starttls", description="starttls, tls or none.")
+    smtp_user: str = Field(default="", description="Name to sign in with at the mail server; default: none.")
+    smtp_password: SecretStr | None = Field(default=None, description="Password for that name.")
+    smtp_password_file: Path | None = Field(default=None, description="File with that password.")
+    mail_from: str = Field(default="", description="Address that mail is sent from.")
+    mail_to: str = Field(
+        default="", description="Addresses of people, such as ann=ann@example.org,*=team@example.org; * gets all mail."
+    )
+
     @field_validator("proxy_addresses")
     @classmethod
     def _addresses(cls, value: str) -> str:
@@ -141,7 +161,9 @@ class Settings(BaseSettings):
         check_organisations(read_roles(value))
         return value
 
-    @field_validator("home", "data_dir", "tasks", "snapshots", "admin_password_file")
+    @field_validator(
+        "home", "data_dir", "tasks", "snapshots", "admin_password_file", "webhook_secret_file", "smtp_password_file"
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
@@ -224,6 +246,15 @@ class Settings(BaseSettings):
             raise InvalidSetting(
                 f"The folder {self.home} cannot be written to ({error.strerror}): set FSD_HOME to one that can."
             ) from None
+
+    @property
+    def without_secrets(self) -> dict[str, Any]:
+        """The values that are set, but for secrets: what other processes may be given."""
+        return {
+            name: value
+            for name, value in self.model_dump().items()
+            if value is not None and not isinstance(value, SecretStr)
+        }
 
     @property
     def access_is_on(self) -> bool:

@@ -49,6 +49,7 @@ class BlindVote:
         self.answers = show()
         with gr.Row(elem_classes=["rev-forms"], visible=False) as self.row:
             self.buttons = [gr.Button(label) for label in CHOICES]
+            self.stop = gr.Button("Stop voting, show the names", min_width=240)
         self.answer = show()
         self.ballot = gr.Textbox(visible="hidden")  # identity of the displayed one
         self.outputs: list[Any] = [self.tally, self.answers, self.row, self.ballot]
@@ -57,6 +58,7 @@ class BlindVote:
         """Attach the events."""
         for button, label in zip(self.buttons, CHOICES, strict=True):
             view.button(button, f"vote {label}", [self.ballot], self._vote(label), self.answer)
+        view.button(self.stop, "stop voting", [], self._stop, self.answer)
 
     def redraw(self, asked: Asked, review: ProposalReview, read: Callable[[], Pairing | None]) -> Updates:
         """Return the tally so far and the next two answers for a person, if they differ. ``read`` returns the prompts
@@ -65,7 +67,8 @@ class BlindVote:
         html = tally_html(review)
         updates = {self.tally: html} if asked.differs("tally", html) else {}
         voted = [key for key in proposal.votes if key[2] == person.name]
-        if not asked.differs("ballot", proposal.state, review.hash, voted, person.name, slow=asked.opening):
+        stopped = person.name in proposal.stopped
+        if not asked.differs("ballot", proposal.state, review.hash, voted, person.name, stopped, slow=asked.opening):
             return updates
         pairing = read() if proposal.state == "open" else None
         ballot = next_ballot(review, pairing, person) if pairing else None
@@ -74,6 +77,8 @@ class BlindVote:
             answers = render("review/discussion.html", "ballot", ballot.left.prompt, sides)
         else:
             done = "You have voted on every prompt whose answers differ."
+            if stopped:
+                done = "You stopped voting on this proposal: the answers stand below with their names."
             answers = render("review/discussion.html", "faded", done) if pairing else ""
         return updates | {
             self.answers: answers, self.row: gr.Row(visible=ballot is not None),
@@ -95,6 +100,11 @@ class BlindVote:
 
         return vote
 
+    def _stop(self, values: Values, asked: Asked) -> Updates:
+        review = self.service.review(asked.address.get("proposal", ""))
+        self.service.stop_voting(asked.person, review, key=values.key)
+        return {self.answer: ""}
+
     def _ballot(self, review: ProposalReview, position: str, person: Person) -> Ballot | None:
         """Return the two answers to one prompt as they are stored now, or ``None`` if one of them is gone."""
         pools = review.evidence[0][:2] if review.evidence else ()
@@ -104,7 +114,9 @@ class BlindVote:
 
 
 def next_ballot(review: ProposalReview, pairing: Pairing, person: Person) -> Ballot | None:
-    """Return the next two answers for a person, or ``None`` if they voted on all that differ."""
+    """Return the next two answers for a person, or ``None`` if they voted on all that differ, or stopped voting."""
+    if person.name in review.proposal.stopped:
+        return None
     pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
     runs = {position: pair.a.run_id for position, pair in pairs.items()}
     position = next_position(review.proposal, runs, person.name)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.review.beside_html import beside_html, wins_html
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.other_evidence import OtherEvidence
 from dashboard.review.proposal_html import conversation_html, prompts_html, proposal_html
+from dashboard.review.reviewers_field import reviewers_field
 from dashboard.tables.pair_reader import PairReader, RunPair
-from dashboard.tables.prompt_pairs import Pair, Pairing
+from dashboard.tables.prompt_pairs import Pair, Pairing, Show
 from dashboard.ui.components import notice, section, show
-from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.templates import Html, joined, render
+from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.review.beside_approved import beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES
+from fsd_core.review.passages import quoted_passages
+from fsd_core.review.reviewers import possible_reviewers
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
 
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from fsd_core.review.review_service import ReviewService
 
 BY_NAME = "Kept with your name"
+_BESIDE = ("The baseline", "What is approved")
 
 
 class OpenedProposal:
@@ -51,21 +58,24 @@ class OpenedProposal:
             )
             self.waiver = gr.Textbox(label="Why that is acceptable", info=BY_NAME, max_length=LONGEST_TEXT, scale=3)
             self.waive = gr.Button("Answer for it")
+        with gr.Row(elem_classes=["rev-forms"]):
+            self.reviewers = reviewers_field()
+            self.ask = gr.Button("Ask for their verdict")
         self.answer = show()
         show(section("Comments"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
             self.comment = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_TEXT, scale=4)
             self.reply = optional_number("Answers #", "Empty: nothing")
-            self.prompt = optional_number("On prompt", "Empty: the whole")
             self.say = gr.Button("Comment")
         self.votes = BlindVote(service)
         show(section("Prompt by prompt"))
         self.prompts = show()
-        self.reader = PairReader(service.repository, "text", worst_first)
+        self.beside = gr.Radio(list(_BESIDE), value=_BESIDE[0], label="The candidate beside", visible=False)
+        self.reader = PairReader(service.repository, "text", worst_first, comments=True)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page, and the hash of its evidence
-        self.fields = self.reader.fields
-        self.forms = [self.verdict_comment, self.waiver, self.comment, self.reply, self.prompt]
+        self.fields = [self.beside, *self.reader.fields]
+        self.forms = [self.reviewers, self.verdict_comment, self.waiver, self.comment, self.reply]
         self.forms += self.other_evidence.forms
         self._verdicts = [self.approve, self.changes, self.decline]
 
@@ -74,7 +84,8 @@ class OpenedProposal:
         """Components that :meth:`redraw` may change."""
         return [
             self.proposal, self.author_notice, self.conversation, self.prompts, self.seen, *self._verdicts,
-            self.withdraw, self.waive, *self.other_evidence.outputs, *self.votes.outputs, *self.reader.outputs,
+            self.withdraw, self.waive, self.reviewers, self.ask, self.beside, *self.other_evidence.outputs,
+            *self.votes.outputs, *self.reader.outputs,
         ]  # fmt: skip
 
     def listen(self, view: View) -> None:
@@ -91,7 +102,9 @@ class OpenedProposal:
         waived = [self.seen, self.requirement, self.waiver]
         view.button(self.withdraw, "withdraw", [self.verdict_comment], self.withdraw_proposal, self.answer)
         view.button(self.waive, "waive", waived, self.waive_requirement, self.answer)
-        view.button(self.say, "comment", [self.comment, self.reply, self.prompt], self.add_comment, self.answer)
+        view.button(self.ask, "ask for verdicts", [self.reviewers], self.ask_reviewers, self.answer)
+        view.button(self.say, "comment", [self.comment, self.reply], self.add_comment, self.answer)
+        view.act("comment on", self.comment_on_answer, self.reader.answer)
 
     def redraw(self, asked: Asked, proposal_id: str) -> Updates:
         """Return what differs of a proposal. Raises ``UnknownName`` if there is none of this id."""
@@ -106,17 +119,25 @@ class OpenedProposal:
 
     def _proposal(self, asked: Asked, review: ProposalReview) -> Updates:
         label = self.service.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
-        html, conversation = proposal_html(review, label), conversation_html(review.proposal.comments)
+        quoted = quoted_passages(self.service.repository, asked.person, review)
+        beside = beside_approved(self.service.repository, review)
+        html = joined([proposal_html(review, label), beside_html(beside)])
+        conversation = conversation_html(review.proposal, quoted)
         seen, person = f"{review.use.sequence} {review.hash}", asked.person
+        if asked.opening:
+            asked.fill(self.reviewers, list(review.proposal.reviewers))
         if not asked.differs("proposal", html, conversation, seen, person.name):
             return {}
+        authors = [review.proposal.author, review.proposal.owner or ""]
         is_open, is_author = review.proposal.state == "open", review.proposal.author == person.name
         return {
             self.proposal: html,
             self.conversation: conversation,
+            self.beside: gr.Radio(visible=beside is not None),
             self.seen: seen,
             self.author_notice: notice(author_html(person), "warn") if is_open and is_author else "",
-            **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},
+            self.reviewers: gr.Dropdown(possible_reviewers(self.service.repository, authors)),
+            **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive, self.ask)},
             **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
         }
 
@@ -124,9 +145,28 @@ class OpenedProposal:
         if not review.evidence:
             updates = {self.prompts: prompts_html(None)} if asked.differs("order", None) else {}
             return updates | self.reader.redraw(asked, None)
-        runs = RunPair(*ids_of(review), review.evidence[0].run.label, review.evidence[0].baseline.label)
+        link = count_in(asked.address.get("comment", ""))
+        quoted = quoted_passages(self.service.repository, asked.person, review).get(link) if link else None
+        beside = beside_approved(self.service.repository, review)
+        quoted = quoted if quoted and quoted.state == "there" else None
+        which: Show | None = "all" if asked.opening and quoted else None
+        if asked.opening and quoted:
+            asked.fill(self.reader.filter, "all")
+            if beside and quoted.run in beside.approved_runs:
+                asked.fill(self.beside, _BESIDE[1])
+        linked = quoted.position if quoted else None
+        name, baseline = review.evidence[0].run.label, review.evidence[0].baseline.label
+        if beside and asked.filled.get(self.beside, asked[self.beside]) == _BESIDE[1]:
+            approved = self.service.labels([review.use]).get(beside.proposal.setting, beside.proposal.setting)
+            runs = RunPair(beside.candidate_runs, beside.approved_runs, f"Candidate: {name}", f"Approved: {approved}")
+            return self.reader.redraw(
+                asked, runs, review.hash, slow=asked.opening, linked=linked, quoted=quoted, which=which,
+                about=lambda drawn: {self.prompts: wins_html(drawn)},
+            )  # fmt: skip
+        runs = RunPair(*ids_of(review), name, baseline)
         return self.reader.redraw(
-            asked, runs, review.hash, read=lambda _: pairing() or Pairing([]), slow=asked.opening,
+            asked, runs, review.hash, read=lambda _: pairing() or Pairing([]), slow=asked.opening, linked=linked,
+            quoted=quoted, which=which,
             about=lambda drawn: {self.prompts: prompts_html(drawn)},
         )  # fmt: skip
 
@@ -159,14 +199,29 @@ class OpenedProposal:
         asked.used(values, self.waiver)
         return {self.answer: notice("Noted with your name.")}
 
+    def ask_reviewers(self, values: Values, asked: Asked) -> Updates:
+        """Ask people for a verdict, in place of those who were asked before."""
+        self.service.ask_reviewers(asked.person, self._review(asked), values[self.reviewers] or [], values.key)
+        names = ", ".join(self._review(asked).proposal.reviewers)
+        return {self.answer: notice(f"Asked for a verdict: {names}." if names else "Nobody is asked any more.")}
+
     def add_comment(self, values: Values, asked: Asked) -> Updates:
         """Add a comment."""
         review = self._review(asked)
-        location = location_of(review, read(values[self.prompt], "On prompt", int))
         reply = read(values[self.reply], "Answers #", int)
-        self.service.comment(asked.person, review, values[self.comment], reply, *location, key=values.key)
-        asked.used(values, self.comment, self.reply, self.prompt)
+        self.service.comment(asked.person, review, values[self.comment], reply, key=values.key)
+        asked.used(values, self.comment, self.reply)
         return {self.answer: notice("Said.")}
+
+    def comment_on_answer(self, act: Act, asked: Asked) -> Updates:
+        """Add a comment on an answer, or on the passage of it that was selected."""
+        if not re.fullmatch("[0-9]{1,9}", act["position"]):
+            raise InvalidSetting("There is no such answer: reload the page.")
+        quote = (count_in(act["start"]), act["quote"]) if act["quote"] else None
+        self.service.comment(
+            asked.person, self._review(asked), act["words"], None, act["run"], int(act["position"]), act.key, quote
+        )
+        return {self.reader.answer: notice("Said: it stands among the comments, with a link to this answer.")}
 
 
 def _seen(text: str) -> tuple[int, str]:
@@ -195,13 +250,3 @@ def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
     setting solves.
     """
     return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
-
-
-def location_of(review: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
-    """Return the run and the position of a prompt number. Raises ``InvalidSetting`` if the evidence lacks it."""
-    if prompt is None:
-        return None, None
-    writers = review.evidence[0].setting_pool.writers if review.evidence else {}
-    if prompt - 1 not in writers:
-        raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it empty for the whole proposal.")
-    return writers[prompt - 1], prompt - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.tables.review_log import requirements_text, setting_link
@@ -22,7 +22,8 @@ from fsd_core.storage.review_events import Commented
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
-    from fsd_core.review.history import ProposalStatus
+    from fsd_core.review.history import Proposal, ProposalStatus
+    from fsd_core.review.passages import Quoted
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.storage.records import LoggedEvent
 
@@ -111,15 +112,15 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str
     return Tile(name, quantity(*ratio, unit="×"), below, mixed)
 
 
-def conversation_html(comments: Sequence[LoggedEvent]) -> Html:
-    """Return the comments, with replies below what they answer."""
-    if not comments:
+def conversation_html(proposal: Proposal, quoted: Mapping[int, Quoted]) -> Html:
+    """Return the comments, with replies below what they answer. ``quoted``: the passages that they are on."""
+    if not (comments := proposal.comments):
         return render("review/discussion.html", "faded", "Nobody said anything yet.")
     answers: dict[int | None, list[LoggedEvent]] = {}
     for logged in comments:
         assert isinstance(logged.event, Commented)
         answers.setdefault(logged.event.reply_to, []).append(logged)
-    return render("review/discussion.html", "conversation", answers)
+    return render("review/discussion.html", "conversation", proposal, answers, quoted)
 
 
 def prompts_html(pairing: Pairing | None) -> Html:

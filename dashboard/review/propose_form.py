@@ -16,6 +16,7 @@ from dashboard.review.evidence_fields import (
     measurements_of,
     strongest,
 )
+from dashboard.review.reviewers_field import reviewers_field
 from dashboard.review.use_form import UseForm
 from dashboard.tables.calibration_html import calibration_verdict
 from dashboard.ui.components import link, notice, show
@@ -23,6 +24,7 @@ from dashboard.ui.templates import joined, render
 from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
+from fsd_core.review.reviewers import possible_reviewers
 from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -42,15 +44,16 @@ class ProposeForm:
             self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220, visible=False)
             self.evidence = EvidenceFields()
         self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
+        self.reviewers = reviewers_field()
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
         self._choices = [self.use, *self.evidence.both]
-        self.forms = [*self._choices, self.rationale, *self.use_form.typed]
-        self.outputs = [self.head, self.first_use, *self._choices]
+        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed]
+        self.outputs = [self.head, self.first_use, *self._choices, self.reviewers]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [*self._choices, self.rationale, *self.use_form.fields]
+        fields = [*self._choices, self.rationale, self.reviewers, *self.use_form.fields]
         view.button(self.send, "propose", fields, self.propose, self.answer)
 
     def redraw(self, asked: Asked, setting_id: str) -> Updates:
@@ -84,14 +87,15 @@ class ProposeForm:
         if asked.opening and calibration and not asked[self.rationale]:
             asked.fill(self.rationale, calibration_verdict(repository, calibration))
         choices = [(use.name, use.id) for use in uses], choices_of(measurements), choices_of(baselines)
-        if not asked.differs("form", setting, choices):
+        people = possible_reviewers(repository, [asked.person.name])
+        if not asked.differs("form", setting, choices, people):
             return {}
         head = render("review/proposal.html", "propose", setting, pair_title(setting.pair))
         dropdowns = zip(self._choices, choices, strict=True)
         return (
             {self.head: head, self.first_use: gr.Column(visible=not uses)}
             | {dropdown: gr.Dropdown(offered) for dropdown, offered in dropdowns}
-            | {self.use: gr.Dropdown(choices[0], visible=bool(uses))}
+            | {self.use: gr.Dropdown(choices[0], visible=bool(uses)), self.reviewers: gr.Dropdown(people)}
         )
 
     def propose(self, values: Values, asked: Asked) -> Updates:
@@ -101,7 +105,10 @@ class ProposeForm:
         if not use:
             use = self.use_form.make(self.service, values, asked, _second_key(values.key)).id
         try:
-            id = self.service.propose(asked.person, use, runs, baselines, rationale, key=values.key)
+            reviewers = values[self.reviewers] or []
+            id = self.service.propose(
+                asked.person, use, runs, baselines, rationale, key=values.key, reviewers=reviewers
+            )
         except UnderReview as error:
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
         return {self.answer: notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.review.opened_proposal import location_of
+from dashboard.review.beside_record import beside_record
+from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
+from fsd_core.errors import InvalidSetting
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.history import Proposal, Use
+from fsd_core.review.passages import Quoted, passage_json, quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import Commented, Requirements
@@ -25,6 +29,10 @@ _MOST_LISTED = 1000
 
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
+
+    def reviewed(proposal: str, request: gr.Request) -> dict[str, Any]:
+        review = service.review(proposal)
+        return _review(review, quoted_passages(repository, person_of(request), review), root_path)
 
     def list_uses() -> list[dict[str, Any]]:
         """Return the uses that settings are wanted for, with their requirements.
@@ -42,7 +50,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         view = service.use(use)
         return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
 
-    def read_verdict(proposal: str) -> dict[str, Any]:
+    def read_verdict(proposal: str, request: gr.Request) -> dict[str, Any]:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
 
         It also has the open requirements, who approves of it, and the comments.
@@ -50,7 +58,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         Args:
             proposal: its id, from propose or read_use
         """
-        return _review(service.review(proposal), root_path)
+        return reviewed(proposal, request)
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
         """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
@@ -76,7 +84,13 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return check_setting(repository, service.use(use), setting).as_json()
 
     def propose(
-        use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = "", key: str = ""
+        use: str,
+        runs: list[str],
+        baselines: list[str],
+        request: gr.Request,
+        rationale: str = "",
+        key: str = "",
+        reviewers: list[str] | None = None,
     ) -> dict[str, Any]:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
@@ -86,9 +100,27 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             baselines: ids of the runs to compare them with, on the same prompts
             rationale: why
             key: 32 hexadecimal digits, random for each proposal. Sent again with the same key, it is made once
+            reviewers: names of people who are asked for a verdict
         """
-        id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
-        return _review(service.review(id), root_path)
+        person, names = person_of(request), reviewers or []
+        id = service.propose(person, use, runs, baselines, rationale, key=key or None, reviewers=names)
+        return reviewed(id, request)
+
+    def compare_with_approved(
+        proposal: str, request: gr.Request, which: Show = "outcome", limit: int = 20, offset: int = 0
+    ) -> dict[str, Any]:
+        """Return a proposal beside what is approved for its use: each requirement, and prompt by prompt.
+
+        Prompts that the caller has yet to vote on blind are counted in hidden and left out.
+
+        Args:
+            proposal: its id
+            which: prompts of different outcome (outcome), different text (text), not solved by both (unsolved), marked,
+                or all
+            limit: number of prompts, 1 to 100
+            offset: number of prompts to leave out before
+        """
+        return beside_record(repository, person_of(request), service.review(proposal), which, limit, offset)
 
     def comment(
         proposal: str,
@@ -97,6 +129,9 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         reply_to: int | None = None,
         prompt: int | None = None,
         key: str = "",
+        run: str = "",
+        quote: str = "",
+        start: int = 0,
     ) -> dict[str, Any]:
         """Comment on a proposal. Needs the role author.
 
@@ -104,13 +139,35 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             proposal: its id
             words: the comment
             reply_to: id of the comment that it answers
-            prompt: number of the prompt that it is about, from 1. Default: the whole proposal
+            prompt: number of the prompt whose answer it is on, from 1. Default: it is on the whole proposal
             key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
+            run: id of the run that answered. Default: the first run of the setting
+            quote: passage of the answer that it is on. Default: the whole answer
+            start: character of the answer near which the passage begins, from 0
         """
-        review = service.review(proposal)
-        location = location_of(review, prompt)
-        service.comment(person_of(request), review, words, reply_to, *location, key=key or None)
-        return _review(service.review(proposal), root_path)
+        review, position = service.review(proposal), None if prompt is None else prompt - 1
+        if (prompt is None and (run or quote)) or (prompt is not None and prompt < 1):
+            raise InvalidSetting("An answer has a prompt, from 1: name it, or neither a run nor a quote.")
+        if prompt is not None and not run:
+            run = _run_of(review, prompt)
+        service.comment(
+            person_of(request), review, words, reply_to, run or None, position, key or None,
+            (start, quote) if quote else None,
+        )  # fmt: skip
+        return reviewed(proposal, request)
+
+    def ask_reviewers(proposal: str, reviewers: list[str], request: gr.Request, key: str = "") -> dict[str, Any]:
+        """Ask people for a verdict on an open proposal, in place of those who were asked before.
+
+        Needs the role author.
+
+        Args:
+            proposal: its id
+            reviewers: names of people who may give verdicts, other than who made the proposal
+            key: 32 hexadecimal digits, random for each act. Sent again with the same key, it is done once
+        """
+        service.ask_reviewers(person_of(request), service.review(proposal), reviewers, key=key or None)
+        return reviewed(proposal, request)
 
     def make_use(
         name: str,
@@ -192,7 +249,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         review = service.review(proposal)
         service.choose_evidence(person_of(request), review, runs, baselines, why, evidence, key or None)
-        return _review(service.review(proposal), root_path)
+        return reviewed(proposal, request)
 
     def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> dict[str, Any]:
         """Withdraw an open proposal. For its author, and people with the role admin.
@@ -203,7 +260,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             key: 32 hexadecimal digits, random for each withdrawal. Sent again with the same key, it is done once
         """
         service.withdraw(person_of(request), service.review(proposal), why, key or None)
-        return _review(service.review(proposal), root_path)
+        return reviewed(proposal, request)
 
     def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
         """Return what was decided, oldest first: who did what and when, with all that they wrote.
@@ -218,8 +275,16 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         log = [logged for logged in repository.review_log(use or None) if logged.id > after]
         return [_logged(logged) for logged in log[: max(1, min(limit, _MOST_LISTED))]]
 
-    reading = [list_uses, read_use, read_verdict, approved_setting, check_use, review_log]
-    return [*reading, propose, comment, make_use, change_use, choose_evidence, withdraw]
+    reading = [list_uses, read_use, read_verdict, compare_with_approved, approved_setting, check_use, review_log]
+    return [*reading, propose, ask_reviewers, comment, make_use, change_use, choose_evidence, withdraw]
+
+
+def _run_of(review: ProposalReview, prompt: int) -> str:
+    """Return the run of the setting that answered a prompt, by its number from 1. Raises ``InvalidSetting``."""
+    writers = review.evidence[0].setting_pool.writers if review.evidence else {}
+    if prompt - 1 not in writers:
+        raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it out for the whole proposal.")
+    return writers[prompt - 1]
 
 
 def _use(use: Use) -> dict[str, Any]:
@@ -275,10 +340,11 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
         "requirements": proposal.requirements.as_json(),
         "runs": list(proposal.runs),
         "baselines": list(proposal.baselines),
+        "reviewers": list(proposal.reviewers),
     }
 
 
-def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
+def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> dict[str, Any]:
     return {
         **_proposal(review.proposal),
         "evidence": [
@@ -308,7 +374,9 @@ def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
             for item in review.proposal.judgements
         ],
         "comments": [
-            _comment(logged, logged.event) for logged in review.proposal.comments if isinstance(logged.event, Commented)
+            _comment(logged, logged.event) | passage_json(logged, quoted.get(logged.sequence))
+            for logged in review.proposal.comments
+            if isinstance(logged.event, Commented)
         ],
         "page": f"{root_path}/review?proposal={review.proposal.id}",
     }

@@ -14,13 +14,14 @@ from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_change import UseChange
 from dashboard.review.use_form import UseForm
-from dashboard.review.use_html import use_html, uses_html
+from dashboard.review.use_html import use_html, uses_html, waiting_html
 from dashboard.ui.components import dead_end, heading, notice, section, show
 from dashboard.ui.templates import Html
 from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.approvals import approval_of
 from fsd_core.review.review_service import ReviewService
+from fsd_core.review.reviewers import waiting_for
 from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -92,13 +93,14 @@ class Overview:
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         show(heading("Review", _LEAD))
+        self.waiting = show()
         self.uses = show()
         show(section("Make a use"))
         self.form = UseForm()
         self.make = gr.Button("Make the use", variant="primary")
         self.answer = show()
         self.forms = self.form.typed
-        self.outputs = [self.uses]
+        self.outputs = [self.waiting, self.uses]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
@@ -107,8 +109,9 @@ class Overview:
     def redraw(self, asked: Asked, _id: str) -> Updates:
         """Return all uses, if they differ."""
         uses = self.service.uses()
-        html = uses_html(uses, self.service.labels(uses))
-        return {self.uses: html} if asked.differs("uses", html) else {}
+        labels = self.service.labels(uses)
+        html, waiting = uses_html(uses, labels), waiting_html(waiting_for(uses, asked.person), labels)
+        return {self.waiting: waiting, self.uses: html} if asked.differs("uses", html, waiting) else {}
 
     def describe(self, values: Values, asked: Asked) -> Updates:
         """Make a use."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import events_html, requirements_text, setting_link
 from dashboard.tables.weights_html import weights_html
-from dashboard.ui.components import Column, empty_state, link, pill, table
+from dashboard.ui.components import Column, empty_state, link, pill, section, table
 from dashboard.ui.quantities import DASH, ago
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.formatting import count
@@ -21,6 +21,7 @@ _USES = (
     Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
     Column("Last act"),
 )  # fmt: skip
+_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("By"), Column("Proposed"))
 _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
 
 
@@ -44,6 +45,22 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
         for use in uses
     ]
     return table(_USES, rows, "Uses")
+
+
+def waiting_html(waiting: Sequence[tuple[Use, Proposal]], labels: Mapping[str, str]) -> Html:
+    """Return the proposals that wait for somebody's verdict; nothing if none does."""
+    if not waiting:
+        return Html()
+    rows = [
+        (
+            link(f"review?proposal={proposal.id}", labels.get(proposal.setting, proposal.setting)),
+            link(f"review?use={use.id}", use.name),
+            proposal.author,
+            ago(proposal.at),
+        )
+        for use, proposal in waiting
+    ]
+    return joined([section("Waiting for me"), table(_WAITING, rows, "Waiting for me")])
 
 
 def _named(setting: str | None, labels: Mapping[str, str]) -> str:

@@ -20,12 +20,14 @@ from dashboard.runs.run_html import (
     tiles_html,
 )
 from dashboard.runs.token_text import displayed_tokens
+from dashboard.tables.hidden_html import hidden_html
 from dashboard.tables.siblings import on_same_prompts, sibling_runs
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.components import section, show
 from dashboard.ui.figure_address import addressed
 from dashboard.ui.pager import Pager
+from dashboard.ui.templates import joined
 from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.analysis.categories import by_category
 from fsd_core.analysis.slowdown import slowdown
@@ -33,6 +35,7 @@ from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.plots import divergence, positions, requests
 from fsd_core.plots.gallery import DIVERGENCE_FIGURE
+from fsd_core.review.blinding import HiddenAnswers, hidden_answers
 from fsd_core.review.resting import resting_on
 from fsd_core.tasks.custom.lookup import categories
 
@@ -117,25 +120,36 @@ class OpenedRun:
         updates = self.panel.redraw(run, asked)
         if asked.differs("run", _state(run), run.archived, run.label):
             updates |= self._run(run)
-        position = self._selected(asked, run, order)
-        return updates | self._list(asked, run, order, position) | self._selected_prompt(asked, run, position)
+        hidden = hidden_answers(self.repository, asked.person, [run.id])
+        position = self._selected(asked, run, order, hidden.of(run.id))
+        return (
+            updates
+            | self._list(asked, run, order, position, hidden)
+            | self._selected_prompt(asked, run, position, hidden.of(run.id))
+        )
 
-    def _selected(self, asked: Asked, run: RunView, order: str) -> int | None:
+    def _selected(self, asked: Asked, run: RunView, order: str, hidden: frozenset[int]) -> int | None:
         """Return the position of the prompt that was opened; without one, it is the first that was listed."""
         wanted = asked.wanted("prompt")
         if not isinstance(wanted, int):
             wanted = int(asked.shown["first prompt"]) if "first prompt" in asked.shown else None
-        if wanted is None and (first := self.repository.generations(run.id, worst_first=order == WORST, limit=1)):
+        part: dict[str, Any] = {"worst_first": order == WORST, "limit": 1, "without": hidden}
+        if wanted is None and (first := self.repository.generations(run.id, **part)):
             wanted = first[0].position
             asked.shown["first prompt"] = str(wanted)
         return wanted
 
-    def _list(self, asked: Asked, run: RunView, order: str, selected: int | None) -> Updates:
+    def _list(
+        self, asked: Asked, run: RunView, order: str, selected: int | None, hidden: HiddenAnswers
+    ) -> Updates:  # fmt: skip
         """Return a page of the prompts, if it differs."""
         outcome, search = asked[self.outcome], (asked[self.search] or "").strip()
         filters: dict[str, Any] = {} if outcome == _ALL else {"outcome": outcome}
         if search:
             filters["search"] = search
+        filtered = bool(filters)
+        if without := hidden.of(run.id):  # neither a search nor a filter tells which answer is whose
+            filters["without"] = sorted(without)
         of = digest(filters, order)
         wanted_page = asked.page(self.pager.name, of)
         if not asked.differs("prompts", of, wanted_page, selected, _state(run)):
@@ -144,17 +158,21 @@ class OpenedRun:
         page = self.pager.clamp(wanted_page, total)
         part = {"worst_first": order == WORST, "limit": PROMPTS_PER_PAGE, "offset": page * PROMPTS_PER_PAGE}
         generations = self.repository.generations(run.id, **filters, **part)
-        html = prompts_html(run.id, generations, selected, filtered=bool(filters))
+        html = hidden_html(len(without), hidden.proposals)
+        if generations or not without or filtered:
+            html = joined([prompts_html(run.id, generations, selected, filtered=filtered), html])
         return {self.prompts: html} | self.pager.updates(page, total, of)
 
-    def _selected_prompt(self, asked: Asked, run: RunView, position: int | None) -> Updates:
+    def _selected_prompt(self, asked: Asked, run: RunView, position: int | None, hidden: frozenset[int]) -> Updates:
         """Return one prompt token by token, if it differs."""
+        if position in hidden:
+            return {self.prompt: ""} if asked.differs("prompt", "hidden") else {}
         generation = (
             next(iter(self.repository.generations(run.id, position=position)), None) if position is not None else None
         )
-        if generation is None or not asked.differs("prompt", generation.id):
+        if generation is None or not asked.differs("prompt", generation.id, sorted(hidden)):
             return {}
-        return {self.prompt: self._prompt(run, generation)}
+        return {self.prompt: self._prompt(run, generation, hidden)}
 
     def _run(self, run: RunView) -> Updates:
         target = self._target_alone(run)
@@ -195,8 +213,8 @@ class OpenedRun:
             return None
         return next(iter(on_same_prompts(run, sibling_runs(self.repository, run, "autoregressive"))), None)
 
-    def _prompt(self, run: RunView, generation: GenerationView) -> str:
-        turns = range(generation.position - generation.turn, generation.position)
+    def _prompt(self, run: RunView, generation: GenerationView, hidden: frozenset[int]) -> str:
+        turns = [at for at in range(generation.position - generation.turn, generation.position) if at not in hidden]
         earlier = [said for position in turns for said in self.repository.generations(run.id, position=position)]
         try:
             tokens = displayed_tokens(run.pair, self.repository.trace(generation.id))

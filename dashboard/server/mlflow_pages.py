@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 import anyio
 import httpx
@@ -16,12 +17,16 @@ from starlette.types import Receive, Scope, Send
 from dashboard.server.bare_page import bare_page
 from dashboard.server.root_path import root_of
 from dashboard.ui.templates import render
+from fsd_core.auth.identify import person_in
 from fsd_core.auth.middleware.refusal import looks_for_page
+from fsd_core.review.blinding import hidden_answers
+from fsd_core.roles import NOBODY
 from fsd_core.settings import MLFLOW_PATH
 from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_problem, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
+    from fsd_core.storage.database.repository import Repository
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +36,11 @@ MLFLOW_STARTING = "MLflow's pages are not up yet: they begin once the worker is 
 _BUSY = "MLflow does not answer in time: try again in a moment."
 UNREADABLE = "The address is too long or not one: open MLflow's pages from the page of a run."
 TURNED_OFF = "MLflow's pages are turned off here: FSD_MLFLOW_UI is false."
+
+HIDDEN = (
+    "This file holds answers that are put to a blind vote: vote on them, or stop voting, on the page of the proposal."
+)
+_WITHOUT_ANSWERS = ("config.json", "metrics.json", "figures.html")
 
 # MLflow's scripts are files of its own, so a script that is injected into a page does not run. Its charts need eval.
 POLICY = "; ".join(
@@ -111,7 +121,17 @@ class _Server:
             return None
 
 
-def mlflow_routes(settings: Settings) -> APIRouter:
+def _is_hidden(repository: Repository, request: Request) -> bool:
+    """Whether a file of a run holds answers that are put to a blind vote of the person who asks."""
+    query = parse_qs(request.scope["query_string"].decode("latin-1"))
+    named = [id for ids in (query.get("run_uuid", []), query.get("run_id", [])) for id in ids]
+    if all(path in _WITHOUT_ANSWERS for path in query.get("path", [""])) or not named:
+        return False
+    runs = repository.runs_in_mlflow(named)
+    return bool(hidden_answers(repository, person_in(request.scope) or NOBODY, runs).by_run)
+
+
+def mlflow_routes(settings: Settings, repository: Repository) -> APIRouter:
     """Return the routes of ``/mlflow`` and everything below it."""
     router, server = APIRouter(), _Server(settings)
 
@@ -125,6 +145,8 @@ def mlflow_routes(settings: Settings) -> APIRouter:
             return RedirectResponse(str(settings.mlflow_url))
         if not settings.mlflow_ui:
             return _unavailable(request, TURNED_OFF)
+        if path == "get-artifact" and await run_sync(_is_hidden, repository, request):
+            return PlainTextResponse(HIDDEN, 403)
         try:
             answer = await server.answer(request, path)
         except httpx.TimeoutException:

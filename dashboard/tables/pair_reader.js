@@ -23,30 +23,37 @@ function turn(step) {
   trigger('click');
 }
 
-function note(side, button) {
+// Asks for words on an output, below what is quoted of it, and hands them on.
+function ask(side, { name, label: told, quote, value: before, yes }, done) {
   const dialog = document.createElement('dialog');
   dialog.className = 'fsd-dialog';
-  dialog.setAttribute('aria-label', 'Note');
+  dialog.setAttribute('aria-label', name);
   const form = document.createElement('form');
   form.method = 'dialog';
   const label = document.createElement('p');
-  label.textContent = 'Note on this output, kept with your name';
+  label.textContent = `${told}, kept with your name`;
   const area = document.createElement('textarea');
-  area.value = button.dataset.note;
+  area.value = before;
   area.rows = 4;
   area.maxLength = $LONGEST$;
-  area.setAttribute('aria-label', 'Note on this output');
+  area.setAttribute('aria-label', told);
   const row = document.createElement('div');
-  for (const [value, words] of [['', 'Cancel'], ['yes', 'Keep the note']]) {
+  for (const [value, words] of [['', 'Cancel'], ['yes', yes]]) {
     const choice = document.createElement('button');
     choice.value = value;
     choice.textContent = words;
     row.append(choice);
   }
-  form.append(label, area, row);
+  form.append(label);
+  if (quote) {
+    const quoted = document.createElement('blockquote');
+    quoted.textContent = quote;
+    form.append(quoted);
+  }
+  form.append(area, row);
   dialog.append(form);
   dialog.addEventListener('close', () => {
-    if (dialog.returnValue === 'yes') send(side, { note: area.value });
+    if (dialog.returnValue === 'yes') done(area.value);
     dialog.remove();
     find(at(side))?.focus({ preventScroll: true });
   });
@@ -54,9 +61,37 @@ function note(side, button) {
   dialog.showModal();
 }
 
+function note(side, button) {
+  ask(side, { name: 'Note', label: 'Note on this output', value: button.dataset.note, yes: 'Keep the note' },
+    (words) => send(side, { note: words }));
+}
+
+// What is selected of an output: where it begins, in characters, and its text.
+function passage(side) {
+  const text = side.querySelector('pre'), selection = getSelection();
+  if (!selection.rangeCount || selection.isCollapsed) return { start: 0, quote: '' };
+  const range = selection.getRangeAt(0);
+  if (!text.contains(range.startContainer) || !text.contains(range.endContainer)) return { start: 0, quote: '' };
+  const before = document.createRange();
+  before.selectNodeContents(text);
+  before.setEnd(range.startContainer, range.startOffset);
+  return { start: [...before.toString()].length, quote: [...range.toString()].slice(0, $QUOTE$).join('') };
+}
+
+function comment(side) {
+  const { start, quote } = passage(side);
+  const label = quote ? 'Comment on this passage' : 'Comment on this answer';
+  ask(side, { name: 'Comment', label, quote, value: '', yes: 'Say it' }, (words) => {
+    window.fsd.act('comment on', { ...at(side), start, quote, words });
+    trigger('click');
+  });
+}
+
 function mark(side, kind) {
   const button = side.querySelector(`button[data-mark="${kind}"]`);
+  if (!button) return;
   if (kind === 'note') note(side, button);
+  else if (kind === 'comment') comment(side);
   else send(side, { verdict: button.getAttribute('aria-pressed') === 'true' ? 'none' : kind });
 }
 
@@ -72,6 +107,8 @@ function go(step, across) {
   else if (!across) turn(step);
 }
 
+// A press of the button leaves the selection as it is.
+element.addEventListener('mousedown', (event) => { if (event.target.closest('button[data-mark="comment"]')) event.preventDefault(); });
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-mark]');
   if (button) mark(button.closest('.side'), button.dataset.mark);
@@ -84,7 +121,7 @@ const keys = (event) => {
   const doings = {
     j: () => go(1), k: () => go(-1), h: () => go(-1, true), l: () => go(1, true),
     g: () => current() && mark(current(), 'good'), b: () => current() && mark(current(), 'bad'),
-    n: () => current() && mark(current(), 'note'),
+    n: () => current() && mark(current(), 'note'), c: () => current() && mark(current(), 'comment'),
   };
   if (!doings[event.key]) return;
   event.preventDefault();
@@ -100,7 +137,7 @@ let waiting = true;
 for (const moved of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
   window.addEventListener(moved, () => { waiting = false; }, { once: true, passive: true });
 }
-const bring = () => { if (waiting) element.querySelector('.pair.linked')?.scrollIntoView({ block: 'center' }); };
+const bring = () => { if (waiting) (element.querySelector('mark.quoted') || element.querySelector('.pair.linked'))?.scrollIntoView({ block: 'center' }); };
 watch('value', () => {
   for (const delay of [0, 500, 1500]) setTimeout(bring, delay);
   setTimeout(() => { waiting = false; }, 2000);

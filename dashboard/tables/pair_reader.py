@@ -8,24 +8,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
+from dashboard.tables.hidden_html import hidden_html
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.components import notice, show
 from dashboard.ui.pager import turned
-from dashboard.ui.templates import render, script
+from dashboard.ui.templates import joined, render, script
 from dashboard.ui.view import Act, Asked, Updates, View, digest
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
+from fsd_core.review.blinding import HiddenAnswers, hidden_answers
 from fsd_core.roles import require
-from fsd_core.storage.review_events import LONGEST_TEXT
+from fsd_core.storage.review_events import LONGEST_QUOTE, LONGEST_TEXT
 
 if TYPE_CHECKING:
+    from fsd_core.review.passages import Quoted
     from fsd_core.storage.database.repository import Repository
 
 PAGE_SIZES = (5, 20, 50)
 """prompts per page"""
 PAGER = "prompts"
-SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_TEXT, PAGER=PAGER)
+SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_TEXT, QUOTE=LONGEST_QUOTE, PAGER=PAGER)
 
 Order = Callable[[Sequence[Pair]], Sequence[Pair]]
 
@@ -46,13 +49,15 @@ class RunPair(NamedTuple):
 class PairReader:
     """The reader's components as attributes. ``order`` sorts the prompts of a filter, ``which`` is the first filter.
 
-    With ``links``, each prompt has a button that copies its address, which the page must then understand.
+    With ``links``, each prompt has a button that copies its address, which the page must then understand. With
+    ``comments``, each output has a button that sends the act ``comment on``, which the page must then answer.
     """
 
     def __init__(
-        self, repository: Repository, which: Show = "outcome", order: Order = list, *, links: bool = False
-    ) -> None:
-        self.repository, self.order, self.links = repository, order, links
+        self, repository: Repository, which: Show = "outcome", order: Order = list, *, links: bool = False,
+        comments: bool = False,
+    ) -> None:  # fmt: skip
+        self.repository, self.order, self.links, self.comments = repository, order, links, comments
         with gr.Row(elem_classes=["pair-filter"]):
             self.filter = gr.Radio(list(SHOWS), value=which, label="Prompts", min_width=320, scale=3)
             self.size = gr.Dropdown(list(PAGE_SIZES), value=PAGE_SIZES[0], label="Prompts a page", min_width=120)
@@ -62,7 +67,7 @@ class PairReader:
         with gr.Row():
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
-        show(render("tables/pairs.html", "keys"))
+        show(render("tables/pairs.html", "keys", comments))
 
     @property
     def fields(self) -> list[Any]:
@@ -82,7 +87,7 @@ class PairReader:
 
     def redraw(
         self, asked: Asked, runs: RunPair | None, state: object = (), *, which: Show | None = None,
-        linked: int | None = None, read: Callable[[RunPair], Pairing] | None = None,
+        linked: int | None = None, quoted: Quoted | None = None, read: Callable[[RunPair], Pairing] | None = None,
         about: Callable[[Pairing], Updates] = lambda pairing: {}, slow: bool = False,
     ) -> Updates:  # fmt: skip
         """Return a page of prompts as the person sees them, if it differs. Raises ``FsdError``.
@@ -91,6 +96,7 @@ class PairReader:
             state: what else the prompts depend on, such as how far the runs have come
             which: filter in place of the field's
             linked: position of a prompt; its page is the first that is shown
+            quoted: a passage that stands out
             read: returns the prompts of two runs, by default those of the database
             about: returns what else to redraw with the prompts
             slow: whether this may wait for another answer
@@ -101,26 +107,40 @@ class PairReader:
         of = digest(runs, kind, size)
         page = asked.page(PAGER, of, -1)
         marks = self.repository.marks(runs.ids) if runs else ()
-        if not asked.differs("prompts", of, page, linked, state, marks, asked.person.name, slow=slow):
+        hidden = hidden_answers(self.repository, asked.person, runs.ids) if runs else HiddenAnswers()
+        blind = sorted((run, sorted(at)) for run, at in hidden.by_run.items())
+        if not asked.differs("prompts", of, page, linked, state, marks, asked.person.name, blind, quoted, slow=slow):
             return {}
         if runs is None:
             return {self.summary: "", self.pairs: ""} | self._turnable(0, 1, 0)
         pairing = read(runs) if read else pair_up(self.repository, runs.a, runs.b)
-        pairs = self.order(pairing.filtered(kind))
+        readable = [pair for pair in pairing.pairs if not any(g.position in hidden.of(g.run_id) for g in pair)]
+        pairs = self.order(Pairing(readable, pairing.marks).filtered(kind))
+        kept_back = hidden_html(len(pairing.pairs) - len(readable), hidden.proposals)
         if page < 0:
             page = next((i // size for i, pair in enumerate(pairs) if pair.a.position == linked), 0)
         page = max(0, min(page, (len(pairs) - 1) // size))
         page_pairs = pairs[page * size : (page + 1) * size]
-        summary = f"{count(len(pairs), 'prompt')} of {len(pairing.pairs):,}"
+        summary = f"{count(len(pairs), 'prompt')} of {len(readable):,}"
         if len(pairs) > size:
             summary += f", {page * size + 1:,} to {page * size + len(page_pairs):,} shown"
         place = turned(PAGER, of, page) | {"data-pages": -(-len(pairs) // size)}
-        no_match = notice("No prompt of this kind: choose another filter, or other runs.")
+        no_match = notice("No prompt of this kind: choose another filter, or other runs.") if readable else ""
         return {
             **about(pairing),
-            self.summary: render("tables/pairs.html", "shown", summary, place) if pairs else no_match,
+            self.summary: joined(
+                [render("tables/pairs.html", "shown", summary, place) if pairs else no_match, kept_back]
+            ),
             self.pairs: pairs_html(
-                page_pairs, runs.name_a, runs.name_b, pairing.marks, asked.person.name, linked, links=self.links
+                page_pairs,
+                runs.name_a,
+                runs.name_b,
+                pairing.marks,
+                asked.person.name,
+                linked,
+                links=self.links,
+                quoted=quoted,
+                comments=self.comments,
             ),
         } | self._turnable(page, size, len(pairs))
 

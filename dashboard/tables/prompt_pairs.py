@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -32,6 +33,8 @@ class DiffPiece(NamedTuple):
 
     text: str
     changed: bool
+    quoted: bool = False
+    """whether a comment is on it"""
 
 
 class Pair(NamedTuple):
@@ -106,6 +109,18 @@ def difference(a: str, b: str) -> tuple[list[DiffPiece], list[DiffPiece]]:
         left.append(DiffPiece("".join(words_a[a0:a1]), tag != "equal"))
         right.append(DiffPiece("".join(words_b[b0:b1]), tag != "equal"))
     return _nonempty(left), _nonempty(right)
+
+
+def quoting(pieces: Iterable[DiffPiece], start: int, end: int) -> list[DiffPiece]:
+    """Return the pieces cut at a passage of their text, whose parts are marked as quoted."""
+    result: list[DiffPiece] = []
+    at = 0
+    for piece in pieces:
+        cuts = sorted({0, len(piece.text), *(min(max(cut - at, 0), len(piece.text)) for cut in (start, end))})
+        for first, last in pairwise(cuts):
+            result.append(DiffPiece(piece.text[first:last], piece.changed, start <= at + first < end))
+        at += len(piece.text)
+    return result
 
 
 def _words(text: str) -> list[str]:

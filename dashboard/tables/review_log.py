@@ -17,9 +17,11 @@ from fsd_core.storage.review_events import (
     Judged,
     Proposed,
     Requirements,
+    ReviewersAsked,
     ReviewEvent,
     UseDescribed,
     Voted,
+    VotingStopped,
     Waived,
     Withdrawn,
 )
@@ -86,7 +88,9 @@ def _event_text(event: ReviewEvent) -> str:
     return render("tables/logs.html", "of_proposal", event.proposal, _proposal_event(event))
 
 
-def _proposal_event(event: EvidenceChosen | Judged | Waived | Commented | Voted | Withdrawn) -> str:
+def _proposal_event(
+    event: EvidenceChosen | Judged | Waived | Commented | Voted | VotingStopped | ReviewersAsked | Withdrawn,
+) -> str:
     """Return what was done with a proposal."""
     if isinstance(event, EvidenceChosen):
         return f"chose other evidence: {count(len(event.runs), 'run')}, {count(len(event.baselines), 'baseline')}"
@@ -98,4 +102,8 @@ def _proposal_event(event: EvidenceChosen | Judged | Waived | Commented | Voted 
         return f"commented on prompt {event.position + 1}" if event.position is not None else "commented"
     if isinstance(event, Voted):
         return f"voted blind on prompt {event.position + 1}: {event.choice}"
+    if isinstance(event, ReviewersAsked):
+        return f"asked {', '.join(event.reviewers) or 'nobody'} to review it"
+    if isinstance(event, VotingStopped):
+        return "votes no more, and reads the names"
     return "withdrew it"

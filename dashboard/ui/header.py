@@ -12,6 +12,7 @@ from dashboard.ui.signed_in import person_of
 from dashboard.ui.templates import Html, render
 from dashboard.ui.theme import FAVICON
 from dashboard.ui.view import CHOICE_EVENT, digest
+from fsd_core.errors import FsdError
 from fsd_core.roles import Person
 
 if TYPE_CHECKING:
@@ -30,9 +31,15 @@ class Page(NamedTuple):
 
 
 def build_header(
-    status_now: Callable[[], str], pages: Sequence[Page], current: Page, sign_in_link: str = "", note: str = ""
+    status_now: Callable[[], str],
+    pages: Sequence[Page],
+    current: Page,
+    sign_in_link: str = "",
+    note: str = "",
+    waiting: Callable[[Person], int] = lambda person: 0,
 ) -> None:
-    """Add the header to the page that is being built. ``status_now`` returns the worker's status.
+    """Add the header to the page that is being built. ``status_now`` returns the worker's status, and ``waiting`` how
+    many proposals wait for somebody.
 
     ``sign_in_link`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page.
     """
@@ -47,7 +54,12 @@ def build_header(
     displayed = gr.Textbox(visible="hidden")
 
     def refresh(last: str, request: gr.Request) -> tuple[object, object, object]:
-        now = status_now(), person_html(person_of(request), sign_in_link)
+        somebody = person_of(request)
+        try:
+            count = waiting(somebody)
+        except FsdError:  # the status says why
+            count = 0
+        now = status_now(), person_html(somebody, sign_in_link, count)
         key = digest(now)
         return (gr.skip(), gr.skip(), gr.skip()) if key == last else (*now, key)
 
@@ -55,11 +67,12 @@ def build_header(
     gr.on(events, refresh, displayed, [status, person, displayed], **CHOICE_EVENT)
 
 
-def person_html(person: Person, sign_in_link: str = "") -> str:
-    """Return who is signed in with a button to sign out, or ``sign_in_link`` if nobody is."""
+def person_html(person: Person, sign_in_link: str = "", waiting: int = 0) -> str:
+    """Return who is signed in with a button to sign out and how many proposals wait for them, or ``sign_in_link`` if
+    nobody is."""
     if not person.known:
         return sign_in_link
-    return render("ui/page.html", "person", person)
+    return render("ui/page.html", "person", person, waiting)
 
 
 def navigation(pages: Sequence[Page], current: Page) -> Html:

@@ -19,6 +19,7 @@ from fsd_core.cli import annotating, calibrate_command, catalogue, moving, outpu
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.find import check_resumable, find_unfinished, find_work
+from fsd_core.cli.notify_commands import notices
 from fsd_core.cli.pair_commands import pairs as model_pairs
 from fsd_core.cli.report_commands import reports
 from fsd_core.cli.review_commands import reviews
@@ -46,6 +47,7 @@ app.add_typer(own_tasks, name="task")
 app.add_typer(model_pairs, name="pairs")
 app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
+app.add_typer(notices, name="notify")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

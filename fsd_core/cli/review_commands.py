@@ -44,6 +44,20 @@ def check_use(
         raise typer.Exit(1)
 
 
+@reviews.command("ask")
+def ask_reviewers(
+    proposal: Annotated[str, typer.Argument(help="Id of a proposal, as in the address of its page.")],
+    reviewers: Annotated[list[str], typer.Argument(help="Names of people who are asked for a verdict.")],
+) -> None:
+    """Ask people for a verdict on a proposal, in place of those who were asked before."""
+    from fsd_core.review.review_service import ReviewService
+    from fsd_core.roles import LOCAL
+
+    service = ReviewService(local_runs.open_repository(get_settings()))
+    service.ask_reviewers(LOCAL, service.review(proposal), reviewers)
+    print(f"Asked for a verdict: {', '.join(service.review(proposal).proposal.reviewers)}.")
+
+
 @reviews.command("change")
 def change_use(
     use: Annotated[str, typer.Argument(help="Id of a use, as in the address of its page.")],

@@ -73,6 +73,15 @@ def approval_of(repository: Repository, use: Use, at: datetime | None = None) ->
     )  # fmt: skip
 
 
+def expiry_of(use: Use) -> datetime | None:
+    """Return when the approval in force for a use expires or expired; ``None`` if there is none, or it lasts."""
+    if use.named("approved") is None or not use.in_force:
+        return None
+    moved = use.in_force[-1]
+    proposal = use.proposals.get(moved.proposal or "")
+    return None if proposal is None else _expiry(use, proposal, moved.evidence)
+
+
 def _expiry(use: Use, proposal: Proposal, evidence: str | None) -> datetime | None:
     """Return when fewer verdicts are left than a use needs."""
     if use.days is None:
@@ -141,10 +150,10 @@ def check_setting(repository: Repository, use: Use, setting: str = "") -> UseChe
         raise UnknownName(f"The setting '{id[:32]}' was never proposed for the use '{use.id}': propose it first.")
     review = review_of(repository, use, proposals[-1], use.requirements)
     approved = approval is not None and approval.setting == id
-    return UseCheck(use.id, id, approved, approval if approved else None, _checks(review, use.requirements))
+    return UseCheck(use.id, id, approved, approval if approved else None, checks_of(review, use.requirements))
 
 
-def _checks(review: ProposalReview, requirements: Requirements) -> tuple[tuple[RequirementCheck, str], ...]:
+def checks_of(review: ProposalReview, requirements: Requirements) -> tuple[tuple[RequirementCheck, str], ...]:
     """Return the worst result of each requirement over all of a proposal's evidence, with its waiver."""
     findings: Sequence[RequirementCheck] = [finding for item in review.evidence for finding in item.findings]
     outcomes = overall(review.evidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup
@@ -73,13 +74,23 @@ def evidence(
     A run without such a baseline is paired with the first one. They share no prompt, so everything is undecided.
     ``repository`` says which texts are identical.
     """
-    results, references = [], pooled(baselines, prompts)
-    for pool in pooled(runs, prompts):
-        reference = max(references, key=lambda other: _similarity(pool, other))  # the first of equally similar ones
+    results = []
+    for pool, reference in matched_pools(runs, baselines, prompts):
         both = pool.run, reference.run, _prompts(pool, reference)
         same = repository is not None and _same_texts(repository, pool, reference)
         results.append(Evidence(pool, reference, tuple(_findings(requirements, *both, same_texts=same))))
     return results
+
+
+def matched_pools(
+    runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
+) -> list[tuple[Pool, Pool]]:  # fmt: skip
+    """Return each measurement of the setting with that of the baseline which is compared with it."""
+    references = pooled(baselines, prompts)
+    return [
+        (pool, max(references, key=partial(_similarity, pool)))  # the first of equally similar ones
+        for pool in (pooled(runs, prompts) if references else ())
+    ]
 
 
 def _same_texts(repository: Repository, pool: Pool, reference: Pool) -> bool:

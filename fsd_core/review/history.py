@@ -16,10 +16,12 @@ from fsd_core.storage.review_events import (
     Judged,
     Proposed,
     Requirements,
+    ReviewersAsked,
     ReviewEvent,
     UseDescribed,
     Verdict,
     Voted,
+    VotingStopped,
     Waived,
     Withdrawn,
 )
@@ -69,10 +71,23 @@ class Proposal:
     """by run, position and person"""
     approved_when: UseDescribed | None = None
     """what the use asked for when it was approved"""
+    reviewers: dict[str, datetime] = field(default_factory=dict)
+    """who is asked for a verdict, and since when"""
+    stopped: set[str] = field(default_factory=set)
+    """who votes no more"""
 
     def is_by(self, name: str) -> bool:
         """Whether this is somebody's own proposal: made by them, or by a program of theirs."""
         return same_name(name, self.author) or (self.owner is not None and same_name(name, self.owner))
+
+    def waits_for(self, name: str) -> bool:
+        """Whether somebody was asked for a verdict, and has given none since."""
+        asked = next((at for reviewer, at in self.reviewers.items() if same_name(reviewer, name)), None)
+        return (
+            self.state == "open"
+            and asked is not None
+            and not any(same_name(judgement.who, name) and judgement.at >= asked for judgement in self.judgements)
+        )
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
         """Return the latest waiver of a requirement, if it refers to this evidence."""
@@ -209,7 +224,7 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
     elif isinstance(event, Proposed):
         use.proposals[event.proposal] = Proposal(
             event.proposal, use.id, event.setting, logged.who, logged.at, event.requirements, event.runs,
-            event.baselines, event.rationale, logged.owner,
+            event.baselines, event.rationale, logged.owner, reviewers=dict.fromkeys(event.reviewers, logged.at),
         )  # fmt: skip
     else:
         _discuss(use.proposals[event.proposal], logged)
@@ -232,3 +247,7 @@ def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
         proposal.state = "withdrawn"
     elif isinstance(event, Voted):
         proposal.votes[event.run, event.position, logged.who] = event
+    elif isinstance(event, ReviewersAsked):
+        proposal.reviewers = {name: proposal.reviewers.get(name, logged.at) for name in event.reviewers}
+    elif isinstance(event, VotingStopped):
+        proposal.stopped.add(logged.who)

@@ -16,9 +16,10 @@ from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
-from fsd_core.review.history import use as use_of
 from fsd_core.review.measured_weights import certain_weights, weights
+from fsd_core.review.passages import checked_passage
 from fsd_core.review.proposal_review import ProposalReview, requirement_names, review_of
+from fsd_core.review.reviewers import checked_reviewers
 from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -28,10 +29,12 @@ from fsd_core.storage.review_events import (
     Judged,
     Proposed,
     Requirements,
+    ReviewersAsked,
     ReviewEvent,
     UseDescribed,
     Verdict,
     Voted,
+    VotingStopped,
     Waived,
     Withdrawn,
 )
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import LoggedEvent
 
 _LONGEST_ID = 64
+_ASIDE = Voted | VotingStopped | ReviewersAsked
+"""events that are no news to a reviewer"""
 _KEY = re.compile("[0-9a-f]{32}")
 
 
@@ -158,14 +163,17 @@ class ReviewService:
         rationale: str = "",
         requirements: Requirements | None = None,
         key: str | None = None,
+        reviewers: Sequence[str] = (),
     ) -> str:
-        """Propose the setting of ``runs`` as a use's candidate, and return the proposal's id."""
+        """Propose the setting of ``runs`` as a use's candidate, and return the proposal's id. ``reviewers`` are asked
+        for a verdict."""
         require(person, "author", "Proposing a setting")
         use = self.use(use_id)
         asked = {"kind": "proposed", "runs": runs, "baselines": baselines, "rationale": rationale.strip()}
         if stored := self._stored(key, use_id, person, asked):
             return stored.event.about or ""
         setting = setting_of(self.repository, runs, baselines)
+        asked_of = checked_reviewers(self.repository, reviewers, [person.owner or person.name])
         effective = requirements or use.requirements
         for proposal in use.proposals.values():
             if proposal.setting == setting and proposal.state == "open":
@@ -178,6 +186,7 @@ class ReviewService:
             runs=tuple(runs),
             baselines=tuple(baselines),
             rationale=rationale.strip(),
+            reviewers=asked_of,
         )
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
         return self._append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
@@ -208,6 +217,20 @@ class ReviewService:
         if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
             raise InvalidSetting("The proposal rests on these runs already: choose others.")
         self._append(review.use.id, person, [event], review.use.sequence, key)
+
+    def ask_reviewers(
+        self, person: Person, review: ProposalReview, reviewers: Sequence[str], key: str | None = None
+    ) -> None:
+        """Ask these people for a verdict, in place of those who were asked before."""
+        require(person, "author", "Asking for a review")
+        by = [review.proposal.author, review.proposal.owner or ""]
+        asked = checked_reviewers(self.repository, reviewers, by)
+        event = ReviewersAsked.checked(proposal=review.proposal.id, reviewers=asked)
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
+        if asked != tuple(review.proposal.reviewers):
+            self._append_last(review.use.id, person, event, key)
 
     def waive(
         self,
@@ -243,14 +266,23 @@ class ReviewService:
         run: str | None = None,
         position: int | None = None,
         key: str | None = None,
+        quote: tuple[int, str] | None = None,
     ) -> None:
-        """Add a comment. It is stored whatever else happened in the meantime."""
+        """Add a comment. It is stored whatever else happened in the meantime.
+
+        ``run`` and ``position`` name an answer that it is on, and ``quote`` a passage of it: about where it begins, and
+        its text.
+        """
         require(person, "author", "Commenting")
         if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.comments):
             raise InvalidSetting(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
+        passage = None
+        if run is not None and position is not None:
+            passage = checked_passage(self.repository, person, review, run, position, quote)
         event = Commented.checked(
-            proposal=review.proposal.id, words=text.strip(), reply_to=reply_to, run=run, position=position
-        )
+            proposal=review.proposal.id, words=text.strip(), reply_to=reply_to, run=run, position=position,
+            passage=passage,
+        )  # fmt: skip
         if not self._stored(key, review.use.id, person, event.as_json()):
             self._append_last(review.use.id, person, event, key)
 
@@ -274,6 +306,8 @@ class ReviewService:
         setting_pool, baseline_pool, _ = review.evidence[0]
         if position not in setting_pool.writers or position not in baseline_pool.writers:
             raise InvalidSetting("The evidence does not have this prompt any more.")
+        if person.name in review.proposal.stopped:
+            raise Refused("You stopped voting on this proposal, and its answers are shown to you with their names.")
         event = Voted.checked(
             proposal=review.proposal.id,
             run=setting_pool.writers[position],
@@ -283,6 +317,17 @@ class ReviewService:
             left=left,
         )
         self._append_last(review.use.id, person, event, key)
+
+    def stop_voting(self, person: Person, review: ProposalReview, key: str | None = None) -> None:
+        """End a person's vote on a proposal: its answers are shown to them with their names from then on."""
+        require(person, "author", "Voting")
+        require_person(person, "A vote")
+        event = VotingStopped(proposal=review.proposal.id)
+        if self._stored(key, review.use.id, person, event.as_json()):
+            return
+        _check_open(review)
+        if person.name not in review.proposal.stopped:
+            self._append_last(review.use.id, person, event, key)
 
     def submit_review(
         self,
@@ -361,7 +406,7 @@ class ReviewService:
 
     def _check_seen(self, review: ProposalReview, person: Person, seen: int) -> None:
         later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
-        if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, Voted)]:
+        if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, _ASIDE)]:
             raise Overtaken(_news_text(news))
 
     def _stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:

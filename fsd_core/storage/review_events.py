@@ -17,9 +17,13 @@ from fsd_core.frozen import Frozen, check_fields
 
 LONGEST_TEXT = 10_000
 LONGEST_USE_TITLE = 120
+LONGEST_QUOTE = 2_000
 _MOST_RUNS = 400
 """that one proposal is based on; rounds of a calibration are runs"""
 
+MOST_REVIEWERS = 20
+
+Names = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=MOST_REVIEWERS)]
 LongText = Annotated[str, Field(max_length=LONGEST_TEXT)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -76,6 +80,8 @@ class Proposed(_Event):
     """of the setting: its evidence"""
     baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
     rationale: LongText = ""
+    reviewers: Names = Field(default=(), exclude_if=lambda names: not names)
+    """who is asked for a verdict"""
 
 
 class EvidenceChosen(_Event):
@@ -99,6 +105,16 @@ class Waived(_Event):
     """hash of the evidence that was seen"""
 
 
+class Passage(Frozen):
+    """Part of an answer that a comment is on: characters ``start`` to ``end`` of its text, which were ``quote``."""
+
+    start: int = Field(ge=0)
+    end: int = Field(gt=0)
+    quote: str = Field(min_length=1, max_length=LONGEST_QUOTE)
+    text: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """hash of the whole text"""
+
+
 class Commented(_Event):
     """A comment on a proposal, or on one run's output for one prompt."""
 
@@ -110,6 +126,7 @@ class Commented(_Event):
     run: RunId | None = None
     position: int | None = Field(default=None, ge=0)
     """of the prompt in its task"""
+    passage: Passage | None = Field(default=None, exclude_if=lambda passage: passage is None)
 
 
 class Judged(_Event):
@@ -158,7 +175,25 @@ class Voted(_Event):
     """which of the two was on the left"""
 
 
-ReviewEvent = UseDescribed | Proposed | EvidenceChosen | Waived | Commented | Judged | Withdrawn | AliasMoved | Voted
+class ReviewersAsked(_Event):
+    """Who is asked for a verdict from now on, in place of those before."""
+
+    kind: Literal["reviewers-asked"] = "reviewers-asked"
+    proposal: RunId
+    reviewers: Names
+
+
+class VotingStopped(_Event):
+    """Somebody votes no more on a proposal, and reads the answers with their names from then on."""
+
+    kind: Literal["voting-stopped"] = "voting-stopped"
+    proposal: RunId
+
+
+ReviewEvent = (
+    UseDescribed | Proposed | EvidenceChosen | Waived | Commented | Judged | Withdrawn | AliasMoved | Voted
+    | VotingStopped | ReviewersAsked
+)  # fmt: skip
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[ReviewEvent, Field(discriminator="kind")])
 
 

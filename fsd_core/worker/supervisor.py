@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
+SECRETS = ("OAUTH_CLIENT_SECRET", "FSD_WEBHOOK_SECRET", "FSD_SMTP_PASSWORD")
+"""variables that no other process is given"""
 HEAD_START = 20.0  # seconds for the worker to become ready before MLflow's pages share the processor
 
 
@@ -33,12 +35,10 @@ class Supervisor:
     def __init__(self, settings: Settings) -> None:
         """Build the services. Raises ``InvalidSetting`` if the home is not writable."""
         settings.make_folders()
-        # Pass on the effective settings from any source and the project's import path, but not the sign-in secret.
-        variables = {
-            f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None
-        }
+        # Pass on the effective settings from any source and the project's import path, but no secret.
+        variables = {f"FSD_{name}".upper(): str(value) for name, value in settings.without_secrets.items()}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        inherited = {name: value for name, value in os.environ.items() if name != "OAUTH_CLIENT_SECRET"}
+        inherited = {name: value for name, value in os.environ.items() if name.upper() not in SECRETS}
         environment = {**inherited, **variables, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")

@@ -325,7 +325,7 @@ def test_where_mlflow_is_not_served_here_it_is_told(
     tmp_path: Path, settings: dict[str, Any], status: int, told: str
 ) -> None:
     app = FastAPI()
-    app.include_router(mlflow_routes(Settings(home=tmp_path, **settings)))
+    app.include_router(mlflow_routes(Settings(home=tmp_path, **settings), new_repository(tmp_path)))
     answer = TestClient(app).get("/mlflow/", follow_redirects=False)
     assert (answer.status_code, answer.text) == (status, told)
     assert answer.headers.get("location") == settings.get("mlflow_uri")

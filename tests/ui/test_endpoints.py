@@ -47,6 +47,8 @@ TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
     "check_use",
+    "ask_reviewers",
+    "compare_with_approved",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
     "time_finalists",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -12,11 +13,18 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from fsd_core.auth import credentials
+from fsd_core.notices.channels import Channels
+from fsd_core.notices.sender import Notifier
+from fsd_core.notices.webhook import WebhookChannel, signature
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.storage.database.tables import ReviewEventRow
+from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import PROVENANCE, add_finished
+from tests.tools.receivers import webhook_receiver
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
@@ -64,6 +72,38 @@ def press(page: Page, button: str) -> None:
     page.get_by_role("button", name=button, exact=True).press("Enter")
 
 
+def comment_on_a_passage(page: Page, words: str) -> None:
+    """Stop voting, select some characters of the first answer that is then shown, comment, and open the comment."""
+    sides = page.locator(".side[data-run]")
+    expect(page.get_by_text("prompts are not shown: the answers are put to a blind vote")).to_be_visible()
+    expect(sides).to_have_count(0)
+    press(page, "Stop voting, show the names")
+    expect(sides).to_have_count(10)
+    prompt = sides.first.get_attribute("data-position")
+    quote = sides.first.locator("pre").evaluate(
+        """(text) => {
+            const range = document.createRange();
+            const first = document.createTreeWalker(text, NodeFilter.SHOW_TEXT).nextNode();
+            range.setStart(first, 1);
+            range.setEnd(first, 4);
+            getSelection().removeAllRanges();
+            getSelection().addRange(range);
+            return range.toString();
+        }"""
+    )
+    sides.first.get_by_role("button", name="Comment").click()
+    dialog = page.get_by_role("dialog", name="Comment")
+    expect(dialog.locator("blockquote")).to_have_text(quote)
+    dialog.get_by_role("textbox", name="Comment on this passage").fill(words)
+    dialog.get_by_role("button", name="Say it").click()
+    comment = page.locator(".rev-thread > li")
+    expect(comment).to_contain_text(f"Bob on prompt {int(prompt or 0) + 1}")
+    expect(comment.locator("blockquote")).to_have_text(quote)
+    comment.get_by_role("link", name="Show it in the answer").click()
+    expect(page.locator(".pair.linked mark.quoted").first).to_be_visible()
+    assert "".join(page.locator("mark.quoted").all_inner_texts()) == quote
+
+
 def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann = window("Ann")
     expect(ann.locator("body")).to_contain_text("No use yet")
@@ -82,6 +122,8 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann.get_by_label("Accuracy").fill("10")
     ann.get_by_label("Speed").fill("1.5")
     ann.get_by_label("Rationale").fill(f"As fast as we need. {HOSTILE}")
+    ann.get_by_label("Reviewers").locator("visible=true").click()
+    ann.get_by_role("option", name="Bob", exact=True).click()
     press(ann, "Propose")
     expect(ann.get_by_role("link", name="Open it")).to_be_visible()
     expect(ann.get_by_label("Use", exact=True)).to_have_value("Support chat")
@@ -101,17 +143,17 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
 
     # Bob asks about one prompt, and for changes; Ann answers; he is satisfied.
     bob = window("Bob")
+    expect(bob.get_by_label("Waiting for me").locator("tbody tr")).to_contain_text("Support chat")
+    expect(bob.get_by_role("link", name="1 to review")).to_be_visible()
     bob.goto(proposal)
-    bob.get_by_label("Comment Kept with your name").fill("Why is this one wrong?")
-    bob.get_by_label("On prompt").fill("3")
-    press(bob, "Comment")
-    expect(bob.locator(".rev-thread > li")).to_contain_text("Bob on prompt 3")
+    comment_on_a_passage(bob, "Why is this one wrong?")
     press(bob, "Request changes")
     expect(notices(bob).last).to_contain_text("Say what is missing")
     bob.get_by_label("Comment on the verdict").fill(f"Explain prompt 3. {HOSTILE}")
     press(bob, "Request changes")
     expect(notices(bob).last).to_contain_text("Changes are asked for.")
     number = team.repository.review_log()[-2].sequence
+    expect(bob.get_by_role("link", name="1 to review")).to_have_count(0)
     ann.reload()
     expect(ann.locator("body")).to_contain_text("changes asked or declined by Bob")
     ann.get_by_label("Comment Kept with your name").fill("A slip of the baseline, too.")
@@ -144,7 +186,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     press(eve, "Comment")
     expect(notices(eve).last).to_contain_text("Commenting needs the role author")
     eve.goto(f"{team.url}/review?use=support-chat")
-    expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(8)
+    expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(9)
     eve.get_by_label("Why the approval is taken back").fill("Because")
     press(eve, "Take the approval back")  # nothing was approved before
     expect(notices(eve).last).to_contain_text("Rolling back needs the role admin")
@@ -228,6 +270,49 @@ def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     code, _, told = get("/anything-goes/approved?form=vllm", Authorization=token)
     assert (code, "has no equivalent" in json.loads(told)["detail"]) == (409, True)
     assert get("/anything-goes/approved?form=toml", Authorization=token)[0] == 404
+
+
+def test_what_happens_reaches_a_webhook_and_an_approval_expires(window: Window, team: Site) -> None:
+    service, secret = ReviewService(team.repository), "a secret of some length"
+    ann, bob = Person("Ann", "author"), window("Bob")
+    run = next(run for run in team.repository.runs() if run.label.startswith("FSD reducible · js ≤ 0.05"))
+    target = next(run for run in team.repository.runs() if run.label == "Target alone")
+    with webhook_receiver() as hook:
+        channels = Channels(WebhookChannel(hook.url, secret, private=True), None)
+        with Notifier(team.repository, channels, team.url):
+            until(lambda: team.repository.outbox_cursors(channels.names), "the beginning")
+            service.describe(ann, "Fast chat", requirements=Requirements(margin=20), days=1)
+            id = service.propose(ann, "fast-chat", [run.id], [target.id], reviewers=["Bob"])
+            hook.wait_for(1)
+            bob.goto(json.loads(hook.posts[0][1])["page"])
+            press(bob, "Approve")
+            expect(notices(bob).last).to_contain_text("the approved one for Fast chat now.")
+            hook.wait_for(2)
+        bodies = [json.loads(body) for _, body in hook.posts]
+        assert [(body["kind"], body["who"], body["proposal"]) for body in bodies] == [
+            ("review-requested", "Ann", id), ("approved", "Bob", id)
+        ]  # fmt: skip
+        for headers, body in hook.posts:
+            assert headers["fsd-signature"] == signature(secret.encode(), headers["fsd-timestamp"], body)
+        # Two days later.
+        notifier = Notifier(team.repository, channels, team.url)
+        notifier.queue(datetime.now(UTC) + timedelta(days=2))
+        assert notifier.send_one()
+        told = json.loads(hook.posts[-1][1])
+        assert (told["kind"], told["use"]) == ("approval-expired", "fast-chat")
+    with team.repository._database.session() as session:
+        for logged in service.use("fast-chat").log:
+            old = json.dumps(logged.event.as_json()).replace(id, "0" * 32)
+            session.add(
+                ReviewEventRow(
+                    use_id="old-chat", sequence=logged.sequence, at=logged.at - timedelta(days=2), who=logged.who,
+                    role=logged.role, kind=logged.event.kind, act=json.loads(old),
+                )
+            )  # fmt: skip
+    bob.goto(f"{team.url}/review?use=old-chat")
+    expect(notices(bob).first).to_contain_text("The approval expired on")
+    bob.goto(f"{team.url}/review?use=fast-chat")
+    expect(bob.locator(".rev-aliases")).to_contain_text("until")
 
 
 @pytest.mark.parametrize("query", ["use=nothing", f"proposal={'f' * 32}", "propose=nothing", "proposal=<script>"])

@@ -346,7 +346,7 @@ def test_what_cannot_be_proposed(service: ReviewService, runs: dict[str, RunView
     with pytest.raises(UnderReview, match="under review for this use already") as caught:
         service.propose(ANN, "support-chat", [a], [target])
     assert [caught.value.proposal] == [*service.use("support-chat").proposals]
-    with pytest.raises(InvalidSetting, match="There is a use “Support chat” already"):
+    with pytest.raises(InvalidSetting, match="There is a use of the name “Support chat” already"):
         service.describe(ANN, "support  CHAT!")
     with pytest.raises(InvalidSetting, match="has no letter or digit"):
         service.describe(ANN, "日本")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -83,8 +83,9 @@ class GenerationStore(Store):
         worst_first: bool = False,
         limit: int | None = None,
         offset: int = 0,
+        without: Collection[int] = (),
     ) -> list[GenerationView]:
-        """Return generations in order of position.
+        """Return generations in order of position, except those at the positions ``without``.
 
         ``worst_first``: lowest acceptance rate first, and those without drafted tokens last. ``search`` looks into the
         prompt, the text and the answer.
@@ -94,6 +95,8 @@ class GenerationStore(Store):
         statement = _filtered(select(GenerationRow), run_id, outcome, search).order_by(*order)
         if position is not None:
             statement = statement.where(GenerationRow.position == position)
+        if without:
+            statement = statement.where(GenerationRow.position.not_in(without))
         with self._database.session(readonly=True) as session:
             return [generation_view(row) for row in session.scalars(statement.limit(limit).offset(offset))]
 
@@ -125,6 +128,20 @@ class GenerationStore(Store):
         with self._database.session(readonly=True) as session:
             return {run_id: int(number) for run_id, number in session.execute(statement)}
 
+    def answers_that_differ(
+        self, run_ids: Collection[str], baseline_ids: Collection[str]
+    ) -> set[tuple[str, str, int]]:  # fmt: skip
+        """Return where a run and a baseline wrote other texts for one prompt: their ids, and its position."""
+        baseline = aliased(GenerationRow)
+        statement = (
+            select(GenerationRow.run_id, baseline.run_id, GenerationRow.position)
+            .join(baseline, baseline.position == GenerationRow.position)
+            .where(GenerationRow.run_id.in_(run_ids), baseline.run_id.in_(baseline_ids))
+            .where(GenerationRow.text != baseline.text)
+        )
+        with self._database.session(readonly=True) as session:
+            return {(run, other, position) for run, other, position in session.execute(statement)}
+
     def scores(self, run_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Return each run's numbers of solved and of done prompts, except for runs with no done or with unscored
         prompts."""
@@ -149,9 +166,14 @@ class GenerationStore(Store):
                     result.setdefault(sitting_id, []).append(position)
         return result
 
-    def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:
+    def count_generations(
+        self, run_id: str, *, outcome: str | None = None, search: str | None = None, without: Collection[int] = ()
+    ) -> int:
+        statement = _filtered(select(func.count(GenerationRow.id)), run_id, outcome, search)
+        if without:
+            statement = statement.where(GenerationRow.position.not_in(without))
         with self._database.session(readonly=True) as session:
-            return session.scalar(_filtered(select(func.count(GenerationRow.id)), run_id, outcome, search)) or 0
+            return session.scalar(statement) or 0
 
     def trace(self, generation_id: int) -> list[RoundRecord]:
         """Return every round of a generation. Raises ``UnknownName`` if they were deleted, or ``DataDamaged``."""

@@ -11,6 +11,7 @@ from fsd_core.storage.database.generations import GenerationStore
 from fsd_core.storage.database.jobs import JobStore
 from fsd_core.storage.database.marks import MarkStore
 from fsd_core.storage.database.measured_settings import SettingStore
+from fsd_core.storage.database.outbox import OutboxStore
 from fsd_core.storage.database.own_pairs import OwnPairStore
 from fsd_core.storage.database.report_store import ReportStore
 from fsd_core.storage.database.reviews import ReviewStore
@@ -31,6 +32,7 @@ class Repository(
     ChangeStore,
     TaskStore,
     OwnPairStore,
+    OutboxStore,
     ReportStore,
     ViewStore,
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, update
@@ -15,9 +15,10 @@ from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import ReviewEventRow, RunRow
 from fsd_core.storage.records import LoggedEvent, same_weights
-from fsd_core.storage.review_events import Alias, AliasMoved, ReviewEvent, read_event
+from fsd_core.storage.review_events import Alias, AliasMoved, Proposed, ReviewEvent, read_event
 
 MOVES = AliasMoved.model_fields["kind"].default
+_PROPOSED = Proposed.model_fields["kind"].default
 
 
 class AliasNames(NamedTuple):
@@ -38,11 +39,6 @@ class ReviewStore(Store):
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
-    def last_review_event(self) -> int:
-        """Return the number of the newest event of all uses, or 0."""
-        with self._database.session(readonly=True) as session:
-            return session.scalar(select(func.max(ReviewEventRow.id))) or 0
-
     def named(self, setting_id: str, weights: Mapping[str, str]) -> AliasNames:
         """Return the uses for which the setting is candidate or approved, unless other ``weights`` of it are
         approved."""
@@ -58,6 +54,25 @@ class ReviewStore(Store):
             if event.setting == setting_id and (not event.weights or same_weights(event.weights, weights)):
                 uses[alias].append(use)
         return AliasNames(uses, len(moves))
+
+    def last_review_event(self) -> int:
+        """Return the id of the last event of all uses, or 0."""
+        with self._database.session(readonly=True) as session:
+            return session.scalar(select(func.max(ReviewEventRow.id))) or 0
+
+    def review_events(self, after: int, limit: int) -> list[LoggedEvent]:
+        """Return events of all uses whose ids are above ``after``, in order."""
+        statement = select(ReviewEventRow).where(ReviewEventRow.id > after).order_by(ReviewEventRow.id).limit(limit)
+        with self._database.session(readonly=True) as session:
+            return [_view(row) for row in session.scalars(statement)]
+
+    def uses_of_runs(self, run_ids: Collection[str]) -> list[str]:
+        """Return the ids of the uses for which a setting was proposed with one of these runs as evidence."""
+        statement = select(ReviewEventRow.use_id, ReviewEventRow.act).where(ReviewEventRow.kind == _PROPOSED)
+        with self._database.session(readonly=True) as session:
+            rows = session.execute(statement.order_by(ReviewEventRow.id)).all()
+        named = (use for use, act in rows if not set(run_ids).isdisjoint((*act["runs"], *act["baselines"])))
+        return list(dict.fromkeys(named))
 
     def stored_event(self, key: str, use_id: str, who: str, act: Mapping[str, Any]) -> LoggedEvent | None:
         """Return the event that one person's act with this key was stored as, if it was.

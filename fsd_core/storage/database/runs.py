@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import Select, and_, delete, false, func, null, or_, select, update
@@ -103,6 +103,12 @@ class RunStore(Store):
         statement = statement.order_by(RunRow.created_at.desc(), RunRow.position, RunRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]
+
+    def runs_in_mlflow(self, mlflow_run_ids: Collection[str]) -> list[str]:
+        """Return the ids of the runs that these runs of MLflow are copies of."""
+        statement = select(RunRow.id).where(RunRow.mlflow_run_id.in_(mlflow_run_ids))
+        with self._database.session(readonly=True) as session:
+            return list(session.scalars(statement))
 
     def run_values(self) -> RunValues:
         """Return the pairs, tasks and rules that any run has."""

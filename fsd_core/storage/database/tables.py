@@ -244,6 +244,32 @@ class ReviewEventRow(Base):
     key: Mapped[str | None] = mapped_column(String(32), index=True, unique=True)  # an act sent again is stored once
 
 
+class OutboxRow(Base):
+    """A message to a webhook or by mail. Its id is the hash of what it tells and of whom, so it is never two."""
+
+    __tablename__ = "outbox"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    channel: Mapped[str] = mapped_column(String(16))  # webhook, mail
+    recipient: Mapped[str]  # a mail address; empty for the webhook
+    content: Mapped[dict[str, Any]]  # fsd_core.storage.outbox_message
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    due_at: Mapped[datetime] = mapped_column(default=now, index=True)  # when it is tried next; claims move it as well
+    claim: Mapped[str | None] = mapped_column(String(32))  # who tries it
+    attempts: Mapped[int] = mapped_column(default=0)
+    sent_at: Mapped[datetime | None]
+    given_up_at: Mapped[datetime | None]
+    error: Mapped[str | None] = mapped_column(Text)  # of the last attempt
+
+
+class OutboxCursorRow(Base):
+    """How far the review log has been put into the outbox for a channel, since it was configured."""
+
+    __tablename__ = "outbox_cursors"
+    channel: Mapped[str] = mapped_column(String(16), primary_key=True)
+    since: Mapped[datetime] = mapped_column(default=now)
+    last_event: Mapped[int]  # id of an event of the review log
+
+
 class MarkRow(Base):
     """One person's opinion of one output."""
 

@@ -96,6 +96,16 @@ TRIALS = {
     "full-tmp": Trial("A full temporary folder", "The run is kept; MLflow hears of it later", full_temporary_folder),
     "prompts": Trial("Prompts of megabytes on the command line", "Refused before they are tokenised", long_prompts),
     "jobs": Trial("A prompt of 10 MB in the queue", "Refused; the next job is done", long_jobs),
+    "messages": Trial(
+        "Messages to private addresses, names that turn, redirects; headers in mail; kills of the sender",
+        "Nothing is posted where the operator did not allow it, or twice",
+        tests("tests/unit/test_notices.py"),
+    ),
+    "blind": Trial(
+        "Answers of a blind vote, asked for at every door",
+        "Who may vote reads no answer with its name before",
+        tests("tests/unit/test_blinding.py"),
+    ),
     "forged": Trial("Forged headers and configurations of models", "A sentence each", forged_models),
 }  # fmt: skip
 

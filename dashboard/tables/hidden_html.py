@@ -1,0 +1,14 @@
+"""What stands in place of answers that are put to a blind vote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.ui.templates import Html, render
+
+
+def hidden_html(prompts: int, proposals: Sequence[str]) -> Html:
+    """Return how many prompts are hidden, with links to the proposals that they are voted on for; nothing for none."""
+    if not prompts:
+        return Html()
+    return render("tables/pairs.html", "hidden", prompts, proposals)

@@ -42,8 +42,8 @@ class PageCalls:
         if scope["method"] == "POST" and path in PAGE_CALLS:
             message = await receive()
             call = _object(message.get("body", b""))
-            number, session = call.get("fn_index"), call.get("session_hash")
-            if number is not None and not self._is_known(number):
+            session = call.get("session_hash")
+            if call and not self._is_known(call.get("fn_index")):
                 return await refuse(receive, send, 404, NO_SUCH_FUNCTION)
             receive = _first(message, receive)
         elif path == _STREAM:

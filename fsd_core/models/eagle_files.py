@@ -6,6 +6,7 @@ The layouts that are read are described in :mod:`fsd_core.models.eagle_config` a
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -94,4 +95,9 @@ def _read(folder: Path) -> dict[str, Tensor]:
     """Return the tensors of a head. Most published heads are pickles, from which only tensors are loaded."""
     if (file := folder / "model.safetensors").is_file():
         return load_file(file)
-    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)
+    file = folder / "pytorch_model.bin"
+    if zipfile.is_zipfile(file):  # as torch has written it since 2020: nothing in it is compressed
+        with zipfile.ZipFile(file) as archive:
+            if sum(info.file_size for info in archive.infolist()) > file.stat().st_size:
+                raise ValueError("it unpacks to more than it is")
+    return torch.load(file, map_location="cpu", weights_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
@@ -19,6 +20,8 @@ from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.frozen import sentence
 from fsd_core.replays.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
 
+LARGEST_TRACE_FILE = 512_000_000
+"""bytes, unpacked"""
 _FORMAT = "fsd-lab-trace"
 _DIGITS = 7
 """significant digits; float32 has no more"""
@@ -59,20 +62,33 @@ def read(path: Path) -> Trace:
     was changed or holds no trace.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_TRACE_FILE + 1)
     except FileNotFoundError:
         raise InvalidSetting(f"There is no file {path}: name a trace that `record` has written.") from None
     except OSError as error:
         raise InvalidSetting(f"The trace {path} cannot be read: {error.strerror}.") from None
     try:
-        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        text = _inflated(data) if data[:2] == b"\x1f\x8b" else data
+        if len(text) > LARGEST_TRACE_FILE:
+            raise InvalidSetting(
+                f"The trace {path} has more than {LARGEST_TRACE_FILE:,} bytes, unpacked: record fewer prompts."
+            )
         body, last = text[: (split := text[:-1].rindex(b"\n") + 1)], json.loads(text[split:])
         checksum = last["sha256"]
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError):
+    except InvalidSetting:
+        raise
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, RecursionError):
         raise DataDamaged(f"{path} is no whole trace: record it again, or copy it again from where it came.") from None
     if checksum != hashlib.sha256(body).hexdigest():
         raise DataDamaged(f"The trace {path} is damaged, its checksum differs: copy it again from where it came.")
     return _parsed(body, path)
+
+
+def _inflated(data: bytes) -> bytes:
+    """Return what gzip holds, up to one byte more than is read. Raises as ``gzip`` does."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+        return stream.read(LARGEST_TRACE_FILE + 1)
 
 
 def _parsed(body: bytes, path: Path) -> Trace:
@@ -93,7 +109,7 @@ def _parsed(body: bytes, path: Path) -> Trace:
         raise DataDamaged(f"{path} is no trace of this program: {sentence(error)}") from None
     except InvalidSetting:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise DataDamaged(f"{path} is no trace of this program ({error}): record the run again.") from None
     return trace
 

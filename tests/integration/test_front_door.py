@@ -74,6 +74,12 @@ def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
     shows_us(client, forwarded, "https://localhost")
 
 
+def test_the_name_that_a_stranger_gives_a_proxy_stands_in_no_page(served: Served) -> None:
+    named, headers = served(proxy_addresses="10.0.0.7"), PERSON | {"X-Forwarded-Host": "evil.example"}
+    assert "evil.example" not in named.get("/runs", headers=headers).text
+    assert "evil.example" not in named.get("/config", headers=headers).text
+
+
 def test_so_do_links_where_people_sign_in_and_nothing_else_is_told(served: Served) -> None:
     client = served(access="password", root_path="/lab")
     assert client.get("/compare", headers=PERSON).headers["location"] == "/lab/login?next=/compare"

@@ -200,6 +200,19 @@ def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
         assert LONGEST_LOG_MESSAGE < site.log.stat().st_size - logged < 3 * 2 * LONGEST_LOG_MESSAGE
 
 
+def test_functions_that_no_server_runs_are_refused_without_a_word_in_the_log(site: Site) -> None:
+    with Visitor(site.url, "runs") as visitor:
+        logged = site.log.stat().st_size
+        in_browser = [event["id"] for event in visitor.config["dependencies"] if not event["backend_fn"]]
+        assert len(in_browser) > 3
+        for number in (*in_browser, -1, 10**6):
+            body = json.dumps({"data": [], "fn_index": number, "session_hash": visitor.session})
+            for path in ("/gradio_api/run/predict", "/gradio_api/queue/join"):
+                kind = {"Content_Type": "application/json"}
+                assert send_request(site.url, "POST", path, body, **kind)[0] == 404, number
+        assert site.log.stat().st_size == logged
+
+
 @pytest.mark.parametrize("query", ["deep_link=..%2F..%2Fetc", "view=api", "__theme=dark"])
 def test_an_address_with_more_in_it_still_leads_to_the_page(site: Site, query: str) -> None:
     status, _, text = send_request(site.url, "GET", f"/?{query}")

@@ -44,6 +44,9 @@ def file(repository: Repository, database_url: str, tmp_path: Path) -> Path:
         repository.record_generation(id, generation(position), {"threads": 1})
     metrics = {"accuracy": 1.0, "accuracy_low": None, "acceptance_at_position": [0.5, None], "divergence_histogram": {}}
     repository.finish_run(id, metrics | {"divergence_histogram": {"edges": [0.0, 1.0], "counts": [3]}})
+    rows = {"iid": [{"drafts": 1, "rate": 0.5, "low": None, "high": None}]}
+    bounds = {"temperature": 1.0, "positions": 9, "seed": 0, "optima": rows, "verifiers": {}}
+    repository.set_scores(id, {}, metrics | {"bounds": [bounds]})
     moved = AliasMoved(alias="candidate", setting=repository.run(id).setting_id, former=None)
     repository.append_events("chat", Person("Ann", "admin"), [UseDescribed(name="Chat"), moved], 0)
     export(database_url, tmp_path / "whole.zip", tmp_path)
@@ -109,6 +112,7 @@ def test_the_file_as_it_is_is_taken(file: Path, other: Repository) -> None:
         ("runs", {"metrics": {"accuracy": True}}, r"metrics\.accuracy of the run"),
         ("runs", {"metrics": {"rates": [1, "2"]}}, r"metrics\.rates"),
         ("runs", {"metrics": {"divergence_histogram": {"edges": ["a"]}}}, r"metrics\.divergence_histogram"),
+        ("runs", {"metrics": {"bounds": [{"temperature": "hot"}]}}, r"metrics\.bounds\.0\.temperature"),
         ("runs", {"predicted": {"accuracy": "1"}}, r"predicted\.accuracy"),
         ("runs", {"metrics": {"accuracy": float("nan")}}, "row 1 of runs holds NaN, which is no number"),
         ("generations", {"seconds": float("inf")}, "row 1 of generations holds Infinity, which is no number"),

@@ -26,8 +26,32 @@ _Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_in
 _Amount = Annotated[float, Field(ge=0, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
 _Count = Annotated[int, Field(ge=0, strict=True)]
 _Figures = list[_Number | None]
-_Metrics = dict[str, _Number | _Figures | dict[str, _Figures] | None]
 _Fact = str | _Number | bool | None
+
+
+class _Bound(Frozen):
+    """A rate at a number of drafts."""
+
+    drafts: _Count
+    rate: _Number
+    low: _Number | None
+    high: _Number | None
+
+
+class _Bounds(Frozen):
+    """What :mod:`fsd_core.evaluation.bounds` measured at one temperature."""
+
+    temperature: _Number
+    positions: _Count
+    seed: int
+    optima: dict[str, list[_Bound]]
+    verifiers: dict[str, list[_Bound]]
+
+
+class _Metrics(Frozen):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]
+    bounds: list[_Bounds] = Field(default_factory=list)
 
 
 class _Provenance(Frozen):

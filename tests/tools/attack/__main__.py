@@ -24,7 +24,14 @@ from pathlib import Path
 
 from tests.tools.attack.growth import grown
 from tests.tools.attack.kills import deadly_prompt, random_moments
-from tests.tools.attack.lengths import endless_template, forged_models, long_jobs, long_prompts
+from tests.tools.attack.lengths import (
+    endless_template,
+    expression_bombs,
+    forged_models,
+    long_jobs,
+    long_prompts,
+    template_bomb,
+)
 from tests.tools.attack.storage import (
     clock_set_back,
     damaged_bytes,
@@ -84,10 +91,29 @@ TRIALS = {
     "damage": Trial("Bytes of the database changed at random", "A sentence, whatever is read", damaged_bytes),
     "prompt": Trial("A prompt that kills whatever writes it", "It is set aside; the run goes on", deadly_prompt),
     "mlflow": Trial(
-        "Writes and odd locations on MLflow's pages",
+        "Writes, odd locations and GraphQL that changes something on MLflow's pages",
         "MLflow's pages read our store and write nothing outside of it",
         tests("tests/integration/test_mlflow_server.py"),
     ),
+    "archives": Trial(
+        "Archives with links, bombs, names that lead elsewhere and values that no page shows",
+        "An import takes all of a file or nothing of it",
+        tests("tests/unit/test_import_values.py", "tests/unit/test_workspace.py"),
+    ),
+    "parsers": Trial(
+        "JSON nested without end, forged headers, pickles and files that unpack without end",
+        "Every reader has a bound in time and memory",
+        tests(*(f"tests/unit/test_{name}.py" for name in (
+            "parser_bounds", "template_bounds", "task_file_formats", "own_task_scorers", "live_code_bench",
+        ))),
+    ),
+    "requests": Trial(
+        "Unknown functions, other people's sessions, forged headers of proxies, void tokens",
+        "Who asks is known, and what is asked exists",
+        tests("tests/unit/test_page_calls.py", "tests/unit/test_access.py", "tests/integration/test_front_door.py"),
+    ),
+    "bomb": Trial("A chat template that fills the memory", "As above; the next run is done", template_bomb),
+    "expressions": Trial("Regular expressions that take gigabytes or years", "A sentence each", expression_bombs),
     "template": Trial("A chat template that loops for years", "It is ended, with a sentence", endless_template),
     "full-home": Trial("The database's disk fills up", "What is written stays; the run goes on later", full_home),
     "locked": Trial("A database locked for longer than a lease", "It costs time alone", locked_database),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -73,6 +75,45 @@ def endless_template(folder: Path) -> str:
             assert "chat template of the model cannot be used" in run.error
         taken = time.monotonic() - begun
     return f"three runs ended with a sentence after {taken:.0f} s"
+
+
+def template_bomb(folder: Path) -> str:
+    """A model whose chat template doubles a text without end, in an experiment; then the model as it was."""
+    with closing(Home(folder)) as home:
+        template = folder / "pair" / "target" / "chat_template.jinja"
+        double = "{% set all = namespace(text='a' * 1000) %}{% for i in range(99) %}{% set all.text = all.text * 2 %}"
+        template.write_text(double + "{% endfor %}{{ messages[0].content }}")
+        bombed = home.repository.create_experiment(home.sweep(limit=2))
+        home.worker()
+        home.until_done(home.job_of(bombed))
+        for run in home.repository.experiment(bombed).runs:
+            assert run.status == "failed", run
+            assert "it took more than 512 MB of memory" in (run.error or ""), run.error
+        template.unlink()
+        mended = home.repository.create_experiment(home.sweep(limit=2))
+        assert home.until_done(home.job_of(mended)) == "finished"
+        lost = home.repository.experiment(bombed).lost_workers
+        assert lost == 0
+    return "three runs ended with a sentence, no worker was lost, and the next experiment was done"
+
+
+def expression_bombs(folder: Path) -> str:
+    """Task files whose regular expressions would take gigabytes or years."""
+    expressions = ["a{1000000000}b", "(a{1000}){1000}", "((a{100}){100}){100}", "(((a*)*)*)*b", "(?:a?){1000}a{1000}"]
+    environment = {**os.environ, "FSD_HOME": str(folder / "home"), "FSD_THREADS": "1"}
+    refused = 0
+    for number, expression in enumerate(expressions):
+        file = folder / f"bomb-{number}.jsonl"
+        file.write_text(json.dumps({"prompt": "Which?", "reference": expression}) + "\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "fsd_core", "task", "check", str(file), "--scorer", "regex"], cwd=ROOT,
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        refused += done.returncode != 0
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
+    assert most < 1000, most
+    return f"{len(expressions)} expressions, {refused} refused with a sentence; at most {most:.0f} MB in all"
 
 
 def forged_models(folder: Path) -> str:

@@ -70,7 +70,7 @@ class Notifier:
         return self._repository.open_channels(self._channels.names)
 
     def _run(self) -> None:
-        cursors = None
+        cursors, told = None, ""
         while not self._stop.is_set():
             try:
                 if cursors is None:
@@ -80,8 +80,11 @@ class Notifier:
                     pass
                 if not self._channels.names:
                     return
-            except FsdError as error:  # such as a database that does not answer
-                logger.warning("Messages wait: %s", error)
+                told = ""
+            except FsdError as error:  # such as a database that does not answer; told once
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("Messages wait: %s", error)
             except Exception:  # no message may end the thread
                 logger.exception("Messages wait: an unexpected error.")
             self._stop.wait(NOTICE_TICK)

@@ -305,6 +305,25 @@ def test_nothing_is_sent_without_being_configured(
     assert hook.posts == []
 
 
+def test_a_message_that_cannot_be_read_holds_up_no_other(
+    repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
+) -> None:
+    notifier = begun(repository, by_webhook(hook))
+    id = proposed(service, runs)
+    notifier.queue()
+    with repository._database.session() as session:
+        session.execute(update(OutboxRow).values(content={"kind": "of the future"}))
+    service.comment(BOB, service.review(id), "Now.")
+    notifier.queue()
+    assert not notifier.send_one()
+    assert notifier.send_one()
+    (message,) = repository.unsent_messages()
+    assert (message.given_up, "cannot be read" in message.error, "cannot be read" in message.content.text) == (
+        True,
+    ) * 3
+    assert [json.loads(body)["words"] for _, body in hook.posts] == ["Now."]
+
+
 def test_what_an_import_brings_is_not_told(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:

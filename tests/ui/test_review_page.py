@@ -93,7 +93,7 @@ def comment_on_a_passage(page: Page, words: str) -> None:
             return range.toString();
         }"""
     )
-    sides.first.get_by_role("button", name="Comment").click()
+    sides.first.get_by_role("button", name="Comment on it").click()
     dialog = page.get_by_role("dialog", name="Comment")
     expect(dialog.locator("blockquote")).to_have_text(quote)
     dialog.get_by_role("textbox", name="Comment on this passage").fill(words)

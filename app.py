@@ -20,7 +20,6 @@ from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.notices.channels import configured_channels
-from fsd_core.notices.sender import Notifier
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -110,18 +109,19 @@ def serve(settings: Settings) -> None:
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
         welcome_admin(repository, settings)
-        with Supervisor(settings), Notifier(repository, channels, settings.public_url):
+        with Supervisor(settings):
             if (
                 sys.platform == "linux" and settings.executor == "worker"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
             from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
+            from fsd_core.notices.sender import Notifier
 
             computation = executor(settings)
             app = build_app(repository, settings)
             # The application itself decides which proxies are believed.
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=False)
-            with computation:
+            with computation, Notifier(repository, channels, settings.public_url):
                 Server(config).run(sockets=[listener])
 
 

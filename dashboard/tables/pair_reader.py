@@ -125,7 +125,7 @@ class PairReader:
         if len(pairs) > size:
             summary += f", {page * size + 1:,} to {page * size + len(page_pairs):,} shown"
         place = turned(PAGER, of, page) | {"data-pages": -(-len(pairs) // size)}
-        no_match = notice("No prompt of this kind: choose another filter, or other runs.") if readable else ""
+        no_match = notice("No prompt of this kind: choose another filter, or other runs.") if not kept_back else ""
         return {
             **about(pairing),
             self.summary: joined(

@@ -34,6 +34,8 @@ _LEASE = timedelta(minutes=5)
 """for which a claim holds: longer than any delivery takes"""
 LOG_OVERLAP = timedelta(minutes=10)
 """The end of the log is read again for so long, since transactions may end in another order than their events' ids."""
+TOLD_WITHIN = timedelta(days=1)
+"""Older events are not told: they came with an import, or nothing has run for long."""
 EXPIRIES_EVERY = timedelta(minutes=1)
 MOST_ATTEMPTS = 10
 OUTBOX_KEPT = timedelta(days=90)
@@ -68,7 +70,7 @@ class Notifier:
         return self._repository.open_channels(self._channels.names)
 
     def _run(self) -> None:
-        cursors = None
+        cursors, told = None, ""
         while not self._stop.is_set():
             try:
                 if cursors is None:
@@ -78,8 +80,11 @@ class Notifier:
                     pass
                 if not self._channels.names:
                     return
-            except FsdError as error:  # such as a database that does not answer
-                logger.warning("Messages wait: %s", error)
+                told = ""
+            except FsdError as error:  # such as a database that does not answer; told once
+                if str(error) != told:
+                    told = str(error)
+                    logger.warning("Messages wait: %s", error)
             except Exception:  # no message may end the thread
                 logger.exception("Messages wait: an unexpected error.")
             self._stop.wait(NOTICE_TICK)
@@ -89,7 +94,7 @@ class Notifier:
         moment = at or datetime.now(UTC)
         cursors = self._repository.outbox_cursors(self._channels.names)
         for channel, cursor in cursors.items():
-            self._queue_events(channel, cursor.last_event, moment)
+            self._queue_events(channel, cursor, moment)
         if not cursors or moment - self._expiries_at < EXPIRIES_EVERY:
             return
         self._expiries_at = moment
@@ -99,14 +104,16 @@ class Notifier:
             if tellings:
                 self._repository.queue_messages(self._messages(channel, tellings))
 
-    def _queue_events(self, channel: str, after: int, moment: datetime) -> None:
+    def _queue_events(self, channel: str, cursor: OutboxCursor, moment: datetime) -> None:
+        after, first = cursor.last_event, max(cursor.since, moment - TOLD_WITHIN)
         while events := self._repository.review_events(after, _BATCH):
             after = events[-1].id
             new = [logged for logged in events if (channel, logged.id) not in self._queued]
+            recent = [logged for logged in new if logged.at >= first]
             old = [logged.id for logged in events if logged.at < moment - LOG_OVERLAP]
             if new or old:
                 read = {channel: max(old)} if old else {}
-                self._repository.queue_messages(self._messages(channel, self._of_events(new)), read)
+                self._repository.queue_messages(self._messages(channel, self._of_events(recent)), read)
             self._queued |= {(channel, logged.id) for logged in new}
             self._queued -= {(channel, id) for id in old}
 

@@ -43,12 +43,12 @@ def checked_passage(
 ) -> Passage | None:  # fmt: skip
     """Return the passage of an answer that begins nearest to where it is said to; ``None`` without a quote.
 
-    Raises ``InvalidSetting`` if the answer is not of the proposal, or does not hold it, and ``Refused`` if the person
-    has yet to vote on it blind.
+    Raises ``InvalidSetting`` if the answer is not of the proposal, or does not hold it, and ``Refused`` for a quote of
+    an answer that the person has yet to vote on blind.
     """
     if run not in runs_of_review(review):
         raise InvalidSetting("This answer is not of the proposal's evidence: reload the page, and comment on another.")
-    if position in hidden_answers(repository, person, [run]).of(run):
+    if quote is not None and position in hidden_answers(repository, person, [run]).of(run):
         raise Refused("These answers are put to a blind vote: vote on them, or stop voting, and comment then.")
     generation = next(iter(repository.generations(run, position=position)), None)
     if generation is None:

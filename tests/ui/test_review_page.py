@@ -83,15 +83,17 @@ def comment_on_a_passage(page: Page, words: str) -> None:
     quote = sides.first.locator("pre").evaluate(
         """(text) => {
             const range = document.createRange();
-            const first = document.createTreeWalker(text, NodeFilter.SHOW_TEXT).nextNode();
-            range.setStart(first, 1);
-            range.setEnd(first, 4);
+            const walker = document.createTreeWalker(text, NodeFilter.SHOW_TEXT), nodes = [];
+            while (walker.nextNode()) nodes.push(walker.currentNode);
+            const last = nodes[Math.min(2, nodes.length - 1)];  // across what is marked as different
+            range.setStart(nodes[0], 0);
+            range.setEnd(last, last.length);
             getSelection().removeAllRanges();
             getSelection().addRange(range);
             return range.toString();
         }"""
     )
-    sides.first.get_by_role("button", name="Comment").click()
+    sides.first.get_by_role("button", name="Comment on it").click()
     dialog = page.get_by_role("dialog", name="Comment")
     expect(dialog.locator("blockquote")).to_have_text(quote)
     dialog.get_by_role("textbox", name="Comment on this passage").fill(words)
@@ -101,7 +103,7 @@ def comment_on_a_passage(page: Page, words: str) -> None:
     expect(comment.locator("blockquote")).to_have_text(quote)
     comment.get_by_role("link", name="Show it in the answer").click()
     expect(page.locator(".pair.linked mark.quoted").first).to_be_visible()
-    assert "".join(page.locator("mark.quoted").all_inner_texts()) == quote
+    assert "".join(page.locator("mark.quoted").all_text_contents()) == quote
 
 
 def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:

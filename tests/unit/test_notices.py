@@ -28,10 +28,11 @@ from fsd_core.review.reviewers import WaitingCount, waiting_for
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import OutboxRow
+from fsd_core.storage.database.tables import OutboxRow, ReviewEventRow
 from fsd_core.storage.outbox_message import NoticeContent, OutboxMessage
 from fsd_core.storage.records import RunView
-from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.review_events import Commented, Requirements
+from fsd_core.worker.supervisor import Supervisor
 from tests.tools.plausible import add_finished, new_repository
 from tests.tools.receivers import Hook, Mailbox, mail_receiver, webhook_receiver
 
@@ -302,6 +303,52 @@ def test_nothing_is_sent_without_being_configured(
     assert repository.unsent_messages() == []
     send_all(begun(repository, by_webhook(hook)))
     assert hook.posts == []
+
+
+def test_a_message_that_cannot_be_read_holds_up_no_other(
+    repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
+) -> None:
+    notifier = begun(repository, by_webhook(hook))
+    id = proposed(service, runs)
+    notifier.queue()
+    with repository._database.session() as session:
+        session.execute(update(OutboxRow).values(content={"kind": "of the future"}))
+    service.comment(BOB, service.review(id), "Now.")
+    notifier.queue()
+    assert not notifier.send_one()
+    assert notifier.send_one()
+    (message,) = repository.unsent_messages()
+    assert (message.given_up, "cannot be read" in message.error, "cannot be read" in message.content.text) == (
+        True,
+    ) * 3
+    assert [json.loads(body)["words"] for _, body in hook.posts] == ["Now."]
+
+
+def test_what_an_import_brings_is_not_told(
+    repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
+) -> None:
+    notifier = begun(repository, by_webhook(hook))
+    id = proposed(service, runs)
+    last = service.use("support-chat").sequence
+    with repository._database.session() as session:
+        session.add(
+            ReviewEventRow(
+                use_id="support-chat", sequence=last + 1, at=datetime.now(UTC) - timedelta(days=2), who="Bob",
+                role="reviewer", kind="remarked", act=Commented(proposal=id, words="Long ago.").as_json(),
+            )
+        )  # fmt: skip
+    service.comment(BOB, service.review(id), "Now.")
+    send_all(notifier)
+    assert [json.loads(body)["words"] for _, body in hook.posts] == ["Fast", "Now."]
+
+
+def test_no_other_process_is_given_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FSD_WEBHOOK_SECRET", "FSD_SMTP_PASSWORD", "OAUTH_CLIENT_SECRET"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("FSD_WEBHOOK_URL", "https://example.org/hook")
+    environment = Supervisor(Settings(home=tmp_path)).worker.environment
+    assert environment["FSD_WEBHOOK_URL"] == "https://example.org/hook"
+    assert not [name for name, value in environment.items() if SECRET in value or "***" in value]
 
 
 @pytest.mark.parametrize(

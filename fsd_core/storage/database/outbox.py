@@ -16,6 +16,8 @@ from fsd_core.storage.database.tables import OutboxCursorRow, OutboxRow, ReviewE
 from fsd_core.storage.outbox_message import NoticeContent, OutboxMessage
 
 _MOST_ERROR = 500
+_UNREADABLE = "A message in the outbox cannot be read: it was damaged, or is of a newer version."
+_DAMAGED = NoticeContent(kind="test", at="", use="", use_name="", who="", text=_UNREADABLE)
 
 
 class OutboxCursor(NamedTuple):
@@ -75,8 +77,12 @@ class OutboxStore(Store):
             # The condition holds for one of two that claim at once.
             if id is None or not changed(session, update(OutboxRow).where(OutboxRow.id == id, *due).values(values)):
                 return None
-            row = session.get(OutboxRow, id, populate_existing=True)
-            return None if row is None else _message(row)
+            row = session.get_one(OutboxRow, id, populate_existing=True)
+            try:
+                return _message(row)
+            except DataDamaged as error:  # nothing behind it waits for it
+                row.given_up_at, row.error, row.claim = now(), str(error), None
+                return None
 
     def message_sent(self, message: OutboxMessage) -> None:
         """Note that a claimed message was taken."""
@@ -97,7 +103,7 @@ class OutboxStore(Store):
         """Return what waits to be sent or was given up, newest first."""
         statement = select(OutboxRow).where(OutboxRow.sent_at.is_(None)).order_by(OutboxRow.created_at.desc())
         with self._database.session(readonly=True) as session:
-            return [_message(row) for row in session.scalars(statement.limit(limit))]
+            return [_message(row, damaged=_DAMAGED) for row in session.scalars(statement.limit(limit))]
 
     def prune_outbox(self, older_than: timedelta) -> int:
         """Delete messages that were sent or given up longer ago than this, and return their number."""
@@ -110,11 +116,14 @@ def _unsent() -> ColumnElement[bool]:
     return OutboxRow.sent_at.is_(None) & OutboxRow.given_up_at.is_(None)
 
 
-def _message(row: OutboxRow) -> OutboxMessage:
+def _message(row: OutboxRow, damaged: NoticeContent | None = None) -> OutboxMessage:
+    """Return a message, with ``damaged`` as its content if it cannot be read. Without one, raises ``DataDamaged``."""
     try:
         content = NoticeContent.model_validate(row.content)
     except ValidationError:
-        raise DataDamaged("A message in the outbox cannot be read: it was damaged, or is of a newer version.") from None
+        if damaged is None:
+            raise DataDamaged(_UNREADABLE) from None
+        content = damaged
     return OutboxMessage(
         row.id, row.channel, row.recipient, content, row.created_at, row.attempts, row.claim or "", row.error or "",
         row.given_up_at is not None,

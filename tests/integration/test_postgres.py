@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from fsd_core.auth import credentials
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
-from fsd_core.roles import Person
+from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import get_settings, sqlite_url
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
@@ -275,3 +275,14 @@ def test_a_report_is_kept_whole(repository: Repository) -> None:
     assert [name.id for name in repository.reports()] == [report.id]
     repository.delete_report(report.id)
     assert repository.count_reports() == 0
+
+
+def test_a_view_is_saved_once_and_renamed(repository: Repository) -> None:
+    for id in ("a" * 32, "b" * 32):
+        assert repository.save_view(id, "runs", "Nightly", "sort=oldest", LOCAL).id == "a" * 32
+    assert repository.rename_view("a" * 32, "Daily", LOCAL).name == "Daily"
+    assert [view.name for view in repository.saved_views()] == ["Daily"]
+    repository.report_worker(1, "host", "cuda", "idle", 140_000_000_000)  # more than 32 bits
+    worker = repository.worker()
+    assert worker is not None
+    assert worker.memory == 140_000_000_000

@@ -315,3 +315,8 @@ def test_the_command_line_names_shows_and_forgets_models(call: Call, folder: Pat
     assert call("pairs", "remove", "mine")[0] == 0
     assert call("pairs", "remove", "mine")[0] == 2
     assert call("pairs", "add", "x", "--target", "nowhere")[0] == 2
+
+
+def test_an_experiment_that_nobody_names_has_the_titles_of_its_models(folder: Path, repository: Repository) -> None:
+    config = sweep("").model_copy(update={"pair": named(folder), "task": "sums@0123456789abcdef"})
+    assert repository.experiment(repository.create_experiment(config)).name == "sums on target with draft"

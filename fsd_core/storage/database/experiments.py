@@ -138,10 +138,11 @@ class ExperimentStore(Store):
 
 
 def _default_name(sweep: SweepConfig) -> str:
-    """Return the name of an experiment that nobody has named. Of long folders it has their own names alone."""
-    name = f"{sweep.task} on {sweep.pair}"
-    if len(name) > LONGEST_RUN_NAME:
-        name = f"{sweep.task} on {title_of_models(sweep.pair) or sweep.pair.rpartition('/')[2]}"
+    """Return the name of an experiment that nobody has named. Of models it has the titles, and of a task no version."""
+    task, title = sweep.task.partition("@")[0], title_of_models(sweep.pair)
+    name = f"{task} on {title or sweep.pair}"
+    if len(name) > LONGEST_RUN_NAME and not title:  # of a long folder
+        name = f"{task} on {sweep.pair.rpartition('/')[2]}"
     return name if len(name) <= LONGEST_RUN_NAME else f"{name[: LONGEST_RUN_NAME - 1]}…"
 
 

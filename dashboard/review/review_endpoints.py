@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 
 from dashboard.review.opened_proposal import location_of
-from dashboard.ui.endpoint import Endpoint
+from dashboard.review.review_answers import (
+    ApprovedAnswer,
+    CheckAnswer,
+    CommentAnswer,
+    LogAnswer,
+    ProposalAnswer,
+    ReviewAnswer,
+    UseAnswer,
+    UseWithProposals,
+)
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
@@ -26,14 +36,14 @@ _MOST_LISTED = 1000
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
 
-    def list_uses() -> list[dict[str, Any]]:
+    def list_uses() -> list[UseAnswer]:
         """Return the uses that settings are wanted for, with their requirements.
 
         Each has the settings that are its candidate and approved for it.
         """
         return [_use(use) for use in service.uses()]
 
-    def read_use(use: str) -> dict[str, Any]:
+    def read_use(use: str) -> UseWithProposals:
         """Return a use with its proposals.
 
         Args:
@@ -42,7 +52,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         view = service.use(use)
         return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
 
-    def read_verdict(proposal: str) -> dict[str, Any]:
+    def read_verdict(proposal: str) -> ReviewAnswer:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
 
         It also has the open requirements, who approves of it, and the comments.
@@ -52,7 +62,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return _review(service.review(proposal), root_path)
 
-    def approved_setting(use: str, form: str = "") -> dict[str, Any]:
+    def approved_setting(use: str, form: str = "") -> ApprovedAnswer:
         """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
 
         Args:
@@ -64,20 +74,22 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         weights = service.approved_weights(view)
         state = approval_of(repository, view)
         answer = described(setting, weights) | {"weights": weights, "approval": state and state.as_json()}
-        return answer | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
+        answer |= {"form": form, "text": deliver(setting, form, weights)} if form else {}
+        return cast(ApprovedAnswer, answer)
 
-    def check_use(use: str, setting: str = "") -> dict[str, Any]:
+    def check_use(use: str, setting: str = "") -> CheckAnswer:
         """Return whether a setting may serve a use now, with each requirement, its approval and its evidence.
 
         Args:
             use: its id
             setting: id of the setting. Default: the approved one
         """
-        return check_setting(repository, service.use(use), setting).as_json()
+        return cast(CheckAnswer, check_setting(repository, service.use(use), setting).as_json())
 
+    @does()
     def propose(
         use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = "", key: str = ""
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
         Args:
@@ -90,6 +102,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         id = service.propose(person_of(request), use, runs, baselines, rationale, key=key or None)
         return _review(service.review(id), root_path)
 
+    @does()
     def comment(
         proposal: str,
         words: str,
@@ -97,7 +110,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         reply_to: int | None = None,
         prompt: int | None = None,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Comment on a proposal. Needs the role author.
 
         Args:
@@ -112,6 +125,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.comment(person_of(request), review, words, reply_to, *location, key=key or None)
         return _review(service.review(proposal), root_path)
 
+    @does()
     def make_use(
         name: str,
         request: gr.Request,
@@ -120,7 +134,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         approvals: int = 1,
         days: int = 0,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> UseAnswer:
         """Make a use, which settings can be proposed for then. Needs the role author.
 
         Args:
@@ -137,6 +151,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             service.describe(person_of(request), name, description, asked, approvals, days or None, key=key or None)
         )
 
+    @does()
     def change_use(
         use: str,
         version: int,
@@ -147,7 +162,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         approvals: int | None = None,
         days: int | None = None,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> UseAnswer:
         """Change what a use asks for. For people with the role admin. What is left out stays unchanged.
 
         Approvals of what was asked for before become stale. It is refused if somebody else changed the use after the
@@ -168,6 +183,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         told |= {"requirements": requirements} | ({} if days is None else {"days": days or None})
         return _use(service.change_use(person_of(request), use, told, version, key or None))
 
+    @does()
     def choose_evidence(
         proposal: str,
         runs: list[str],
@@ -176,7 +192,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         request: gr.Request,
         why: str = "",
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Rest an open proposal on other runs of its setting. For its author, and people with the role admin.
 
         Verdicts and answers on the former evidence do not count any more. It is refused if the evidence changed after
@@ -194,7 +210,8 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.choose_evidence(person_of(request), review, runs, baselines, why, evidence, key or None)
         return _review(service.review(proposal), root_path)
 
-    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> dict[str, Any]:
+    @does()
+    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> ReviewAnswer:
         """Withdraw an open proposal. For its author, and people with the role admin.
 
         Args:
@@ -205,7 +222,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.withdraw(person_of(request), service.review(proposal), why, key or None)
         return _review(service.review(proposal), root_path)
 
-    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
         """Return what was decided, oldest first: who did what and when, with all that they wrote.
 
         Args:
@@ -222,7 +239,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     return [*reading, propose, comment, make_use, change_use, choose_evidence, withdraw]
 
 
-def _use(use: Use) -> dict[str, Any]:
+def _use(use: Use) -> UseAnswer:
     return {
         "use": use.id,
         "name": use.name,
@@ -236,7 +253,7 @@ def _use(use: Use) -> dict[str, Any]:
     }
 
 
-def _logged(logged: LoggedEvent) -> dict[str, Any]:
+def _logged(logged: LoggedEvent) -> LogAnswer:
     return {
         "id": logged.id,
         "use": logged.use_id,
@@ -249,7 +266,7 @@ def _logged(logged: LoggedEvent) -> dict[str, Any]:
     }
 
 
-def _comment(logged: LoggedEvent, event: Commented) -> dict[str, Any]:
+def _comment(logged: LoggedEvent, event: Commented) -> CommentAnswer:
     return {
         "id": logged.sequence,
         "who": logged.who,
@@ -262,7 +279,7 @@ def _comment(logged: LoggedEvent, event: Commented) -> dict[str, Any]:
     }
 
 
-def _proposal(proposal: Proposal) -> dict[str, Any]:
+def _proposal(proposal: Proposal) -> ProposalAnswer:
     return {
         "proposal": proposal.id,
         "use": proposal.use_id,
@@ -278,7 +295,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _review(review: ProposalReview, root_path: str) -> dict[str, Any]:
+def _review(review: ProposalReview, root_path: str) -> ReviewAnswer:
     return {
         **_proposal(review.proposal),
         "evidence": [

@@ -50,7 +50,13 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
 
     def by_token(scope: Scope) -> Person | None:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
-        return remembered("token", secret, credentials.whose_token) if kind.lower() == "bearer" and secret else None
+        if kind.lower() != "bearer" or not secret:
+            return None
+        program = remembered("token", secret, credentials.whose_token)
+        if program is None or settings.access != "proxy" or program.owner in (None, "", LOCAL.name):
+            return program
+        roles = program.role, settings.role_behind_proxy(str(program.owner))  # the proxy's people are not stored
+        return program._replace(role=min(roles, key=ROLES.index))
 
     def by_cookie(scope: Scope) -> Person | None:
         secret = HTTPConnection(scope).cookies.get(COOKIE)

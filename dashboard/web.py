@@ -23,6 +23,7 @@ from dashboard.compare.figure_files import figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.task_file import task_routes
+from dashboard.people import people_page
 from dashboard.playground import playground_page
 from dashboard.reports import reports_page
 from dashboard.reports.report_endpoints import report_endpoints
@@ -34,7 +35,9 @@ from dashboard.runs import runs_page
 from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.workspace_file import workspace_routes
 from dashboard.server.api import api_routes
+from dashboard.server.api_problems import ApiProblems
 from dashboard.server.blocks import Pages
+from dashboard.server.calls import call_routes
 from dashboard.server.forwarded import ForwardedHeaders
 from dashboard.server.link_preview import PREVIEW_PATH, preview_routes, replace_gradios_preview
 from dashboard.server.login import login_routes, logout_routes
@@ -48,7 +51,7 @@ from dashboard.settings import settings_page
 from dashboard.tables.view_endpoints import view_endpoints
 from dashboard.theory import theory_page
 from dashboard.ui.components import link
-from dashboard.ui.endpoint import answer_in_json, offer
+from dashboard.ui.endpoint import Endpoint, answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
 from dashboard.ui.signed_in import sign_in_link
@@ -74,6 +77,7 @@ PAGES = (
     Page("Review", "review", review_page.build),
     Page("Reports", "reports", reports_page.build),
     Page("Theory", "theory", theory_page.build),
+    Page("People", "people", people_page.build, needs_accounts=True),
 )
 """in the order of the navigation"""
 ICON_PATH = "/favicon.ico"
@@ -81,6 +85,23 @@ EPHEMERAL_NOTE = (
     "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "
     "all of it along as one file, on the page Runs."
 )
+
+
+def pages_of(settings: Settings) -> list[Page]:
+    """Return the pages of an installation."""
+    return [page for page in PAGES if settings.access != "none" or not page.needs_accounts]
+
+
+def endpoints_of(repository: Repository, settings: Settings) -> list[Endpoint]:
+    """Return the calls for programs."""
+    return [
+        *experiment_endpoints(repository, settings),
+        *annotation_endpoints(repository, settings.home),
+        *comparison_endpoints(repository, settings.root_path),
+        *review_endpoints(repository, settings.root_path),
+        *report_endpoints(repository, settings.root_path),
+        *view_endpoints(repository, settings.root_path),
+    ]
 
 
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
@@ -94,10 +115,11 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(RequireSignIn, identify=identify, key=KEY, login=login, public=(ICON_PATH, PREVIEW_PATH))
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_host_names(settings))
-    paths, first = [page.path for page in PAGES if page.path], PAGES[0].title.lower()
+    paths, first = [page.path for page in pages_of(settings) if page.path], PAGES[0].title.lower()
     app.add_middleware(OpenRoutes, pages=paths, first=first, access=settings.access)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
+    app.add_middleware(ApiProblems)
     app.add_middleware(RootPath, root=settings.root_path)
     if not here():  # a Space is reached through its own proxy alone
         # Where a proxy says who somebody is, who connects must stay who it is, whatever a header says of clients.
@@ -110,6 +132,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
     app.include_router(api_routes(repository))
+    app.include_router(call_routes(endpoints_of(repository, settings)))
     app.include_router(mlflow_routes(settings, repository))
     if settings.access == "password":
         app.include_router(login_routes(repository))
@@ -152,18 +175,13 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     """Return all pages, each under a header with the navigation and the worker's status."""
     blocks = Pages(title="FSD Lab", analytics_enabled=False, fill_width=True)
     with blocks:  # before the pages, whose events would take the endpoints' names
-        offer(experiment_endpoints(repository, settings))
-        offer(annotation_endpoints(repository))
-        offer(comparison_endpoints(repository, settings.root_path))
-        offer(review_endpoints(repository, settings.root_path))
-        offer(report_endpoints(repository, settings.root_path))
-        offer(view_endpoints(repository, settings.root_path))
+        offer(endpoints_of(repository, settings))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
-    waiting = WaitingCount(repository)
-    for page in PAGES:
+    waiting, pages = WaitingCount(repository), pages_of(settings)
+    for page in pages:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, PAGES, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting)
+            build_header(status, pages, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting)
             page.build(repository, settings)
     # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)

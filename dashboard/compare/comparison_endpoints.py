@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypedDict
+
 from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_COMPARED_RUNS, compare, experiment_runs
 from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
-from dashboard.tables.run_record import run_record
+from dashboard.tables.run_record import RunAnswer, run_record
 from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.errors import InvalidSetting, UnknownName
 
@@ -15,10 +17,18 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
+class ComparisonAnswer(TypedDict):
+    """Runs beside a baseline, for programs. Each row has the columns of the CSV file."""
+
+    baseline: str | None
+    rows: list[dict[str, Any]]
+    warnings: list[str]
+    times: Any
+    page: str
+
+
 def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
-    def list_runs(
-        search: str = "", experiment: str = "", limit: int = 20, archived: bool = False
-    ) -> list[dict[str, Any]]:
+    def list_runs(search: str = "", experiment: str = "", limit: int = 20, archived: bool = False) -> list[RunAnswer]:
         """Return the latest runs with their options and metrics, newest first.
 
         Args:
@@ -36,7 +46,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         experiment: str = "",
         baseline: str = "",
         margin: float = DEFAULT_MARGIN,
-    ) -> dict[str, Any]:
+    ) -> ComparisonAnswer:
         """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
 
         Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, which run is the

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import gradio as gr
 
+from dashboard.experiments.experiment_answers import CalibrationAnswer
 from dashboard.experiments.find_setting import check_candidates
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.request import build_calibration
@@ -35,6 +36,7 @@ def calibration_endpoints(
 ) -> list[Endpoint]:
     """Return the endpoints. ``recorded`` returns the name under which runs of a pair are recorded."""
 
+    @does()
     def start_calibration(
         request: gr.Request,
         settings: list[dict[str, Any]] = [],  # noqa: B006  # read, never written; a tuple would have no schema
@@ -49,7 +51,7 @@ def calibration_endpoints(
         seed: int = 0,
         name: str = "",
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> CalibrationAnswer:
         """Find the fastest setting that keeps a promise. Needs the role author.
 
         The worker chooses among the settings on some prompts and tries the best on fresh ones. Returns the calibration
@@ -86,7 +88,7 @@ def calibration_endpoints(
         gpu_billing.remember_requester(id := repository.create_experiment(config, id=new_experiment_id(key)))
         return read_calibration(id)
 
-    def read_calibration(experiment: str) -> dict[str, Any]:
+    def read_calibration(experiment: str) -> CalibrationAnswer:
         """Return the progress or the result of a calibration. Shares are from 0 to 1.
 
         Its standing is proposing, choosing, trying or ended, and its status is queued, running, finished, failed or
@@ -105,7 +107,7 @@ def calibration_endpoints(
         if not isinstance(config, CalibrationConfig):
             raise InvalidSetting(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
         state = calibration_status(repository, config, view.runs)
-        return {
+        answer: dict[str, Any] = {
             "experiment": view.id,
             "name": view.name,
             "pair": config.pair,
@@ -117,8 +119,10 @@ def calibration_endpoints(
             **status_json(config, state),
             "evidence": _evidence(repository, view.id, config, state) if isinstance(state, Outcome) else None,
         }
+        return cast(CalibrationAnswer, answer)
 
-    def continue_calibration(experiment: str, request: gr.Request, minutes: float | None = None) -> dict[str, Any]:
+    @does()
+    def continue_calibration(experiment: str, request: gr.Request, minutes: float | None = None) -> CalibrationAnswer:
         """Give more time to a calibration that used up its minutes. Needs the role author.
 
         The worker tries the same finalists on more fresh prompts. Whatever was seen, the promise holds at the same
@@ -132,7 +136,8 @@ def calibration_endpoints(
         more_time.go_on(repository, home, experiment, minutes)
         return read_calibration(experiment)
 
-    def time_finalists(experiment: str, request: gr.Request) -> dict[str, Any]:
+    @does()
+    def time_finalists(experiment: str, request: gr.Request) -> CalibrationAnswer:
         """Time the finalists of an ended calibration again, with exact SD and the target. Needs the role author.
 
         The worker writes prompts that they have done once more, interleaved, for about a minute. Only times change:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
+from dashboard.experiments.experiment_answers import ChoicesAnswer, TaskAnswer
 from dashboard.experiments.pair_endpoints import pair_endpoints
 from dashboard.experiments.sweep_form import sweep_of
-from dashboard.tables.run_record import experiment_record
+from dashboard.tables.run_record import ExperimentAnswer, experiment_record
 from dashboard.ui import actions
-from dashboard.ui.endpoint import Endpoint, checked_limit
+from dashboard.ui.endpoint import Endpoint, checked_limit, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
@@ -23,7 +25,10 @@ from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders
 from fsd_core.models.pair_check import badge_of
 from fsd_core.roles import require
-from fsd_core.tasks.custom.lookup import TaskFolder, find_task, latest_custom_tasks
+from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep, latest_custom_tasks
+from fsd_core.tasks.custom.lookup import checked_name as checked_task_name
+from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.device_memory import device_memory
@@ -43,7 +48,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         check_folders(name, own_settings)
         return name
 
-    def list_choices() -> dict[str, Any]:
+    def list_choices() -> ChoicesAnswer:
         """Return what an experiment can be made of.
 
         These are model pairs with the tasks that can be run (suitable ones first), acceptance rules, and the options of
@@ -79,7 +84,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             "options": [_described(option) for option in METHOD_OPTIONS.values()],
         }
 
-    def list_experiments(limit: int = 20, archived: bool = False) -> list[dict[str, Any]]:
+    def list_experiments(limit: int = 20, archived: bool = False) -> list[ExperimentAnswer]:
         """Return the latest experiments with their progress, newest first.
 
         Args:
@@ -89,7 +94,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         views = repository.experiments(limit=checked_limit(limit), archived=archived)
         return [experiment_record(view) for view in views]
 
-    def read_experiment(experiment: str) -> dict[str, Any]:
+    def read_experiment(experiment: str) -> ExperimentAnswer:
         """Return an experiment with its runs: options, status, and every metric with its 95 % interval.
 
         Its status is queued, running, finished, failed or cancelled.
@@ -99,6 +104,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         """
         return experiment_record(repository.experiment(experiment), runs=True)
 
+    @does()
     def start_experiment(
         settings: list[dict[str, Any]],
         request: gr.Request,
@@ -109,7 +115,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         name: str = "",
         batch: int = 1,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> ExperimentAnswer:
         """Start an experiment: several settings on the same prompts, taking turns. Needs the role author.
 
         The worker runs it. Returns the experiment with its id at once. read_experiment reports its progress.
@@ -146,6 +152,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=new_experiment_id(key)))
         return experiment_record(repository.experiment(id), runs=True)
 
+    @does(repeatable=True)
     def cancel_experiment(experiment: str, request: gr.Request) -> str:
         """Stop an experiment after its current prompt and keep what is done. Needs the role author.
 
@@ -154,6 +161,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         """
         return actions.perform(repository, home, person_of(request), "cancel", "experiment", experiment)
 
+    @does(repeatable=True)
     def resume_experiment(experiment: str, request: gr.Request) -> str:
         """Continue a cancelled or failed experiment, or the failed prompts of a finished one. Needs the role author.
 
@@ -162,7 +170,45 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         """
         return actions.perform(repository, home, person_of(request), "resume", "experiment", experiment)
 
+    @does(repeatable=True)
+    def add_task(
+        name: str,
+        lines: list[dict[str, Any]],
+        request: gr.Request,
+        scorer: str = "",
+        title: str = "",
+        all_turns: bool = False,
+    ) -> TaskAnswer:
+        """Add a task of one's own, or a new version of one. Needs the role author.
+
+        Runs name the version that they measured, so what was measured stays. The same lines make no other version.
+
+        Args:
+            name: 1 to 40 small letters, digits and hyphens, such as support-questions
+            lines: as in a file of JSON Lines: each has prompt or messages, and reference where it is scored
+            scorer: number, choice, exact, contains, regex or none. Default: none, or what the first line says
+            title: name that people see
+            all_turns: whether the user turns of conversations are asked one after another
+        """
+        person = person_of(request)
+        require(person, "author", "Adding a task")
+        content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
+        checked_task_name(name)
+        checked = check(content, scorer or None, all_turns=all_turns)
+        if checked.problems:
+            raise InvalidSetting(f"The task cannot be used. {checked.problems[0].sentence}")
+        stored = keep(repository, CustomTask.of(name, checked, title.strip()), person.name)
+        return {
+            "task": stored.full_name,
+            "title": stored.title,
+            "scorer": stored.scorer,
+            "prompts": stored.prompts,
+            "added_by": stored.added_by,
+            "notes": list(checked.notes),
+        }
+
     endpoints = [
+        add_task,
         list_choices,
         list_experiments,
         read_experiment,

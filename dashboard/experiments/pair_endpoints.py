@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.ui.endpoint import Endpoint
+from dashboard.experiments.experiment_answers import (
+    AddedPairAnswer,
+    CheckedPairAnswer,
+    DraftsAnswer,
+    FetchAnswer,
+    FoundAnswer,
+    ModelAnswer,
+    PairAnswer,
+)
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.config.model_names import (
     dtype_of,
@@ -39,9 +48,9 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         check_folders(name, settings)
         return name
 
-    def described(name: str) -> dict[str, Any]:
+    def described(name: str) -> PairAnswer:
         job = pair_fetches(repository).get(name)
-        fetch = (
+        fetch: FetchAnswer | None = (
             {"status": job.status, "bytes": job.bytes_done, "of": job.bytes_total, "error": job.error} if job else None
         )
         made_of = (
@@ -52,6 +61,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         badge = badge_of(name, device_memory(repository))
         return {"pair": name, "title": pair_title(name), "models": made_of, "state": badge, "fetch": fetch}
 
+    @does(repeatable=True)
     def add_pair(
         name: str,
         target: str,
@@ -62,7 +72,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         draft_adapter: str = "",
         dtype: str = "auto",
         template_arguments: str = "",
-    ) -> dict[str, Any]:
+    ) -> AddedPairAnswer:
         """Name a pair of models, which are checked first. Nothing is loaded. Needs the role author.
 
         Experiments take the name as their pair from then on. A name that exists refers to the new models, and what was
@@ -91,9 +101,9 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         checked = add_checked(repository, name, models, person.name)
         if checked.problems:
             raise InvalidSetting(f"'{name}' cannot be used. {checked.problems[0]}")
-        return described(models) | {"name": name} | _found(checked)
+        return {**described(models), **_found(checked), "name": name}
 
-    def read_pair(pair: str) -> dict[str, Any]:
+    def read_pair(pair: str) -> CheckedPairAnswer:
         """Return what a pair is made of, whether its models are here, and how far a fetch of them is.
 
         Its state is here, to fetch (with the size, once the hub has told it), too large for this machine, or cannot be
@@ -103,9 +113,11 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
             pair: name of a pair, as in list_choices
         """
         name = recorded(pair)
-        return described(name) | _found(check_pair(get_pair(name), device_memory(repository), lambda model: 0))
+        checked = check_pair(get_pair(name), device_memory(repository), lambda model: 0)
+        return {**described(name), **_found(checked)}
 
-    def fetch_pair(pair: str, request: gr.Request) -> dict[str, Any]:
+    @does(repeatable=True, elsewhere=True)
+    def fetch_pair(pair: str, request: gr.Request) -> PairAnswer:
         """Fetch what is missing of a pair from the Hugging Face hub. Needs the role author.
 
         The worker does it. read_pair reports the bytes. A fetch that was cancelled or failed goes on where it was.
@@ -118,7 +130,8 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         request_pair_fetch(repository, name)
         return described(name)
 
-    def cancel_fetch(pair: str, request: gr.Request) -> dict[str, Any]:
+    @does(repeatable=True)
+    def cancel_fetch(pair: str, request: gr.Request) -> PairAnswer:
         """Stop the fetch of a pair and keep what has arrived. Needs the role author.
 
         Args:
@@ -129,6 +142,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         cancel_pair_fetch(repository, name)
         return described(name)
 
+    @does(destroys=True)
     def remove_pair(name: str, request: gr.Request) -> str:
         """Forget the name of a pair. What was measured with it stays. Needs the role author.
 
@@ -139,16 +153,21 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         repository.remove_pair(name)
         return f"{name} is no longer offered. What was measured stays."
 
-    def search_models(text: str, request: gr.Request) -> list[dict[str, Any]]:
+    @does(writes=False, repeatable=True, elsewhere=True)
+    def search_models(text: str, request: gr.Request) -> list[ModelAnswer]:
         """Return text models of the Hugging Face hub whose names contain a text, by downloads. Needs the role author.
 
         Args:
             text: a part of a model's name, such as Qwen2.5
         """
         require(person_of(request), "author", "Searching the hub")
-        return [found._asdict() for found in search(text)]
+        return [
+            {"id": found.id, "parameters": found.parameters, "downloads": found.downloads, "gated": found.gated}
+            for found in search(text)
+        ]
 
-    def suggest_drafts(target: str, request: gr.Request) -> dict[str, Any]:
+    @does(writes=False, repeatable=True, elsewhere=True)
+    def suggest_drafts(target: str, request: gr.Request) -> DraftsAnswer:
         """Return drafts for a target: smaller models with its tokenizer. Needs the role author.
 
         The files of the tokenizers are compared.
@@ -167,5 +186,5 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
     ]  # fmt: skip
 
 
-def _found(checked: PairCheck) -> dict[str, Any]:
+def _found(checked: PairCheck) -> FoundAnswer:
     return {"facts": checked.facts, "notes": checked.notes, "problems": checked.problems}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypedDict
+
 from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.storage.report_content import ReportName
@@ -12,8 +14,32 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
+class ReportNameAnswer(TypedDict):
+    """A saved report, for programs. Newer versions may add fields."""
+
+    report: str
+    title: str
+    version: str
+    by: str
+    at: str
+    page: str
+    file: str
+
+
+class ReportAnswer(ReportNameAnswer):
+    """A report with what it says."""
+
+    subject: str
+    text: str
+    tables: list[dict[str, Any]]
+    figures: list[str]
+    runs: list[dict[str, Any]]
+    changed_runs: list[str]
+    deleted_runs: list[str]
+
+
 def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
-    def list_reports(limit: int = 20) -> list[dict[str, Any]]:
+    def list_reports(limit: int = 20) -> list[ReportNameAnswer]:
         """Return the latest saved reports, newest first, each with the addresses of its page and of its HTML file.
 
         Args:
@@ -21,7 +47,7 @@ def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return [_named(report, root_path) for report in repository.reports(checked_limit(limit))]
 
-    def read_report(report: str) -> dict[str, Any]:
+    def read_report(report: str) -> ReportAnswer:
         """Return a report's text in Markdown, its tables, and its runs as they were, with those that changed since.
 
         Args:
@@ -29,7 +55,8 @@ def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         view = repository.report(report)
         content, changes = view.content, changed_runs(repository, view.content.runs)
-        return _named(view, root_path) | {
+        return {
+            **_named(view, root_path),
             "subject": content.subject,
             "text": content.text,
             "tables": [table.as_json() for table in content.tables],
@@ -42,7 +69,7 @@ def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     return [list_reports, read_report]
 
 
-def _named(report: ReportName, root_path: str) -> dict[str, Any]:
+def _named(report: ReportName, root_path: str) -> ReportNameAnswer:
     return {
         "report": report.id,
         "title": report.title,

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 
 from dashboard.review.beside_record import beside_record
+from dashboard.review.review_answers import (
+    ApprovedAnswer,
+    CheckAnswer,
+    CommentAnswer,
+    LogAnswer,
+    ProposalAnswer,
+    ReviewAnswer,
+    UseAnswer,
+    UseWithProposals,
+)
 from dashboard.tables.prompt_pairs import Show
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import InvalidSetting
 from fsd_core.review.approvals import approval_of, check_setting
@@ -30,18 +40,18 @@ _MOST_LISTED = 1000
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
 
-    def reviewed(proposal: str, request: gr.Request) -> dict[str, Any]:
+    def reviewed(proposal: str, request: gr.Request) -> ReviewAnswer:
         review = service.review(proposal)
         return _review(review, quoted_passages(repository, person_of(request), review), root_path)
 
-    def list_uses() -> list[dict[str, Any]]:
+    def list_uses() -> list[UseAnswer]:
         """Return the uses that settings are wanted for, with their requirements.
 
         Each has the settings that are its candidate and approved for it.
         """
         return [_use(use) for use in service.uses()]
 
-    def read_use(use: str) -> dict[str, Any]:
+    def read_use(use: str) -> UseWithProposals:
         """Return a use with its proposals.
 
         Args:
@@ -50,7 +60,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         view = service.use(use)
         return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
 
-    def read_verdict(proposal: str, request: gr.Request) -> dict[str, Any]:
+    def read_verdict(proposal: str, request: gr.Request) -> ReviewAnswer:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
 
         It also has the open requirements, who approves of it, and the comments.
@@ -60,7 +70,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return reviewed(proposal, request)
 
-    def approved_setting(use: str, form: str = "") -> dict[str, Any]:
+    def approved_setting(use: str, form: str = "") -> ApprovedAnswer:
         """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
 
         Args:
@@ -72,17 +82,19 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         weights = service.approved_weights(view)
         state = approval_of(repository, view)
         answer = described(setting, weights) | {"weights": weights, "approval": state and state.as_json()}
-        return answer | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
+        answer |= {"form": form, "text": deliver(setting, form, weights)} if form else {}
+        return cast(ApprovedAnswer, answer)
 
-    def check_use(use: str, setting: str = "") -> dict[str, Any]:
+    def check_use(use: str, setting: str = "") -> CheckAnswer:
         """Return whether a setting may serve a use now, with each requirement, its approval and its evidence.
 
         Args:
             use: its id
             setting: id of the setting. Default: the approved one
         """
-        return check_setting(repository, service.use(use), setting).as_json()
+        return cast(CheckAnswer, check_setting(repository, service.use(use), setting).as_json())
 
+    @does()
     def propose(
         use: str,
         runs: list[str],
@@ -91,7 +103,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         rationale: str = "",
         key: str = "",
         reviewers: list[str] | None = None,
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
         Args:
@@ -122,6 +134,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return beside_record(repository, person_of(request), service.review(proposal), which, limit, offset)
 
+    @does()
     def comment(
         proposal: str,
         words: str,
@@ -132,7 +145,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         run: str = "",
         quote: str = "",
         start: int = 0,
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Comment on a proposal. Needs the role author.
 
         Args:
@@ -156,7 +169,8 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         )  # fmt: skip
         return reviewed(proposal, request)
 
-    def ask_reviewers(proposal: str, reviewers: list[str], request: gr.Request, key: str = "") -> dict[str, Any]:
+    @does()
+    def ask_reviewers(proposal: str, reviewers: list[str], request: gr.Request, key: str = "") -> ReviewAnswer:
         """Ask people for a verdict on an open proposal, in place of those who were asked before.
 
         Needs the role author.
@@ -169,6 +183,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.ask_reviewers(person_of(request), service.review(proposal), reviewers, key=key or None)
         return reviewed(proposal, request)
 
+    @does()
     def make_use(
         name: str,
         request: gr.Request,
@@ -177,7 +192,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         approvals: int = 1,
         days: int = 0,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> UseAnswer:
         """Make a use, which settings can be proposed for then. Needs the role author.
 
         Args:
@@ -194,6 +209,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             service.describe(person_of(request), name, description, asked, approvals, days or None, key=key or None)
         )
 
+    @does()
     def change_use(
         use: str,
         version: int,
@@ -204,7 +220,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         approvals: int | None = None,
         days: int | None = None,
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> UseAnswer:
         """Change what a use asks for. For people with the role admin. What is left out stays unchanged.
 
         Approvals of what was asked for before become stale. It is refused if somebody else changed the use after the
@@ -225,6 +241,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         told |= {"requirements": requirements} | ({} if days is None else {"days": days or None})
         return _use(service.change_use(person_of(request), use, told, version, key or None))
 
+    @does()
     def choose_evidence(
         proposal: str,
         runs: list[str],
@@ -233,7 +250,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         request: gr.Request,
         why: str = "",
         key: str = "",
-    ) -> dict[str, Any]:
+    ) -> ReviewAnswer:
         """Rest an open proposal on other runs of its setting. For its author, and people with the role admin.
 
         Verdicts and answers on the former evidence do not count any more. It is refused if the evidence changed after
@@ -251,7 +268,8 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.choose_evidence(person_of(request), review, runs, baselines, why, evidence, key or None)
         return reviewed(proposal, request)
 
-    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> dict[str, Any]:
+    @does()
+    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> ReviewAnswer:
         """Withdraw an open proposal. For its author, and people with the role admin.
 
         Args:
@@ -262,7 +280,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.withdraw(person_of(request), service.review(proposal), why, key or None)
         return reviewed(proposal, request)
 
-    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[dict[str, Any]]:
+    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
         """Return what was decided, oldest first: who did what and when, with all that they wrote.
 
         Args:
@@ -287,7 +305,7 @@ def _run_of(review: ProposalReview, prompt: int) -> str:
     return writers[prompt - 1]
 
 
-def _use(use: Use) -> dict[str, Any]:
+def _use(use: Use) -> UseAnswer:
     return {
         "use": use.id,
         "name": use.name,
@@ -301,7 +319,7 @@ def _use(use: Use) -> dict[str, Any]:
     }
 
 
-def _logged(logged: LoggedEvent) -> dict[str, Any]:
+def _logged(logged: LoggedEvent) -> LogAnswer:
     return {
         "id": logged.id,
         "use": logged.use_id,
@@ -314,7 +332,7 @@ def _logged(logged: LoggedEvent) -> dict[str, Any]:
     }
 
 
-def _comment(logged: LoggedEvent, event: Commented) -> dict[str, Any]:
+def _comment(logged: LoggedEvent, event: Commented) -> CommentAnswer:
     return {
         "id": logged.sequence,
         "who": logged.who,
@@ -327,7 +345,7 @@ def _comment(logged: LoggedEvent, event: Commented) -> dict[str, Any]:
     }
 
 
-def _proposal(proposal: Proposal) -> dict[str, Any]:
+def _proposal(proposal: Proposal) -> ProposalAnswer:
     return {
         "proposal": proposal.id,
         "use": proposal.use_id,
@@ -344,7 +362,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> dict[str, Any]:
+def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> ReviewAnswer:
     return {
         **_proposal(review.proposal),
         "evidence": [
@@ -374,7 +392,7 @@ def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str
             for item in review.proposal.judgements
         ],
         "comments": [
-            _comment(logged, logged.event) | passage_json(logged, quoted.get(logged.sequence))
+            cast(CommentAnswer, {**_comment(logged, logged.event), **passage_json(logged, quoted.get(logged.sequence))})
             for logged in review.proposal.comments
             if isinstance(logged.event, Commented)
         ],

@@ -1,13 +1,15 @@
-"""API endpoint that annotates runs and experiments."""
+"""API endpoints that annotate and delete runs and experiments."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import gradio as gr
 
-from dashboard.tables.run_record import experiment_record, run_record
-from dashboard.ui.endpoint import Endpoint
+from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, experiment_record, run_record
+from dashboard.ui import actions
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.roles import require
 from fsd_core.storage.edits import Edit, read_tags
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def annotation_endpoints(repository: Repository) -> list[Endpoint]:
+def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
+    @does(repeatable=True)
     def annotate(
         kind: Literal["run", "experiment"],
         id: str,
@@ -25,7 +28,8 @@ def annotation_endpoints(repository: Repository) -> list[Endpoint]:
         note: str | None = None,
         tags: list[str] | None = None,
         archived: bool | None = None,
-    ) -> dict[str, Any]:
+        version: int | None = None,
+    ) -> RunAnswer | ExperimentAnswer:
         """Change the name, note, tags or archiving of a run or an experiment, and return it. Needs the role author.
 
         What is left out stays unchanged. Every change is logged with who made it.
@@ -37,11 +41,24 @@ def annotation_endpoints(repository: Repository) -> list[Endpoint]:
             note: new note. An empty one removes it
             tags: all of its tags, single words
             archived: whether lists hide it
+            version: as it was read. If given, a change that somebody else made since is not replaced
         """
         person = person_of(request)
         require(person, "author", "Writing notes")
         edit = Edit(name, note, None if tags is None else read_tags(" ".join(tags)), archived)
-        repository.annotate(kind, id, edit, person)
+        repository.annotate(kind, id, edit, person, version)
         return run_record(repository.run(id)) if kind == "run" else experiment_record(repository.experiment(id))
 
-    return [annotate]
+    @does(destroys=True)
+    def delete(kind: Literal["run", "experiment"], id: str, request: gr.Request) -> str:
+        """Delete a run, or an experiment with its runs, with prompts and traces, here and in MLflow, for ever.
+
+        For people with the role admin.
+
+        Args:
+            kind: run or experiment
+            id: its id
+        """
+        return actions.perform(repository, home, person_of(request), "delete", kind, id)
+
+    return [annotate, delete]

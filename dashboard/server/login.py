@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypedDict
 from urllib.parse import urlsplit
 
@@ -10,16 +11,17 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from dashboard.server.bare_page import sign_in_page
+from dashboard.server.bare_page import bare_page, sign_in_page
 from dashboard.server.root_path import browser_scheme, root_of
 from dashboard.ui.templates import render
 from fsd_core.auth import credentials
-from fsd_core.auth.identify import COOKIE
+from fsd_core.auth.identify import COOKIE, person_in
 from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
 from fsd_core.space import here
 
 if TYPE_CHECKING:
+    from fsd_core.roles import Person
     from fsd_core.storage.database.repository import Repository
 
 
@@ -52,9 +54,31 @@ def login_routes(repository: Repository) -> APIRouter:
             )
         except FsdError as error:
             return HTMLResponse(_page(request, local_address(next), name, told_to_strangers(error)), 403)
-        response = RedirectResponse(root_of(request) + local_address(next), 303)
+        must_change = await run_sync(repository.has_one_time_password, name.strip())
+        response = RedirectResponse(root_of(request) + ("/password" if must_change else local_address(next)), 303)
         set_session_cookie(response, request, secret)
         return response
+
+    @router.get("/password")
+    def show_form(request: Request) -> HTMLResponse:
+        return HTMLResponse(_password_page(request), 200 if _signed_in(request) else 403)
+
+    @router.post("/password")
+    async def change_password(
+        request: Request, current: str = Form(""), new: str = Form(""), again: str = Form(""),
+    ) -> Response:  # fmt: skip
+        person, cookie = _signed_in(request), request.cookies.get(COOKIE, "")
+        if person is None:
+            return HTMLResponse(_password_page(request), 403)
+        if new != again:
+            return HTMLResponse(_password_page(request, "The two new passwords differ: type the same twice."), 422)
+        address = request.client.host if request.client else ""
+        change = partial(credentials.change_own_password, repository, person.name, current, new, address, cookie)
+        try:
+            await run_sync(change, limiter=judged_at_once)
+        except FsdError as error:
+            return HTMLResponse(_password_page(request, told_to_strangers(error)), 403)
+        return RedirectResponse(f"{root_of(request)}/people", 303)
 
     return router
 
@@ -64,9 +88,9 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
     router = APIRouter()
 
     @router.post("/logout")
-    def sign_out(request: Request) -> Response:
+    def sign_out(request: Request, everywhere: str = Form("")) -> Response:
         if secret := request.cookies.get(COOKIE):
-            repository.sign_out(credentials.digest(secret))
+            (repository.sign_out_everywhere if everywhere else repository.sign_out)(credentials.digest(secret))
         response = RedirectResponse(root_of(request) + then, 303)
         response.delete_cookie(COOKIE, httponly=True, **_cookie_options(request))
         return response
@@ -97,6 +121,18 @@ def local_address(address: str) -> str:
     parts = urlsplit(address)
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if plain and not parts.netloc and not parts.scheme else "/"
+
+
+def _signed_in(request: Request) -> Person | None:
+    """Return who is signed in with a cookie: a program, or whom a proxy names, has no password here."""
+    person = person_in(request.scope)
+    return person if person is not None and person.known and not person.is_program else None
+
+
+def _password_page(request: Request, problem: str = "") -> str:
+    person, root = _signed_in(request), root_of(request)
+    body = render("server/pages.html", "new_password", root, person and person.name, problem)
+    return bare_page(root, "Your password", body)
 
 
 def _page(request: Request, next: str, name: str = "", problem: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fastapi.responses import JSONResponse
 
-from fsd_core.errors import FsdError, NoEquivalent, UnknownName
+from fsd_core.errors import FsdError, InvalidSetting, NoEquivalent, Overtaken, Refused, UnderReview, UnknownName
 
 
 class ErrorKind(NamedTuple):
@@ -20,7 +20,12 @@ class ErrorKind(NamedTuple):
 _KINDS: dict[type[FsdError], ErrorKind] = {
     NoEquivalent: ErrorKind(409, "no-equivalent", "The engine cannot run this setting"),
     UnknownName: ErrorKind(404, "not-found", "There is no such thing"),
+    Refused: ErrorKind(403, "refused", "This is not for whoever asks"),
+    Overtaken: ErrorKind(409, "overtaken", "Somebody else acted first"),
+    UnderReview: ErrorKind(409, "under-review", "The setting is under review already"),
+    InvalidSetting: ErrorKind(422, "invalid", "This cannot be done as it was asked"),
 }
+PROBLEM_TYPE = "application/problem+json"
 _UNAVAILABLE = ErrorKind(503, "unavailable", "This cannot be answered now")
 
 
@@ -33,4 +38,4 @@ def problem_document(error: FsdError) -> JSONResponse:
         "status": kind.status,
         "detail": str(error),
     }
-    return JSONResponse(content, kind.status, {"Cache-Control": "no-store"}, "application/problem+json")
+    return JSONResponse(content, kind.status, {"Cache-Control": "no-store"}, PROBLEM_TYPE)

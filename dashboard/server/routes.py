@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.server.api import API_PATHS
 from dashboard.server.bare_page import bare_page
+from dashboard.server.calls import CALL_PATHS
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
 from dashboard.ui.templates import render
 from fsd_core.auth.middleware.allow_list import NOTHING_HERE, AllowList
@@ -31,6 +32,7 @@ _OPEN = {
         r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/endpoint.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
+        r"/api/v1",
         API_PATHS,
         MLFLOW_PATH,
         *PATTERNS["GET"],
@@ -39,12 +41,13 @@ _OPEN = {
     "POST": (
         *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # for programs and for pages
         r"/gradio_api/mcp/?",
+        CALL_PATHS,
         *PATTERNS["POST"],  # requests of MLflow's pages
     ),
 }
 
 _SIGNING_IN = {
-    "password": {"GET": ("/login",), "POST": ("/login", "/logout")},
+    "password": {"GET": ("/login", "/password"), "POST": ("/login", "/logout", "/password")},
     "huggingface": {"GET": ("/login(/huggingface|/callback)?",), "POST": ("/logout",)},
 }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import TypedDict
+
 from fsd_core.analysis.cells import estimate
 from fsd_core.config.flat import options_read
 from fsd_core.metrics import compared
@@ -12,7 +14,61 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 
-def run_record(run: RunView) -> dict[str, Any]:
+class MetricAnswer(TypedDict):
+    """A metric in its unit, with the ends of its 95 % interval."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+
+
+class _Annotated(TypedDict):
+    note: str
+    tags: list[str]
+    archived: bool
+    version: int
+    """number of its edits, which ``annotate`` takes"""
+
+
+class RunAnswer(_Annotated):
+    """A run, for programs. Newer versions may add fields."""
+
+    run: str
+    label: str
+    setting: str
+    pair: str
+    options: dict[str, Any]
+    task: str
+    task_version: str | None
+    seed: int
+    experiment: str | None
+    experiment_name: str | None
+    status: str
+    error: str | None
+    prompts_done: int
+    prompts_total: int
+    created_at: str
+    metrics: dict[str, MetricAnswer]
+    speed_mixed: list[str]
+
+
+class ExperimentAnswer(_Annotated):
+    """An experiment, with its runs or with their number."""
+
+    experiment: str
+    name: str
+    pair: str
+    task: str
+    status: str
+    error: str | None
+    prompts_done: int
+    prompts_total: int
+    created_at: str
+    runs: list[RunAnswer] | int
+
+
+def run_record(run: RunView) -> RunAnswer:
     """Return the run, its setting's options by name, and its metrics."""
     return {
         "run": run.id,
@@ -36,15 +92,17 @@ def run_record(run: RunView) -> dict[str, Any]:
     }
 
 
-def metrics_record(run: RunView) -> dict[str, dict[str, Any]]:
+def metrics_record(run: RunView) -> dict[str, MetricAnswer]:
     """Return each known metric by its key: value and 95 % interval in its unit, with ``None`` for missing ends."""
     estimates = {metric: estimate(run, metric) for metric in compared()} if run.metrics else {}
     return {
-        metric.key: {**value._asdict(), "unit": metric.unit} for metric, value in estimates.items() if value is not None
+        metric.key: MetricAnswer(value=found.value, low=found.low, high=found.high, unit=metric.unit)
+        for metric, found in estimates.items()
+        if found is not None
     }
 
 
-def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> dict[str, Any]:
+def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> ExperimentAnswer:
     """Return the experiment with its progress, and with its runs if requested, else their number."""
     return {
         "experiment": experiment.id,
@@ -61,5 +119,5 @@ def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> dict
     }
 
 
-def _annotations(view: RunView | ExperimentView) -> dict[str, Any]:
-    return {"note": view.note, "tags": list(view.tags), "archived": view.archived}
+def _annotations(view: RunView | ExperimentView) -> _Annotated:
+    return {"note": view.note, "tags": list(view.tags), "archived": view.archived, "version": view.edits}

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import gradio as gr
 
-from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.roles import require
 from fsd_core.storage.saved_views import SavedView, checked_view_page
@@ -36,6 +36,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return [described(view) for view in repository.saved_views(checked_view_page(page) if page else None)]
 
+    @does(repeatable=True)
     def save_view(page: Literal["runs", "compare"], name: str, query: str, request: gr.Request) -> dict[str, Any]:
         """Name what the page Runs or Compare shows, for the whole team. Needs the role author.
 
@@ -50,6 +51,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         require(person, "author", "Saving a view")
         return described(repository.save_view(uuid4().hex, page, name, query, person))
 
+    @does(repeatable=True)
     def rename_view(view: str, name: str, request: gr.Request) -> dict[str, Any]:
         """Give a saved view of one's own another name. Needs the role author.
 

@@ -1,21 +1,75 @@
-"""Typed functions as endpoints of Gradio's API and as tools of its MCP server."""
+"""Typed functions as endpoints of Gradio's API, as tools of its MCP server, and as plain calls over HTTP."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import gradio as gr
 import orjson
-from mcp.types import TextContent
-from pydantic import ValidationError, create_model
+from mcp import types
+from pydantic import TypeAdapter, ValidationError, create_model
 
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.frozen import sentence
 
 Endpoint = Callable[..., Any]
+_Function = TypeVar("_Function", bound=Endpoint)
+
+INSTRUCTIONS = (
+    "FSD Lab measures how far a language model may be sped up by speculative decoding, and what it costs in accuracy. "
+    "Begin with list_choices, start an experiment or a calibration, read it until it has ended, and compare its runs. "
+    "A use says what a setting is wanted for: propose measured runs for it, and people approve. Metrics have 95 % "
+    "intervals: say them, and call nothing better whose interval does not show it. What is for people (verdicts, "
+    "changes of a use, deletions) is refused to tokens. An error is a sentence that says what to do. Send a key of 32 "
+    "random hexadecimal digits with whatever makes something, and the same key when you send it again."
+)
+"""for agents, before they choose a tool"""
+
+
+class Effects(NamedTuple):
+    """What a call does beside answering."""
+
+    writes: bool = False
+    destroys: bool = False
+    """whether something that was stored is lost"""
+    repeatable: bool = True
+    """whether the same call once more changes nothing further"""
+    elsewhere: bool = False
+    """whether it asks another site"""
+
+
+_READS = Effects()
+
+
+def does(
+    *, writes: bool = True, destroys: bool = False, repeatable: bool = False, elsewhere: bool = False
+) -> Callable[[_Function], _Function]:
+    """Mark a function with what it does beside answering. One without a mark only reads."""
+
+    def mark(function: _Function) -> _Function:
+        function.effects = Effects(writes, destroys, repeatable, elsewhere)  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return mark
+
+
+def effects_of(endpoint: Endpoint) -> Effects:
+    """Return what a call does beside answering."""
+    return getattr(endpoint, "effects", _READS)
+
+
+def answer_schema(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the JSON schema of what a call answers with: an object, in which anything else stands as ``result``."""
+    answer = get_type_hints(inspect.unwrap(endpoint))["return"]
+    schema = TypeAdapter(answer).json_schema(mode="serialization")
+    if schema.get("type") == "object" or all("$ref" in part for part in schema.get("anyOf", [schema])):
+        return schema | {"type": "object"}
+    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
+    return {"type": "object", "properties": {"result": schema}, "required": ["result"], **definitions}
 
 
 class CallerError(gr.Error):
@@ -41,42 +95,90 @@ def checked_limit(limit: int) -> int:
 def offer(endpoints: Iterable[Endpoint]) -> None:
     """Add functions as endpoints to the caller's Blocks context, by their names and past the queue.
 
-    Their type hints make the schema, and their docstrings (Google style) the descriptions. A parameter ``request`` is
+    Their type hints make the schemas, and their docstrings (Google style) the descriptions. A parameter ``request`` is
     not part of the schema. It identifies the caller.
     """
     for function in endpoints:
-        gr.api(_validating(function), queue=False)
+        gr.api(_for_gradio(function), queue=False)
 
 
 def answer_in_json(pages: gr.Blocks) -> None:
-    """Make the tools of a mounted application answer in JSON.
+    """Make the tools of a mounted application answer in JSON, and tell their types, effects and instructions.
 
     Gradio would answer with Python's ``repr``, and read the files and drawings that an answer seems to name.
     """
 
-    def as_json(data: list[Any], root_url: str) -> list[TextContent]:
-        return [TextContent(type="text", text=orjson.dumps(output).decode()) for output in data]
+    def as_json(data: list[Any], root_url: str) -> list[types.TextContent]:
+        return [types.TextContent(type="text", text=orjson.dumps(output).decode()) for output in data]
 
-    if pages.mcp_server_obj is None:
+    own = pages.mcp_server_obj
+    if own is None:
         raise RuntimeError(f"There is no MCP server: {pages.mcp_error}")
-    pages.mcp_server_obj.postprocess_output_data = as_json  # pyright: ignore[reportAttributeAccessIssue]
+    own.postprocess_output_data = as_json  # pyright: ignore[reportAttributeAccessIssue]
+    own.mcp_server.instructions = INSTRUCTIONS
+    handlers: dict[type, Callable[[Any], Any]] = own.mcp_server.request_handlers
+    list_tools, call_tool = handlers[types.ListToolsRequest], handlers[types.CallToolRequest]
+
+    async def described(request: Any) -> types.ServerResult:
+        result = await list_tools(request)
+        for tool in result.root.tools:
+            function = own.get_block_fn_from_endpoint_name(own.tool_to_endpoint[tool.name])
+            assert function is not None
+            assert function.fn is not None
+            tool.outputSchema, tool.annotations = answer_schema(function.fn), _annotations(effects_of(function.fn))
+        return result
+
+    async def structured(request: Any) -> types.ServerResult:
+        result = await call_tool(request)
+        content = result.root.content
+        if not result.root.isError and content:
+            answer = json.loads(content[0].text)
+            result.root.structuredContent = answer if isinstance(answer, dict) else {"result": answer}
+        return result
+
+    handlers[types.ListToolsRequest], handlers[types.CallToolRequest] = described, structured
 
 
-def _validating(function: Endpoint) -> Endpoint:
-    """Wrap a function so that its arguments are validated and its errors reach the caller as sentences."""
+def _annotations(effects: Effects) -> types.ToolAnnotations:
+    return types.ToolAnnotations(
+        readOnlyHint=not effects.writes,
+        destructiveHint=effects.destroys,
+        idempotentHint=effects.repeatable,
+        openWorldHint=effects.elsewhere,
+    )
+
+
+def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
+    """Call a function with arguments that a program gives, after validating them.
+
+    Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
+    """
     signature = inspect.signature(function)
     kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
+    if unknown := [name for name in arguments if name not in kinds]:
+        raise InvalidSetting(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
+    required = [name for name in kinds if signature.parameters[name].default is inspect.Parameter.empty]
+    if missing := [name for name in required if name not in arguments]:
+        raise InvalidSetting(f"The argument '{missing[0]}' is missing: give it.")
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}
-    model = create_model(function.__name__, **fields)
+    try:
+        read = create_model(function.__name__, **fields).model_validate(dict(arguments))
+    except ValidationError as error:
+        raise InvalidSetting(sentence(error, lambda path: " ".join(map(str, path)))) from None
+    given = {name: getattr(read, name) for name in read.model_fields_set}
+    return function(**given, **({"request": request} if "request" in signature.parameters else {}))
+
+
+def _for_gradio(function: Endpoint) -> Endpoint:
+    """Wrap a function so that its arguments are validated and its errors reach the caller as sentences."""
+    signature = inspect.signature(function)
 
     @wraps(function)
     def answering(*args: Any, **named: Any) -> Any:
-        bound = signature.bind(*args, **named)
+        arguments = dict(signature.bind(*args, **named).arguments)
+        request = arguments.pop("request", None)
         try:
-            arguments = model.model_validate({name: bound.arguments[name] for name in kinds if name in bound.arguments})
-            return function(**bound.arguments | {name: getattr(arguments, name) for name in arguments.model_fields_set})
-        except ValidationError as error:
-            raise CallerError(sentence(error, lambda path: " ".join(map(str, path)))) from None
+            return call(function, arguments, request)
         except FsdError as error:
             raise CallerError(str(error)) from None
 

@@ -28,6 +28,8 @@ class Page(NamedTuple):
     title: str
     path: str
     build: Callable[[Repository, Settings], None]
+    needs_accounts: bool = False
+    """whether it is there only where people are told apart"""
 
 
 def build_header(

@@ -23,6 +23,7 @@ _SHEETS = (
     "settings/settings.css",
     "review/review.css",
     "reports/reports.css",
+    "people/people.css",
 )
 # Given to Gradio as a whole: it prefixes every rule with its own class, without which its resets would win.
 STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)

@@ -22,6 +22,8 @@ SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
 TOKEN_PREFIX = "fsd_"
 """by which a token of ours is told from those of others, such as a hub's"""
+ONE_TIME = timedelta(days=3)
+"""for which a one-time password can be used"""
 LONGEST_DAYS = 3_650
 """for which a token may last"""
 HASHER = PasswordHasher()
@@ -39,12 +41,48 @@ def change_password(repository: Repository, name: str, password: str, by: str = 
     repository.change_user(name, by=by, password=_hashed(password))
 
 
+def add_user_with_one_time_password(repository: Repository, name: str, role: str, by: str) -> str:
+    """Add a user, and return a password for one sign-in within :data:`ONE_TIME`."""
+    password = secrets.token_urlsafe(12)
+    repository.add_user(checked_name(name), checked_role(role), HASHER.hash(password), by, datetime.now(UTC) + ONE_TIME)
+    return password
+
+
+def one_time_password(repository: Repository, name: str, by: str) -> str:
+    """Take a user's password, end their sessions, and return one for one sign-in within :data:`ONE_TIME`."""
+    password = secrets.token_urlsafe(12)
+    until = datetime.now(UTC) + ONE_TIME
+    repository.change_user(name, by=by, password=HASHER.hash(password), one_time_until=until)
+    return password
+
+
+def change_own_password(repository: Repository, name: str, current: str, new: str, address: str, cookie: str) -> None:
+    """Change somebody's password for themselves, and end their sessions but the one of ``cookie``.
+
+    Raises ``Refused`` for a wrong ``current`` one, counted as when signing in, and ``InvalidSetting`` for a new one
+    that cannot be used.
+    """
+    hashed = _hashed(new)
+    key = _judged(repository, name, current, address)
+    repository.forget_attempts(key)
+    repository.change_user(name, by=name, password=hashed, kept=digest(cookie))
+
+
 def sign_in(repository: Repository, name: str, password: str, address: str) -> str:
     """Return the secret for a cookie of somebody at a network ``address``.
 
     Raises ``Refused``, with the same message, after the same work, for a wrong name and a wrong password. Wrong
-    passwords are counted by name and address: nobody keeps others out by guessing.
+    passwords are counted by name and address: nobody keeps others out by guessing. Also raises it for a used one-time
+    password, and for somebody who is disabled, once the password was right.
     """
+    key = _judged(repository, name, password, address)
+    secret = secrets.token_urlsafe(32)
+    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION, key)
+    return secret
+
+
+def _judged(repository: Repository, name: str, password: str, address: str) -> str:
+    """Return the key under which attempts are counted, for a right password. Raises ``Refused``."""
     key = digest(f"{name[:255]}\0{address}")
     if (wait := repository.attempt_sign_in(key)) is not None:
         raise Refused(f"Too many wrong passwords: try again in {ceil(wait / timedelta(minutes=1))} min.")
@@ -55,9 +93,7 @@ def sign_in(repository: Repository, name: str, password: str, address: str) -> s
         hashed = None
     if not hashed:
         raise Refused("The name or the password is wrong.")
-    secret = secrets.token_urlsafe(32)
-    repository.signed_in(name, digest(secret), datetime.now(UTC) + SESSION, key)
-    return secret
+    return key
 
 
 def sign_in_elsewhere(repository: Repository, name: str, role: str) -> str:

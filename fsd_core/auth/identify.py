@@ -50,7 +50,11 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
 
     def by_token(scope: Scope) -> Person | None:
         secret = _bearer(scope)
-        return remembered("token", secret, credentials.whose_token) if secret else None
+        program = remembered("token", secret, credentials.whose_token) if secret else None
+        if program is None or settings.access != "proxy" or program.owner in (None, "", LOCAL.name):
+            return program
+        roles = program.role, settings.role_behind_proxy(str(program.owner))  # the proxy's people are not stored
+        return program._replace(role=min(roles, key=ROLES.index))
 
     def by_cookie(scope: Scope) -> Person | None:
         secret = HTTPConnection(scope).cookies.get(COOKIE)

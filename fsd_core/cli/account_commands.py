@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +14,9 @@ from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import AccountView
 
 users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.TYPER_OPTIONS)
 tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.TYPER_OPTIONS)
@@ -29,12 +29,8 @@ def _repository() -> Repository:
     return local_runs.open_repository(get_settings())
 
 
-def _print_accounts(accounts: Sequence[AccountView], if_empty: str) -> None:
-    rows = [(account.name, account.role, f"{account.created_at:%Y-%m-%d}") for account in accounts]
-    if rows:
-        output.print_table(("Name", "Role", "Since"), rows, figures=False)
-    else:
-        output.say(if_empty)
+def _moment(at: datetime | None) -> str:
+    return "–" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
 def _password() -> str:
@@ -57,7 +53,15 @@ def add_user(name: Name, role: Role = "viewer") -> None:
 @users.command("list")
 def list_users() -> None:
     """List the users who may sign in."""
-    _print_accounts(_repository().users(), "Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
+    rows = [
+        (account.name, account.role, f"{account.created_at:%Y-%m-%d}", _moment(account.signed_in_at),
+         "disabled" if account.disabled else "one-time password" if account.one_time else "–")
+        for account in _repository().users()
+    ]  # fmt: skip
+    if rows:
+        output.print_table(("Name", "Role", "Since", "Last sign-in", "State"), rows, figures=False)
+    else:
+        output.say("Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
 
 
 @users.command("role")
@@ -74,6 +78,28 @@ def change_password(name: Name) -> None:
 
     credentials.change_password(_repository(), name, _password())
     print(f"{name} has another password; wherever they were signed in, they are no more.")
+
+
+@users.command("one-time")
+def give_one_time_password(name: Name) -> None:
+    """Print a password for one sign-in, within three days. It ends the user's password and sessions."""
+    from fsd_core.auth import credentials
+
+    print(credentials.one_time_password(_repository(), name, LOCAL.name))
+
+
+@users.command("disable")
+def disable_user(name: Name) -> None:
+    """Disable a user: nobody signs in as them, and their tokens are worth nothing, until they are enabled."""
+    _repository().set_disabled(name, True, LOCAL.name)
+    print(f"{name} is disabled.")
+
+
+@users.command("enable")
+def enable_user(name: Name) -> None:
+    """Enable a user who was disabled."""
+    _repository().set_disabled(name, False, LOCAL.name)
+    print(f"{name} may sign in again.")
 
 
 @users.command("remove")
@@ -111,7 +137,7 @@ def list_tokens() -> None:
     """List tokens, without their secrets."""
     rows = [
         (token.name, token.role, token.owner or "–", f"{token.created_at:%Y-%m-%d}",
-         *("–" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in (token.expires_at, token.used_at)))
+         _moment(token.expires_at), _moment(token.used_at))
         for token in _repository().tokens()
     ]  # fmt: skip
     if rows:

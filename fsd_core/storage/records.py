@@ -382,6 +382,11 @@ class AccountView:
     name: str
     role: str
     created_at: datetime
+    signed_in_at: datetime | None
+    """last; ``None``: never, or before this was recorded"""
+    disabled: bool
+    one_time: bool
+    """whether the password is one for a single sign-in, used or not"""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dashboard.ui.components import PRIVATE_EVENT
 from dashboard.ui.templates import script
 from dashboard.ui.view import CHOICE_EVENT
 from dashboard.web import PAGES, build_pages
-from fsd_core.settings import get_settings
+from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from tests.tools.built import built
@@ -122,7 +122,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, An
     url = f"sqlite:///{tmp_path_factory.mktemp('home') / 'fsd.db'}"
     upgrade(url)
     database = open_database(url)
-    yield built(lambda: build_pages(Repository(database), get_settings())).get_config_file()
+    yield built(lambda: build_pages(Repository(database), Settings(access="password"))).get_config_file()
     database.close()
 
 

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy import text
 
-from dashboard.web import PAGES, build_app
+from dashboard.web import build_app, pages_of
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from tests.tools.built import built
@@ -64,7 +64,7 @@ def has_icon(client: TestClient, html: str, link: str) -> None:
 
 def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
     client = served()
-    for page in PAGES:
+    for page in pages_of(Settings()):
         html = client.get(f"/{page.path}", headers=PERSON).text
         shows_us(client, html, "http://127.0.0.1")
         has_icon(client, html, "favicon.ico")

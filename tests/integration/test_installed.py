@@ -16,6 +16,7 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = {
+    "typing-extensions",
     "authlib", "httpx", "httpx2", "jinja2", "markdown-it-py", "markupsafe", "mcp", "orjson", "gradio",
     "plotly", "pandas",
 }  # fmt: skip

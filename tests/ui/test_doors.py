@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.web import PAGES
+from dashboard.web import pages_of
 from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
+from fsd_core.settings import Settings
 from tests.tools.attack.http import send_request
 from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site, serving
@@ -24,7 +25,7 @@ OPEN = {
     ("GET", "/"),
     ("HEAD", "/"),
     *(("HEAD", path) for path in ("/api/v1/uses", "/api/v1/uses/{use_id}/approved", "/api/v1/uses/{use_id}/check")),
-    *(("GET", f"/{page.path}") for page in PAGES if page.path),
+    *(("GET", f"/{page.path}") for page in pages_of(Settings()) if page.path),
     ("GET", "/assets/{path:path}"),
     ("GET", "/static/{path:path}"),
     ("GET", "/theme.css"),
@@ -47,6 +48,8 @@ OPEN = {
     ("GET", "/export/review.{extension}"),
     ("GET", "/export/workspace.zip"),
     ("GET", "/export/task.jsonl"),
+    ("GET", "/api/v1"),
+    ("POST", "/api/v1/calls/{name}"),
     ("GET", "/api/v1/uses"),
     ("GET", "/api/v1/uses/{use_id}/approved"),
     ("GET", "/api/v1/uses/{use_id}/check"),

@@ -20,6 +20,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from dashboard.ui.endpoint import INSTRUCTIONS
 from fsd_core.auth import credentials
 from fsd_core.calibration.planning import CalibrationStep
 from fsd_core.calibration.status import calibration_status
@@ -53,7 +54,7 @@ TOOLS = {
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
     "time_finalists",
     "list_reports", "read_report", "list_views", "save_view", "rename_view",
-    "review_log", "make_use", "change_use", "choose_evidence", "withdraw",
+    "review_log", "make_use", "change_use", "choose_evidence", "withdraw", "add_task", "delete",
 }  # fmt: skip
 
 
@@ -116,7 +117,7 @@ async def session(site: Site, headers: dict[str, str]):
         streamable_http_client(address, http_client=http) as (read, write, _),
         ClientSession(read, write) as own,
     ):
-        await own.initialize()
+        assert (await own.initialize()).instructions == INSTRUCTIONS
         yield own
 
 
@@ -194,7 +195,10 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
         async with session(lab, key(lab, "author")) as own:
             tools = {tool.name: tool for tool in (await own.list_tools()).tools}
             assert set(tools) == TOOLS
-            assert all(tool.description for tool in tools.values())
+            assert all(tool.description and tool.outputSchema for tool in tools.values())
+            marks = {name: tool.annotations for name, tool in tools.items()}
+            assert (marks["list_runs"].readOnlyHint, marks["delete"].destructiveHint) == (True, True)
+            assert (marks["propose"].readOnlyHint, marks["search_models"].openWorldHint) == (False, True)
             start = tools["start_experiment"].inputSchema["properties"]
             assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch", "key"}
             assert start["limit"]["default"] == 50

@@ -120,6 +120,7 @@ DOORS = {
     "reports": True,
     "reports?report={report}": True,
     "reports?report=" + quote(HOSTILE): True,
+    "people": True,
     "theory": True,  # the name of who looks, at least
     "nosuch?" + quote(HOSTILE): False,
     "runs?run=" + quote(HOSTILE): True,

@@ -20,6 +20,7 @@ from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.tables import ReviewEventRow
 from fsd_core.storage.review_events import Requirements
+from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.receivers import webhook_receiver
 from tests.tools.site import Site, serving
@@ -175,11 +176,38 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(bob.locator("h1:visible")).to_have_text(f"{setting.label} approved")
     expect(bob.locator(".set-aliases")).to_contain_text("approved for Support chat")
 
+    # Cat mends what the use asks for while Ann's page has the old values: nothing is replaced unseen.
+    cat = window("Cat")
+    address = f"{team.url}/review?use=support-chat"
+    cat.goto(address)
+    cat.get_by_role("button", name="Change what it asks for").click()
+    expect(cat.get_by_label("Accuracy")).to_have_value("10")
+    ReviewService(team.repository).change_use(
+        Person("Dan", "admin"), "support-chat", {"requirements": {"least_speedup": 1.6}}, use.sequence
+    )
+    cat.get_by_label("Accuracy").fill("12")
+    press(cat, "Change the use")
+    expect(notices(cat).last).to_contain_text("Since this page was shown Dan acted here")
+    expect(cat.get_by_label("Speed")).to_have_value("1.6")
+    expect(cat.get_by_label("Accuracy")).to_have_value("12")
+    press(cat, "Change the use")
+    expect(notices(cat).last).to_contain_text("Changed, with your name in the log.")
+    expect(cat.locator("body")).to_contain_text("What the use asks for was changed since it was approved")
+    changed = ReviewService(team.repository).use("support-chat").requirements
+    assert (changed.margin, changed.least_speedup) == (12, 1.6)
+    # A token of Bob's is refused at the same button, whatever its role.
+    token = credentials.add_token(team.repository, "bobs", "admin", "Bob")
+    with Visitor(team.url, "review", {"Authorization": f"Bearer {token}"}, use="support-chat") as program:
+        program.open()
+        assert "is for people, and bobs is a program" in program.act("change the use", [None] * 8)
+    use = ReviewService(team.repository).use("support-chat")
+    assert use.requirements == changed
+
     # Eve looks at all of it and changes nothing, whatever she presses.
     eve = window("Eve")
     listed = eve.get_by_label("Uses").locator("tbody tr")
     expect(listed).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 · Bundled arithmetic pair")
-    expect(listed).to_contain_text("accuracy within 10 points, at least 1.5 × as")
+    expect(listed).to_contain_text("accuracy within 12 points, at least 1.6 × as")
     eve.get_by_label("Name").fill("Mine")
     press(eve, "Make the use")
     expect(notices(eve)).to_contain_text("Making a use needs the role author, and Eve is viewer")

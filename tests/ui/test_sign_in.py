@@ -15,8 +15,10 @@ from playwright.sync_api import Page, expect
 
 from dashboard.web import build_app
 from fsd_core.auth import credentials
+from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
+from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
@@ -129,6 +131,51 @@ def test_an_admin_deletes(page: Page, closed: Site) -> None:
     finished.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(finished).to_have_count(0)
+
+
+def test_people_and_tokens_have_a_page(page: Page, closed: Site) -> None:
+    """An admin adds somebody, who signs in once and chooses a password; a program that shows a token sees nothing."""
+    sign_in(page, closed, "Admin", "/people")
+    people = page.get_by_label("People", exact=True).locator("tbody tr")
+    expect(people).to_have_count(4)
+    expect(people.filter(has_text="Admin").get_by_role("button")).to_have_count(0)
+    page.get_by_label("Name of the person").fill("Dan")
+    page.get_by_role("button", name="Add the person").click()
+    password = page.locator(".people-secret").inner_text()
+    expect(people.filter(has_text="Dan")).to_contain_text("one-time password")
+    page.get_by_label("Name of the token").fill("deploy")
+    page.get_by_role("button", name="Make a token").click()
+    expect(page.locator(".people-secret")).to_have_count(2)
+    token = page.locator(".people-secret", has_text="fsd_").inner_text()
+    made = page.get_by_label("Tokens", exact=True).locator("tbody tr", has_text="deploy")
+    expect(made).to_have_count(1)
+    assert credentials.whose_token(closed.repository, token) == Person("deploy", "viewer", owner="Admin")
+    assert status(closed, "/people", Authorization=f"Bearer {token}", Accept="text/html")[0] == 200
+    with Visitor(closed.url, "people", {"Authorization": f"Bearer {token}"}) as program:
+        program.open()
+        told = " ".join(map(str, program.values.values()))
+    assert "is for people, and deploy is a program" in told
+    assert "Viewer" not in told
+    made.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(made).to_have_count(0)
+    assert credentials.whose_token(closed.repository, token) is None
+
+    page.context.clear_cookies()
+    page.goto(f"{closed.url}/runs")
+    page.get_by_label("Name").fill("Dan")
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{closed.url}/password")
+    page.get_by_label("Current password").fill(password)
+    page.get_by_label("New password", exact=True).fill(PASSWORD)
+    page.get_by_label("New password again").fill(PASSWORD)
+    page.get_by_role("button", name="Change it").click()
+    expect(page.get_by_text("You are Dan, with the role viewer.")).to_be_visible()
+    expect(page.get_by_label("What happened to accounts").locator("tbody tr").first).to_contain_text("password changed")
+    expect(page.get_by_label("Name of the person")).to_have_count(0)
+    page.get_by_role("button", name="Sign out everywhere").click()
+    expect(page).to_have_url(re.compile("/login"))
 
 
 def test_a_proxy_is_believed_and_nobody_else(repository: Repository, tmp_path: Path) -> None:

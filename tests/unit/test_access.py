@@ -224,7 +224,7 @@ def test_the_log_of_accounts_has_all_that_happened(repository: Repository) -> No
     assert told[::-1] == [
         ("Cat", "person added", "Ann", "author"), ("Ann", "signed in", "Ann", ""),
         ("Cat", "role changed", "Ann", "author → admin"), ("Ann", "password changed", "Ann", ""),
-        ("Ann", "token added", "ci", "viewer, of Ann"), ("Cat", "token revoked", "ci", ""),
+        ("Ann", "token added", "ci", "viewer, of Ann"), ("Cat", "token revoked", "ci", "of Ann"),
         ("Ann", "token added", "cd", "author, of Ann"), ("Cat", "person removed", "Ann", ""),
         ("Cat", "token revoked", "cd", "of Ann"),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Refused
 from fsd_core.roles import ROLES, Person, same_name
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, insert, unknown
@@ -34,30 +34,62 @@ USE_NOTED = timedelta(minutes=1)
 class AccountStore(Store):
     """All that changes an account takes ``by``, the name of who does it, and logs it."""
 
-    def add_user(self, name: str, role: str, password: str, by: str) -> None:
-        """Add a user; ``password`` is its hash. Raises ``InvalidSetting`` for a name that is taken."""
+    def add_user(self, name: str, role: str, password: str, by: str, one_time_until: datetime | None = None) -> None:
+        """Add a user; ``password`` is its hash. Raises ``InvalidSetting`` for a name that is taken.
+
+        With ``one_time_until`` the password is good for one sign-in until then.
+        """
         with self._database.session() as session:
             _check_free(session, name)
-            session.add(UserRow(name=name, role=role, password=password))
+            session.add(UserRow(name=name, role=role, password=password, one_time_until=one_time_until))
             _log(session, by, "person added", name, role)
 
     def users(self) -> list[AccountView]:
         """Return all users, by name."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(select(UserRow).order_by(UserRow.name))
-            return [AccountView(row.name, row.role, row.created_at) for row in rows]
+            return [
+                AccountView(
+                    row.name, row.role, row.created_at, row.signed_in_at, row.disabled_at is not None,
+                    row.one_time_until is not None,
+                )
+                for row in rows
+            ]  # fmt: skip
 
-    def change_user(self, name: str, *, by: str, role: str | None = None, password: str | None = None) -> None:
-        """Change a user's role, or the password (its hash), which ends all sign-ins."""
+    def change_user(
+        self,
+        name: str,
+        *,
+        by: str,
+        role: str | None = None,
+        password: str | None = None,
+        one_time_until: datetime | None = None,
+        kept: str = "",
+    ) -> None:
+        """Change a user's role, or the password (its hash), which ends all sign-ins but the one with the hash ``kept``.
+
+        With ``one_time_until`` the password is good for one sign-in until then.
+        """
         with self._database.session() as session:
             if (row := session.get(UserRow, name)) is None:
                 raise unknown("user", name)
-            if role is not None:
+            if role is not None and role != row.role:
                 _log(session, by, "role changed", name, f"{row.role} → {role}")
                 row.role = role
             if password is not None:
-                _log(session, by, "password changed", name)
-                row.password = password
+                _log(session, by, "one-time password" if one_time_until else "password changed", name)
+                row.password, row.one_time_until = password, one_time_until
+                session.execute(delete(SignInRow).where(SignInRow.user_name == name, SignInRow.digest != kept))
+
+    def set_disabled(self, name: str, disabled: bool, by: str) -> None:
+        """Disable a user, which ends all sign-ins and makes their tokens worth nothing, or enable one again."""
+        with self._database.session() as session:
+            if (row := session.get(UserRow, name)) is None:
+                raise unknown("user", name)
+            if disabled != (row.disabled_at is not None):
+                _log(session, by, "person disabled" if disabled else "person enabled", name)
+            row.disabled_at = now() if disabled else None
+            if disabled:
                 session.execute(delete(SignInRow).where(SignInRow.user_name == name))
 
     def remove_user(self, name: str, by: str) -> None:
@@ -70,11 +102,22 @@ class AccountStore(Store):
                 _log(session, by, "token revoked", token.name, f"of {name}")
                 session.delete(token)
 
+    def has_one_time_password(self, name: str) -> bool:
+        """Whether somebody has yet to choose a password of their own."""
+        with self._database.session(readonly=True) as session:
+            row = session.get(UserRow, name)
+            return row is not None and row.one_time_until is not None
+
     def password_of(self, name: str) -> str | None:
         """Return the hash of a user's password; ``None`` for an unknown name."""
         with self._database.session(readonly=True) as session:
             row = session.get(UserRow, name)
             return None if row is None else row.password
+
+    def forget_attempts(self, key: str) -> None:
+        """Forget wrong passwords after a right one."""
+        with self._database.session() as session:
+            session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.key == key))
 
     def attempt_sign_in(self, key: str) -> timedelta | None:
         """Count an attempt as a wrong password, before it is judged, so that parallel ones count as well.
@@ -95,11 +138,19 @@ class AccountStore(Store):
             return None
 
     def signed_in(self, name: str, digest: str, expires_at: datetime, key: str) -> None:
-        """Record a browser in which a user is signed in, forget its attempts, and delete expired sign-ins."""
+        """Record a browser in which a user is signed in, forget its attempts, and delete expired sign-ins.
+
+        Uses up a one-time password. Raises ``Refused`` for one that was used or has expired, and for somebody disabled.
+        """
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.expires_at < now()))
-            if session.get(UserRow, name) is None:
+            if (row := session.get(UserRow, name, with_for_update=True)) is None:
                 raise unknown("user", name)
+            _check_enabled(row)
+            if row.one_time_until is not None and row.one_time_until <= now():
+                raise Refused("This one-time password was used or has expired: ask an admin for another.")
+            row.one_time_until = row.one_time_until and now()
+            row.signed_in_at = now()
             session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.key == key))
             session.add(SignInRow(digest=digest, user_name=name, expires_at=expires_at))
             _log(session, name, "signed in", name)
@@ -125,6 +176,8 @@ class AccountStore(Store):
             elif row.role != role:
                 _log(session, name, "role changed", name, f"{row.role} → {role}")
                 row.role = role
+            _check_enabled(row)
+            row.signed_in_at = now()
             session.add(SignInRow(digest=digest, user_name=name, expires_at=expires_at))
             _log(session, name, "signed in", name)
 
@@ -132,11 +185,21 @@ class AccountStore(Store):
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.digest == digest))
 
+    def sign_out_everywhere(self, digest: str) -> None:
+        """End all sign-ins of whoever is signed in with this cookie."""
+        with self._database.session() as session:
+            if (row := session.get(SignInRow, digest)) is not None:
+                name = row.user_name
+                session.execute(delete(SignInRow).where(SignInRow.user_name == name))
+                _log(session, name, "signed out everywhere", name)
+
     def whose_sign_in(self, digest: str) -> Person | None:
         """Return who is signed in with this cookie."""
         with self._database.session(readonly=True) as session:
             row = session.get(SignInRow, digest)
-            return None if row is None or row.expires_at < now() else Person(row.user.name, row.user.role)
+            if row is None or row.expires_at < now() or row.user.disabled_at is not None:
+                return None
+            return Person(row.user.name, row.user.role)
 
     def add_token(
         self, name: str, role: str, digest: str, owner: str, by: str, expires_at: datetime | None = None
@@ -157,9 +220,10 @@ class AccountStore(Store):
 
     def revoke_token(self, name: str, by: str) -> None:
         with self._database.session() as session:
+            owner = session.scalar(select(ApiTokenRow.owner).where(ApiTokenRow.name == name))
             if not changed(session, delete(ApiTokenRow).where(ApiTokenRow.name == name)):
                 raise unknown("token", name)
-            _log(session, by, "token revoked", name)
+            _log(session, by, "token revoked", name, f"of {owner}" if owner else "")
 
     def whose_token(self, digest: str) -> Person | None:
         """Return the program that presents this token, with the lesser of its role and its owner's."""
@@ -168,6 +232,8 @@ class AccountStore(Store):
             if row is None or (row.expires_at is not None and row.expires_at < now()):
                 return None
             owner = session.get(UserRow, row.owner)
+            if owner is not None and owner.disabled_at is not None:
+                return None
             roles = [row.role, *([owner.role] if owner else [])]
             program, used_at = Person(row.name, min(roles, key=ROLES.index), owner=row.owner), row.used_at
         if used_at is None or used_at < now() - USE_NOTED:
@@ -176,10 +242,13 @@ class AccountStore(Store):
                     row.used_at = now()
         return program
 
-    def account_log(self, limit: int) -> list[AccountEvent]:
-        """Return what happened to accounts, the latest first."""
+    def account_log(self, limit: int, name: str | None = None) -> list[AccountEvent]:
+        """Return what happened to accounts, or what somebody did and what was done to them, the latest first."""
+        statement = select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit)
+        if name is not None:
+            statement = statement.where((AccountEventRow.who == name) | (AccountEventRow.subject == name))
         with self._database.session(readonly=True) as session:
-            rows = session.scalars(select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit))
+            rows = session.scalars(statement)
             return [AccountEvent(row.at, row.who, row.act, row.subject, row.detail) for row in rows]
 
 
@@ -189,6 +258,11 @@ def _check_free(session: Session, name: str) -> None:
         if taken := next((other for other in session.scalars(select(model.name)) if same_name(name, other)), None):
             revoke = "revoke it, or choose" if what == "token" else "choose"
             raise InvalidSetting(f"There is a {what} {taken!r} already: {revoke} another name.")
+
+
+def _check_enabled(row: UserRow) -> None:
+    if row.disabled_at is not None:
+        raise Refused("This account is disabled: ask an admin to enable it.")
 
 
 def _log(session: Session, by: str, act: str, subject: str, detail: str = "") -> None:

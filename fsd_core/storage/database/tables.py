@@ -359,6 +359,9 @@ class UserRow(Base):
     role: Mapped[str] = mapped_column(String(16))
     password: Mapped[str]  # argon2's hash
     created_at: Mapped[datetime] = mapped_column(default=now)
+    signed_in_at: Mapped[datetime | None]
+    disabled_at: Mapped[datetime | None]
+    one_time_until: Mapped[datetime | None]  # of a password that is good for one sign-in; then the time of that one
 
 
 class SignInAttemptRow(Base):

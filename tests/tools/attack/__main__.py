@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.tools.attack.as_people import programs_as_people
 from tests.tools.attack.growth import grown
 from tests.tools.attack.kills import deadly_prompt, random_moments
 from tests.tools.attack.lengths import (
@@ -87,6 +88,11 @@ TRIALS = {
         "Requests of foreign pages, closed routes, large bodies",
         "Pages answer their own origin, and what they do not need is closed",
         tests("tests/ui/test_doors.py", "tests/ui/test_cross_site.py", "tests/integration/test_asgi.py"),
+    ),
+    "as-people": Trial(
+        "An admin's token at every button, call and form that is a person's",
+        "A program answers for nobody",
+        programs_as_people,
     ),
     "damage": Trial("Bytes of the database changed at random", "A sentence, whatever is read", damaged_bytes),
     "prompt": Trial("A prompt that kills whatever writes it", "It is set aside; the run goes on", deadly_prompt),

@@ -8,6 +8,7 @@ import re
 import secrets
 import socket
 import time
+from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -16,25 +17,26 @@ IDLE = 3  # seconds; uvicorn keeps an idle connection for five
 _ASKS = re.compile(
     r"window\.fsd\.ask\((\d+), "
 )  # the page's own question (dashboard/ui/view.js), among the event's inputs
+_PRESSES = re.compile(r'window\.fsd\.act\("([^"]+)", values\)')  # dashboard/ui/press.js
 _CONFIG = re.compile(r"window\.gradio_config = (.*?);</script>", re.DOTALL)
 
 
 class Visitor:
     """One session on one page, a context manager; at its end the connections are cut, as closing the tab does."""
 
-    def __init__(self, url: str, page: str = "", **query: str) -> None:
+    def __init__(self, url: str, page: str = "", headers: Mapping[str, str] | None = None, **query: str) -> None:
         self.begun = self.used = time.monotonic()
         self.address = urlsplit(url).netloc
         self.origin = f"http://{self.address}"
-        self.query = urlencode(query)
+        self.query, self.headers = urlencode(query), dict(headers or {})
         self.session = secrets.token_hex(6)
-        self.questions = 0
+        self.questions, self.acts = 0, []
         self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
         self.config = self._page(f"/{page}")
         self.values = {c["id"]: _shown(c) for c in self.config["components"]}
         self.running = {c["id"] for c in self.config["components"] if c["props"].get("active")}
         self.alive = http.client.HTTPConnection(self.address, timeout=PATIENCE)
-        self.alive.request("GET", f"/gradio_api/heartbeat/{self.session}")
+        self.alive.request("GET", f"/gradio_api/heartbeat/{self.session}", headers=self.headers)
         self.alive.getresponse()
 
     def __enter__(self) -> Self:
@@ -70,6 +72,20 @@ class Visitor:
                 sent += self._call(event)["data"]
         return sent
 
+    def act(self, name: str, data: Any) -> str:
+        """Does what a button or a script of the page does, with these values; all that the server sent for it."""
+        (asking,) = [event for event in self.events if _ASKS.search(event["js"] or "")]
+        self.acts = [{"key": secrets.token_hex(16), "name": name, "data": data}]
+        try:
+            return " ".join(map(str, self._call(asking)["data"]))
+        finally:
+            self.acts = []
+
+    @property
+    def act_names(self) -> list[str]:
+        """What the buttons of the page are called."""
+        return [found[1] for event in self.config["dependencies"] for found in _PRESSES.finditer(event["js"] or "")]
+
     def lose_heartbeat(self) -> None:
         """What happens to a page whose computer sleeps."""
         _cut(self.alive)
@@ -85,7 +101,7 @@ class Visitor:
         return [event for event in self.config["dependencies"] if event["backend_fn"]]
 
     def _page(self, path: str) -> dict[str, Any]:
-        self.connection.request("GET", f"{path}?{self.query}")
+        self.connection.request("GET", f"{path}?{self.query}", headers=self.headers)
         answer = self.connection.getresponse()
         text = answer.read().decode()
         found = _CONFIG.search(text)
@@ -111,7 +127,9 @@ class Visitor:
         headers = {"Content-Type": "application/json", "Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
         if time.monotonic() - self.used > IDLE:
             self.connection.close()  # the server has ended it, or is about to; the request opens another
-        self.connection.request("POST", f"/gradio_api/run/predict?{self.query}", json.dumps(body), headers)
+        self.connection.request(
+            "POST", f"/gradio_api/run/predict?{self.query}", json.dumps(body), headers | self.headers
+        )
         answer = self.connection.getresponse()
         text = answer.read()
         self.used = time.monotonic()
@@ -128,6 +146,7 @@ class Visitor:
             self.questions += 1
             shown = json.loads(values[place] or "{}").get("shown", {})
             question = {"number": self.questions, "shown": shown, "address": dict(parse_qsl(self.query))}
+            question["acts"] = self.acts
             values[place] = json.dumps(question)
         return values
 

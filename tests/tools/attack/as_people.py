@@ -1,0 +1,87 @@
+"""Programs with the token of an admin at every door that is a person's, and a person at one of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dashboard.web import PAGES
+from fsd_core.auth import credentials
+from fsd_core.review.review_service import ReviewService
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.review_events import Requirements
+from tests.tools.attack.http import send_request
+from tests.tools.attack.server import served
+from tests.tools.attack.visitor import Visitor
+from tests.tools.plausible import add_finished, new_repository
+
+PASSWORD = "correct horse battery"
+ANN = Person("Ann", "author")
+FOR_PEOPLE = {
+    "judged", "waived", "voted", "use-described", "alias-moved", "withdrawn", "evidence-chosen",
+}  # fmt: skip
+SCRIPTED = ("delete", "delete-report", "revoke-token", "new-password", "disable-person", "enable-person", "vote")
+"""acts of scripts, beside those of the buttons"""
+
+
+def programs_as_people(folder: Path) -> str:
+    """Presses everything on every page, and calls what is for people, as a program; then one button as a person."""
+    repository = new_repository(folder)
+    for name, role in (("Bob", "reviewer"), ("Cat", "admin")):
+        credentials.add_user(repository, name, role, PASSWORD)
+    experiment = add_finished(repository)
+    baseline, *_, run = repository.experiment(experiment).runs
+    service = ReviewService(repository)
+    service.describe(ANN, "Chat", requirements=Requirements(margin=None))
+    proposal = service.propose(ANN, "chat", [run.id], [baseline.id])
+    headers = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'admin', 'Cat')}"}
+    queries: list[tuple[str, dict[str, str]]] = [(page.path, {}) for page in PAGES]
+    queries += [("review", {"use": "chat"}), ("review", {"proposal": proposal}), ("runs", {"run": run.id})]
+    before, pressed = _state(repository, experiment), 0
+    with served(folder, FSD_ACCESS="password") as (url, _):
+        for path, query in queries:
+            with Visitor(url, path, headers, **query) as program:
+                program.open()
+                buttons = [(name, [proposal] * 8) for name in program.act_names]
+                scripted = [
+                    (name, {"kind": kind, "id": id, "position": 0, "choice": "tie"})
+                    for name in SCRIPTED
+                    for kind, id in (("experiment", experiment), ("person", "Bob"), ("token", "nightly"))
+                ]
+                for name, data in [*buttons, *scripted]:
+                    program.act(name, data)
+                    pressed += 1
+        calls: dict[str, dict[str, Any]] = {
+            "change_use": {"use": "chat", "version": 1, "requirements": {"margin": 9}},
+            "delete": {"kind": "experiment", "id": experiment},
+            "withdraw": {"proposal": proposal},
+            "choose_evidence": {
+                "proposal": proposal,
+                "runs": [run.id],
+                "baselines": [baseline.id],
+                "evidence": "0" * 16,
+            },
+        }
+        for name, told in calls.items():
+            status, _, body = send_request(url, "POST", f"/api/v1/calls/{name}", json.dumps(told), **headers)
+            assert status == 403, (name, body)
+        for path in ("/password", "/logout"):
+            form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
+            send_request(url, "POST", path, "current=x&new=y&again=y&everywhere=yes", **form)
+        assert _state(repository, experiment) == before
+        cookie = {"Cookie": f"fsd_session={credentials.sign_in(repository, 'Bob', PASSWORD, '127.0.0.1')}"}
+        with Visitor(url, "review", cookie, proposal=proposal) as person:
+            person.open()
+            review = service.review(proposal)
+            person.act("approve", [f"{review.use.sequence} {review.hash}", "Good."])
+    assert service.use("chat").named("approved") == run.setting_id, "the same button does nothing for a person either"
+    return f"{pressed} acts on {len(queries)} pages and {len(calls)} calls changed nothing; a person's verdict counted"
+
+
+def _state(repository: Repository, experiment: str) -> tuple[object, ...]:
+    """What only people change."""
+    log = [logged for logged in repository.review_log() if logged.event.kind in FOR_PEOPLE and logged.who == "nightly"]
+    tokens = [(token.name, token.role) for token in repository.tokens()]
+    return log, repository.users(), tokens, [run.id for run in repository.experiment(experiment).runs]

@@ -15,6 +15,7 @@ from fsd_core.storage.database.own_pairs import OwnPairStore
 from fsd_core.storage.database.report_store import ReportStore
 from fsd_core.storage.database.reviews import ReviewStore
 from fsd_core.storage.database.runs import RunStore
+from fsd_core.storage.database.served_engines import ServedEngineStore
 
 
 class Repository(
@@ -31,6 +32,7 @@ class Repository(
     TaskStore,
     OwnPairStore,
     ReportStore,
+    ServedEngineStore,
 ):
     """The contents of the database. Every method is one transaction (``traces``: one per batch).
 

@@ -40,6 +40,7 @@ class Condition(NamedTuple):
 
 CONDITIONS = (
     Condition(EXECUTOR, SHARED_EXECUTOR, "by {}"),
+    Condition("engine", "engine", "on {}"),
     Condition("device", "device", "on {}"),
     Condition("cpu", "processor", "on {}"),
     Condition("cpu_count", "number of processors", "on {} processor{s}"),

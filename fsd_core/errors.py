@@ -70,6 +70,10 @@ class DeviceUnavailable(FsdError, OSError):
     """A shared device that is not available now, or was taken back."""
 
 
+class EngineUnavailable(DeviceUnavailable):
+    """A running engine that does not answer, or answers as something else than the endpoint says."""
+
+
 class DatabaseUnavailable(FsdError, OSError):
     """A database that is locked, read-only, full, unreachable or corrupt."""
 

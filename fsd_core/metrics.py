@@ -41,6 +41,8 @@ class Generated(Protocol):
     @property
     def cpu_seconds(self) -> float | None: ...
     @property
+    def latency(self) -> float | None: ...
+    @property
     def timed(self) -> bool: ...
 
 
@@ -140,7 +142,8 @@ _BUILT_IN = (
     Metric(
         "mean_acceptance_length_by_request", "Acceptance length by request",
         "Mean over the prompts of each one's own tokens per target forward: the other definition in use",
-        "tokens per target forward, mean over requests", ratio=lambda g: (g.tokens / g.rounds if g.rounds else 0.0, 1),
+        "tokens per target forward, mean over requests",
+        ratio=lambda g: (g.tokens / g.rounds, 1) if g.rounds else (0.0, 0),
     ),
     Metric(
         "mean_tokens", "Answer length",
@@ -153,7 +156,7 @@ _BUILT_IN = (
     ),
     Metric(
         "target_passes", "Target passes", "Forwards of the target per answer: a speed that no hardware decides",
-        "per answer", better=-1, as_ratio=True, digits=1, ratio=lambda g: (g.rounds, 1),
+        "per answer", better=-1, as_ratio=True, digits=1, ratio=lambda g: (g.rounds, bool(g.rounds)),
     ),
     Metric(
         "runaway_rate", "Runaways", "Answers that did not end by themselves: stopped by the limit or a full context",
@@ -166,7 +169,7 @@ _BUILT_IN = (
     Metric(
         "negative_log_likelihood", "NLL per token",
         "Of the emitted tokens under the target. The draft alone is measured under the draft and cannot be compared.",
-        "nats", digits=3, ratio=lambda g: (g.negative_log_likelihood, g.tokens),
+        "nats", digits=3, ratio=lambda g: (g.negative_log_likelihood, g.tokens if g.rounds else 0),
     ),
     Metric(
         "excess_nll", "Excess NLL",
@@ -175,6 +178,11 @@ _BUILT_IN = (
     ),
     Metric(
         "time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False, timed=True,
+    ),
+    Metric(
+        "time_per_output_token", "Time per output token",
+        "Median over prompts of the time between two tokens, after the first", "s", better=-1, digits=4, compared=False,
+        timed=True,
     ),
     Metric(
         "taken_share", "Taken by other programs",

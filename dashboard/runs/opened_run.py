@@ -10,6 +10,7 @@ from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     categories_html,
+    engine_html,
     header_html,
     models_note_html,
     prompt_html,
@@ -196,6 +197,7 @@ class OpenedRun:
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)
             + models_note_html(run)
+            + engine_html(run)
             + (slower_html(slower) if slower else ""),
             self.categories: categories_html(by_category(prompts.get(run.id, {}), self._categories(run))),
             self.figures: gr.Row(visible=has_drafts),

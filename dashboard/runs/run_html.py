@@ -17,6 +17,7 @@ from dashboard.ui.components import (
     facts,
     legend,
     notice,
+    page_note,
     pill,
     section,
     table,
@@ -27,6 +28,7 @@ from dashboard.ui.quantities import DASH, duration, interval, moment, percent, q
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
+from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.models.model_pairs import pair_title
@@ -197,6 +199,15 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
 def models_note_html(run: RunView) -> Html:
     """Return what was told of the pair's files when it was loaded, if anything."""
     return notice(run.note_on_models, "warn") if run.note_on_models else Html()
+
+
+def engine_html(run: RunView) -> Html:
+    """Return on which engine a run was measured, under which load, and what its counters do not say."""
+    sentences = engine_sentences(run)
+    if not sentences:
+        return Html()
+    first, *warnings = sentences
+    return joined([page_note(f"{first} {latency_sentence(run)}".strip()), *(notice(text, "warn") for text in warnings)])
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:

@@ -9,7 +9,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -18,6 +18,15 @@ import typer
 from fsd_core.cli import annotating, calibrate_command, catalogue, moving, output, replay_commands, run_commands, timing
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.account_commands import tokens, users
+from fsd_core.cli.engine_commands import (
+    EndpointName,
+    EndpointNames,
+    Loads,
+    endpoints,
+    read_parallel,
+    served_decoding,
+    shared_of,
+)
 from fsd_core.cli.find import check_resumable, find_unfinished, find_work
 from fsd_core.cli.notify_commands import notices
 from fsd_core.cli.pair_commands import pairs as model_pairs
@@ -25,13 +34,13 @@ from fsd_core.cli.report_commands import reports
 from fsd_core.cli.review_commands import reviews
 from fsd_core.cli.task_commands import task as own_tasks
 from fsd_core.cli.upkeep_commands import database, train
-from fsd_core.config import RunConfig, SettingConfig, SweepConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, method
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
 from fsd_core.worker import local_runs
@@ -45,6 +54,7 @@ app.add_typer(users, name="users")
 app.add_typer(tokens, name="tokens")
 app.add_typer(own_tasks, name="task")
 app.add_typer(model_pairs, name="pairs")
+app.add_typer(endpoints, name="endpoints")
 app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
 app.add_typer(notices, name="notify")
@@ -121,7 +131,10 @@ def generate(
 
 def _run(option_values: dict[str, Any], settings: Settings) -> RunConfig:
     """Build the run config from the options. Raises ``InvalidSetting``."""
-    decoding = method(options.only(option_values, METHOD_OPTIONS), options.flag)
+    return _run_of(method(options.only(option_values, METHOD_OPTIONS), options.flag), option_values, settings)
+
+
+def _run_of(decoding: DecodingConfig, option_values: dict[str, Any], settings: Settings) -> RunConfig:
     setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
     given = {"device": settings.device} | options.run_of(option_values)
     return checked(RunConfig, options.flag, setting=setting, **given)
@@ -129,21 +142,42 @@ def _run(option_values: dict[str, Any], settings: Settings) -> RunConfig:
 
 @app.command()
 @options.taking((*_TEXT_OPTIONS, "task", "limit", "batch"))
-def run(fresh: options.Fresh = False, json: options.Json = False, **option_values: Any) -> None:
-    """Measure one setting on a task and store the run. Repeat the command to continue a run that was killed."""
+def run(
+    endpoint: EndpointName = None,
+    parallel: Loads = None,
+    fresh: options.Fresh = False,
+    json: options.Json = False,
+    **option_values: Any,
+) -> None:
+    """Measure one setting, or a running engine, on a task and store the run. Repeat the command to continue a run that
+    was killed."""
     settings = get_settings()
-    config = _run(option_values, settings)
+    loads = read_parallel(parallel)
+    if endpoint is None and parallel is not None:
+        raise InvalidSetting("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
+    if endpoint is not None:
+        served = served_decoding(local_runs.open_repository(settings), endpoint, shared_of(option_values))
+        if len(loads) > 1:
+            _sweep(
+                [served], settings, option_values, [option_values.get("seed") or 0],
+                lambda task: f"{served.label} on {task}, by load", batches=loads, fresh=fresh, json=json,
+            )  # fmt: skip
+            return
+        option_values = option_values | ({"batch": loads[0]} if loads else {})
+        config = _run_of(served, option_values, settings)
+    else:
+        config = _run(option_values, settings)
     task = run_commands.check_names(config.setting.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"task": task})
     run_commands.check_drafters([config])
     repository = local_runs.open_repository(settings)
     # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
-    loaded = run_commands.load_for([config], settings.threads)
+    loader = run_commands.loader_for([config], settings.threads)
     unfinished = None if fresh else find_unfinished(repository, settings.home, config)
     id = run_commands.going_on(unfinished) if unfinished else repository.create_run(config)
     with local_runs.exclusive_writing(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
-        (finished,) = run_commands.perform(repository, label, [id], lambda *_: loaded, settings, writing)
+        (finished,) = run_commands.perform(repository, label, [id], loader, settings, writing)
     output.tell_run(finished, json)
 
 
@@ -158,6 +192,7 @@ def sweep(
     all_baselines: Annotated[
         bool, typer.Option("--all-baselines", help="Measure block and the draft alone too, as matched comparisons do.")
     ] = False,
+    endpoint: EndpointNames = None,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -165,27 +200,50 @@ def sweep(
 ) -> None:
     """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
-    decodings = methods(options.unswept(option_values), options.swept_flag)
     settings = get_settings()
+    contenders = methods(options.unswept(option_values), options.swept_flag)
+    decodings = with_baselines(contenders, everything=all_baselines) if baselines else contenders
+    if endpoint:
+        repository = local_runs.open_repository(settings)
+        shared = contenders[0].shared
+        decodings = [*decodings, *(served_decoding(repository, known, shared) for known in endpoint)]
+    _sweep(
+        decodings, settings, option_values, seed or [0], lambda task: name or experiment_name(contenders, task),
+        enqueue=enqueue, fresh=fresh, json=json,
+    )  # fmt: skip
+
+
+def _sweep(
+    decodings: Sequence[DecodingConfig],
+    settings: Settings,
+    option_values: dict[str, Any],
+    seeds: Sequence[int],
+    named: Callable[[str], str],
+    *,
+    batches: Sequence[int] = (),
+    enqueue: bool = False,
+    fresh: bool = False,
+    json: bool = False,
+) -> None:
+    """Measure settings on the same prompts, as one experiment. ``named`` returns its name, given the task's."""
     given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
     config = checked(
-        SweepConfig, options.flag, seeds=tuple(seed or [0]),
-        decodings=tuple(with_baselines(decodings, everything=all_baselines) if baselines else decodings), **given,
-    )  # fmt: skip
+        SweepConfig, options.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches), **given
+    )
     task = run_commands.check_names(config.pair, config.task, config.limit, settings)
-    config = config.model_copy(update={"name": name or experiment_name(decodings, config.task), "task": task})
+    config = config.model_copy(update={"name": named(config.task), "task": task})
     run_commands.check_drafters(config.runs())
     repository = local_runs.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
         output.tell_worker(repository)
         return
-    loaded = run_commands.load_for(config.runs(), settings.threads)
+    loader = run_commands.loader_for(config.runs(), settings.threads)
     unfinished = None if fresh else find_unfinished(repository, settings.home, config)
     id = run_commands.going_on(unfinished) if unfinished else repository.create_experiment(config, enqueue=False)
     with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
-        finished = run_commands.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
+        finished = run_commands.perform(repository, config.name, ids, loader, settings, writing)
     output.tell_experiment(id, finished, json)
 
 
@@ -210,9 +268,9 @@ def resume(id: options.Id, json: options.Json = False) -> None:
         output.tell_worker(repository)
         return
     with local_runs.exclusive_writing(repository, settings.home, *work.lock) as writing:
-        loaded = run_commands.load_for([run.config for run in work.runs], settings.threads)
+        loader = run_commands.loader_for([run.config for run in work.runs], settings.threads)
         ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
-        finished = run_commands.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)
+        finished = run_commands.perform(repository, work.title, ids, loader, settings, writing)
     if work.is_experiment:
         output.tell_experiment(work.id, finished, json)
     else:

@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
+from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import DASH, written
 from fsd_core.metrics import Metric, listed
@@ -139,6 +140,8 @@ def print_runs(runs: Sequence[RunView]) -> None:
     for run in runs:
         if run.metrics and run.speed_mixed:
             print(f"{MIXED_MARK} {run.label}: {mixed_sentence(run.speed_mixed)}")
+        if told := engine_sentences(run):
+            print(" ".join((f"{run.label}:", *told, latency_sentence(run))).strip())
 
 
 def print_bench(report: dict[str, Any]) -> None:

@@ -44,6 +44,17 @@ def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
     return pair
 
 
+def loader_for(configs: Sequence[RunConfig], number: int | None) -> PairLoader:
+    """Return a loader for these runs, with their pair loaded if one of them needs it. Raises as :func:`load_for`."""
+    written = [config for config in configs if not config.setting.decoding.acceptance.by_endpoint]
+    if not written:
+        from fsd_core.models.loading import load_pair
+
+        return load_pair
+    loaded = load_for(written, number)
+    return lambda *_: loaded
+
+
 def check_drafters(configs: Sequence[RunConfig]) -> None:
     """Raise ``InvalidSetting`` if a configuration uses a drafter that its pair lacks."""
     from fsd_core.models.model_pairs import check_drafter

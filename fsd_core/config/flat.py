@@ -18,7 +18,7 @@ def settings_read(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
     flat = flatten(config.as_json())
     rule = config.setting.decoding.acceptance
-    if isinstance(rule, MissingRule):
+    if isinstance(rule, MissingRule) or rule.by_endpoint:
         return flat
     for name in before_fields(type(rule)):
         flat[f"setting.decoding.acceptance.{name}"] = getattr(rule, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from itertools import product
 from random import Random
 from typing import Annotated, Literal
 
@@ -105,21 +106,25 @@ class SweepConfig(Frozen):
     dtype: Dtype = "auto"
     device: str = "auto"
     batch: int = _rows()
+    batches: tuple[Annotated[int, Field(ge=1, le=MOST_ROWS)], ...] = option(
+        (), "Batch sizes", "Several, in place of one: each setting is measured with each", before=()
+    )
 
     @model_validator(mode="after")
     def _side_by_side(self):
-        for decoding in self.decodings:
-            _check_rows(self.batch, decoding)
+        for batch, decoding in product(self.batches or (self.batch,), self.decodings):
+            _check_rows(batch, decoding)
         return self
 
     def runs(self) -> list[RunConfig]:
-        """Return the runs in execution order: all settings of a seed before the next seed; no run twice."""
+        """Return the runs in execution order: all settings of a seed and a batch size before the next; no run twice."""
         configs = (
             RunConfig(
                 setting=SettingConfig(pair=self.pair, decoding=decoding),
-                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=self.batch,
+                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=batch,
             )
             for seed in self.seeds
+            for batch in self.batches or (self.batch,)
             for decoding in self.decodings
         )  # fmt: skip
         return list(dict.fromkeys(configs))

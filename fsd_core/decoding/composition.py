@@ -111,10 +111,10 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     """Return the method that a configuration describes, with these models.
 
     Raises ``InvalidSetting`` for a missing draft model or EAGLE head, for a divergence that is infinite with the head,
-    for a rule, a drafter or a topology of a package that is not installed, and for leniency in thoughts or answers
-    without a tokenizer.
+    for a rule, a drafter or a topology of a package that is not installed, for a running engine in place of a rule, and
+    for leniency in thoughts or answers without a tokenizer.
     """
-    if isinstance(config.acceptance, MissingRule):
+    if isinstance(config.acceptance, MissingRule) or config.acceptance.by_endpoint:
         config.acceptance.refuse()
     sampling = config.sampling
     if sampling.greedy and config.acceptance.samples_target:

@@ -30,6 +30,8 @@ class GeneratedText:
     """``eos``; ``length``: the requested number of tokens; ``context``: the model's context is full"""
     cpu_seconds: float | None = None
     """processor time of this process meanwhile; ``None`` where another device computes"""
+    latency: float | None = None
+    """wall seconds to its end, whatever else was decoded in its batch; ``None``: not measured"""
 
 
 class PairDecoder:
@@ -110,7 +112,7 @@ class PairDecoder:
                 first = first or time.perf_counter() - started
             seconds, cpu_seconds = time.perf_counter() - started, self._own(time.process_time() - cpu_started)
         tokens = session.history[len(prompt_ids) :]
-        return GeneratedText(tokens, records, seconds, first, session.stop_reason, cpu_seconds)
+        return GeneratedText(tokens, records, seconds, first, session.stop_reason, cpu_seconds, seconds)
 
     def _own(self, cpu_seconds: float) -> float | None:
         """Return the processor time that decoding took, or ``None`` where another device computes."""
@@ -150,5 +152,6 @@ class _Writing:
         assert self.text.stop_reason is not None
         seconds = self.reading + sum(record.seconds for record in self.records)
         return GeneratedText(
-            self.text.history[self.prompt_length :], self.records, seconds, self.first, self.text.stop_reason
-        )
+            self.text.history[self.prompt_length :], self.records, seconds, self.first, self.text.stop_reason,
+            latency=time.perf_counter() - self.started,
+        )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 
 from fsd_core.conditions import taken
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.evaluation.conversations import by_conversation
 from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.intervals import Interval, wilson
@@ -58,6 +59,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "lenient_tokens": lenient,
         **{name: value for metric in METRICS.values() for name, value in _ratio(metric, done).items()},
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
+        **_between_tokens([g for g in done if g.timed]),
         "taken_share": taken((g.seconds, g.cpu_seconds) for g in done if g.timed),
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
@@ -71,7 +73,7 @@ def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
     was measured. A run without metrics is returned unchanged."""
     if not run.metrics or not prompts:
         return run
-    return replace(run, metrics=run.metrics | summarise(list(prompts.values()), None))
+    return replace(run, metrics=with_engine_rates(run.metrics | summarise(list(prompts.values()), None)))
 
 
 def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
@@ -89,6 +91,18 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
             else ratio_interval(by_conversation(pairs, done), is_share=metric.is_share)
         ),
     )
+
+
+def _between_tokens(done: Sequence[Generated]) -> dict[str, float | None]:
+    """Return the time per output token as servers tell it: the median over prompts, and two percentiles.
+
+    Of a prompt it is (latency − time to first token) / (tokens − 1), in seconds. Where a round brings several tokens,
+    those that came with the first one shorten it a little.
+    """
+    times = [(g.latency - g.time_to_first_token) / (g.tokens - 1) for g in done if g.latency and g.tokens > 1]
+    values = np.quantile(times, (0.5, 0.9, 0.99)).tolist() if times else [None] * 3
+    names = ("", "_p90", "_p99")
+    return {f"time_per_output_token{name}": value for name, value in zip(names, values, strict=True)}
 
 
 def _deciles(values: list[float]) -> list[float]:

@@ -54,6 +54,17 @@ def fidelity(run: Mapping[int, ComparedText], target: Mapping[int, ComparedText]
     return figures
 
 
+def text_fidelity(run: Mapping[int, str], target: Mapping[int, str], *, greedy: bool) -> dict[str, Any]:
+    """Return what :func:`fidelity` can say of texts whose tokens are not known, as an engine gives them: ``same_text``,
+    by the characters."""
+    shared, figures = run.keys() & target.keys(), dict.fromkeys(FIDELITY_KEYS)
+    if not shared or not greedy:
+        return figures
+    same = sum(run[position] == target[position] for position in shared)
+    low, high = wilson(same, len(shared))
+    return figures | {"same_text": same / len(shared), "same_text_low": low, "same_text_high": high}
+
+
 def _agreed(a: Sequence[int], b: Sequence[int]) -> int:
     """Return the number of equal first tokens. A text that goes on where the other ends differs there."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -7,11 +7,13 @@ import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from transformers import PreTrainedTokenizerBase
 
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
-from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import prompt_hash
 from fsd_core.models.thoughts import opens_thought, split_thoughts
 from fsd_core.storage.records import GenerationRecord
@@ -21,6 +23,13 @@ from fsd_core.tasks import Example, Score, Task
 SMALLEST_PROBABILITY = 2.0**-149
 _LONGEST_MARK = 24
 """tokens of a thought's first mark, with what may stand behind it"""
+
+
+class WithTokenizer(Protocol):
+    """A pair, or whatever else reads texts as its target does."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
 
 
 def prompt_seed(seed: int, position: int) -> int:
@@ -75,9 +84,9 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
 def _record(
     decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, ids: Sequence[int]
 ) -> GenerationRecord:
-    thinking = _thinking(decoder.pair, ids)
+    thinking = opens_thinking(decoder.pair, ids)
     text = written(decoder.pair, generation.tokens)
-    score, error = _scored(task, text, example, generation.stop_reason, thinking)
+    score, error = scored(task, text, example, generation.stop_reason, thinking)
     records = generation.records
     return GenerationRecord(
         position=position,
@@ -100,12 +109,13 @@ def _record(
         negative_log_likelihood=negative_log_likelihood(records),
         seconds=generation.seconds,
         time_to_first_token=generation.time_to_first_token,
+        latency=generation.latency,
         cpu_seconds=generation.cpu_seconds,
         records=records,
     )
 
 
-def _scored(task: Task, text: str, example: Example, stop_reason: str, thinking: bool) -> tuple[Score, str | None]:
+def scored(task: Task, text: str, example: Example, stop_reason: str, thinking: bool) -> tuple[Score, str | None]:
     """Return the score. If the scorer fails, return outcome ``failed`` and its message. ``rescore`` can score later."""
     try:
         return task.score(text, example, stop_reason, thinking=thinking), None
@@ -113,17 +123,17 @@ def _scored(task: Task, text: str, example: Example, stop_reason: str, thinking:
         return Score("failed", None), _sentence(error)
 
 
-def written(pair: LoadedPair, tokens: list[int]) -> str:
+def written(pair: WithTokenizer, tokens: list[int]) -> str:
     """Return the text of new tokens, without special tokens."""
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
-def _thinking(pair: LoadedPair, prompt: Sequence[int]) -> bool:
+def opens_thinking(pair: WithTokenizer, prompt: Sequence[int]) -> bool:
     """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
     return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0])
 
 
-def thought_tokens(pair: LoadedPair, tokens: list[int], text: str, task: Task, thinking: bool) -> int:
+def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task, thinking: bool) -> int:
     """Return the number of a text's tokens that belong to thoughts, with their marks.
 
     A token belongs where its last character does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.database.repository import Repository
@@ -38,5 +39,6 @@ def rescore(repository: Repository, run_id: str) -> int:
     if changes:
         has_traces = repository.has_traces(run.id)
         metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
-        repository.set_scores(run.id, changes, (run.metrics or {}) | metrics)  # fidelity stays as it is
+        metrics = with_engine_rates((run.metrics or {}) | metrics)  # fidelity stays as it is
+        repository.set_scores(run.id, changes, metrics)
     return len(changes)

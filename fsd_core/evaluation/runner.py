@@ -16,16 +16,18 @@ from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.config.model_names import template_arguments_of
+from fsd_core.engines.engine_counters import engine_figures
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
-from fsd_core.evaluation.fidelity import ComparedText, fidelity
+from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
+from fsd_core.evaluation.served_runs import WithEngines, readings_of, served_by
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationRecord, RunView, same_weights
+from fsd_core.storage.records import GenerationRecord, GenerationView, RunView, same_weights
 from fsd_core.tasks import Example, Task
 from fsd_core.tasks.custom.lookup import find_task
 
@@ -70,6 +72,12 @@ def execute_runs(
     """
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
+    with WithEngines(generator, repository) as every_generator:
+        _execute(repository, run_ids, every_generator, observer)
+
+
+def _execute(repository: Repository, run_ids: Sequence[str], generator: TextGenerator, observer: RunObserver) -> None:
+    """See :func:`execute_runs`."""
     try:
         open_runs, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
         for run_id in run_ids:
@@ -121,9 +129,12 @@ def _take_turn(
             if run.ended:
                 return
             observer.on_prompt(run)
-            conditions = dict(open_run.conditions) | {"threads": generator.threads()}
+            served = served_by(run)
+            conditions = dict(open_run.conditions) | ({} if served else {"threads": generator.threads()})
             with _fail_on_error(repository, run.id):
-                with observer.writing(run.id, remaining if open_run.run.config.batch > 1 else remaining[:1]):
+                # An engine's prompts kill no process of ours.
+                writing = [] if served else remaining if open_run.run.config.batch > 1 else remaining[:1]
+                with observer.writing(run.id, writing):
                     record = next(records)
                 repository.record_generation(run.id, record, conditions)
                 remaining.remove(record.position)
@@ -144,11 +155,15 @@ def _continued(repository: Repository, open_run: _OpenRun, examples: Mapping[int
 def _in_turn(open_runs: Sequence[_OpenRun]) -> Iterator[tuple[_OpenRun, dict[int, Example]]]:
     """Yield the runs with their examples, position by position. Another run goes first at each position.
 
-    With batches, a run writes several of them in its turn. First turns of conversations come before second ones.
+    With batches, a run writes several of them in its turn. An engine that is asked several at once gets all prompts in
+    one turn where no pair waits for its own, so that its load is steady. First turns of conversations come before
+    second ones.
     """
     rows = max((open_run.run.config.batch for open_run in open_runs), default=1)
-    size = 1 if rows == 1 else BATCHES_A_TURN * rows
     positions = sorted({position for open_run in open_runs for position in open_run.remaining})
+    size = 1 if rows == 1 else BATCHES_A_TURN * rows
+    if rows > 1 and all(served_by(open_run.run) for open_run in open_runs):
+        size = max(1, len(positions))
     for start in range(0, len(positions), size):
         chunk = positions[start : start + size]
         first = (chunk[0] // size) % len(open_runs)
@@ -242,10 +257,15 @@ def _finish(
     generations = repository.generations(run.id)
     if all(g.outcome == "failed" for g in generations):
         raise FsdError(f"Every prompt of the run failed. The first error: {generations[0].error}")
-    figures = summarise(generations, _records(repository, run.id))
+    figures = _summary(repository, run.id, generations)
     if target_alone is not None:
-        figures |= versus_target(generations, repository.generations(target_alone))
-        figures |= fidelity(_texts(repository, run.id), texts(target_alone), greedy=run.decoding.sampling.greedy)
+        alone, greedy = repository.generations(target_alone), run.decoding.sampling.greedy
+        figures |= versus_target(generations, alone)
+        figures |= (
+            text_fidelity(_whole_texts(generations), _whole_texts(alone), greedy=greedy)
+            if served_by(run)
+            else fidelity(_texts(repository, run.id), texts(target_alone), greedy=greedy)
+        )
     repository.finish_run(run.id, figures)
 
 
@@ -266,11 +286,26 @@ def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
     return texts
 
 
+def _whole_texts(generations: Sequence[GenerationView]) -> dict[int, str]:
+    """Return the texts as :func:`_texts` does, by their characters."""
+    failed = {g.position - g.turn for g in generations if g.outcome == "failed"}
+    texts: dict[int, str] = {}
+    for g in generations:
+        if (first := g.position - g.turn) not in failed:
+            texts[first] = texts.get(first, "") + g.text
+    return texts
+
+
 def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:
     """Return the metrics of a run so far, or ``None`` if nothing is done or it cannot be read."""
     generations = repository.generations(run_id)
     with suppress(DataDamaged):
-        return summarise(generations, _records(repository, run_id)) if generations else None
+        return _summary(repository, run_id, generations) if generations else None
+
+
+def _summary(repository: Repository, run_id: str, generations: Sequence[GenerationView]) -> dict[str, Any]:
+    """Return the metrics of a run's prompts, and those that an engine's counters give."""
+    return summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
 
 
 def _records(repository: Repository, run_id: str) -> Iterator[list]:

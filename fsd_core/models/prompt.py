@@ -36,6 +36,19 @@ def encode_prompt(
     cannot be rendered or leaves out the prompt; and ``PromptTooLong`` for a prompt far beyond ``context`` tokens,
     before all of it is tokenized.
     """
+    text, special = render_prompt(tokenizer, prompt, template)
+    if context is not None:
+        _check_prefixes(tokenizer, text, context)
+    return _ids(tokenizer, text, special)
+
+
+def render_prompt(
+    tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message], template: TemplateConfig = _DEFAULT
+) -> tuple[str, bool]:
+    """Return the text that a model reads, and whether the tokenizer adds its special tokens to it.
+
+    Raises as :func:`encode_prompt` does, but for length.
+    """
     if isinstance(prompt, str) and not prompt.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
@@ -53,9 +66,7 @@ def encode_prompt(
             f"The model has no chat template, so it cannot be given a conversation of {len(prompt)} messages: choose a "
             "pair that has one, or write the task with prompts."
         )
-    if context is not None:
-        _check_prefixes(tokenizer, text, context)
-    return _ids(tokenizer, text, special)
+    return text, special
 
 
 def prompt_hash(ids: Sequence[int]) -> str:

@@ -44,6 +44,7 @@ from fsd_core.rules.mentored import Mentored
 from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
 from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
 from fsd_core.rules.reducible import FuzzyHead, FuzzyReducible
+from fsd_core.rules.served import ENGINE_TITLES, EngineName, Served
 from fsd_core.rules.several import CouplingResult, Drafts, DraftSampling, Verifier
 from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
@@ -54,6 +55,7 @@ from fsd_core.rules.typical import Typical
 __all__ = [
     "CHAIN",
     "DIVERGENCES",
+    "ENGINE_TITLES",
     "EVERY_RULE",
     "INFINITE_WITHOUT_Q",
     "OVER_TOP_K",
@@ -73,6 +75,7 @@ __all__ = [
     "DraftSampling",
     "Drafts",
     "Ears",
+    "EngineName",
     "Ensemble",
     "FirstDraft",
     "Fuzzy",
@@ -94,6 +97,7 @@ __all__ = [
     "RecursiveRejection",
     "RecursiveRejectionWithout",
     "Rule",
+    "Served",
     "SpecHub",
     "Speculative",
     "Synthetic",
@@ -138,12 +142,13 @@ _BUILT_IN: tuple[type[Rule], ...] = (
     SpecHub,
     GreedyOptimal,
     Synthetic,
+    Served,
 )
 
 
 EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, classes_of(Rule))
 """all rules by ``kind``, in display order"""
-RULES = EVERY_RULE.where(lambda rule: not rule.timing_only)
+RULES = EVERY_RULE.where(lambda rule: not (rule.timing_only or rule.by_endpoint))
 """rules that a user may select"""
 VERIFIERS = cast("Registry[type[Verifier]]", RULES.where(lambda rule: issubclass(rule, Verifier)))
 """rules that verify several drafts per position"""

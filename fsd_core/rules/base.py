@@ -107,6 +107,8 @@ class Rule(Frozen):
     """whether a single model writes the text"""
     timing_only: ClassVar[bool] = False
     """whether its texts are meaningless, so that no run may use it"""
+    by_endpoint: ClassVar[bool] = False
+    """whether a running engine writes the texts, so that an endpoint is chosen and not a rule"""
     shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
     """draft structures that it judges"""
     drafts: ClassVar[int | None] = None

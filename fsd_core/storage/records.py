@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fsd_core.conditions import Conditions, conditions_of, mixed
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.rules import Served
 from fsd_core.storage.review_events import ReviewEvent
 
 UNDER_WAY = ("queued", "running")
@@ -57,6 +58,9 @@ class _Generation:
     """seconds"""
     cpu_seconds: float | None = None
     """processor time of the process meanwhile; ``None`` if another device computed, and before revision 0018"""
+    latency: float | None = None
+    """wall seconds from its request to its end, whatever else was decoded meanwhile; ``seconds`` are its share of them.
+    ``None`` before revision 0025"""
 
     @property
     def timed(self) -> bool:
@@ -115,6 +119,7 @@ class PromptCounts(NamedTuple):
     prompt_hash: str | None = None
     turn: int = 0
     cpu_seconds: float | None = None
+    latency: float | None = None
     text: str = ""
     """read only if a metric of another package may need it"""
     timed: bool = True
@@ -360,6 +365,21 @@ class OwnPair:
     """the name under which runs are recorded, which says the models (:mod:`fsd_core.config.model_names`)"""
     added_by: str
     added_at: datetime
+
+
+@dataclass(frozen=True)
+class ServedEngine:
+    """A running engine that somebody has named. Its key is in the environment alone."""
+
+    served: Served
+    key_variable: str
+    """name of the environment variable that holds its key; empty for none"""
+    added_by: str
+    added_at: datetime
+
+    @property
+    def name(self) -> str:
+        return self.served.endpoint
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Generated:
     thought_tokens: int = 0
     turn: int = 0
     cpu_seconds: float | None = None
+    latency: float | None = None
     timed: bool = True
 
 

@@ -16,6 +16,7 @@ from fsd_core.storage.database.own_pairs import OwnPairStore
 from fsd_core.storage.database.report_store import ReportStore
 from fsd_core.storage.database.reviews import ReviewStore
 from fsd_core.storage.database.runs import RunStore
+from fsd_core.storage.database.served_engines import ServedEngineStore
 from fsd_core.storage.database.view_store import ViewStore
 
 
@@ -34,6 +35,7 @@ class Repository(
     OwnPairStore,
     OutboxStore,
     ReportStore,
+    ServedEngineStore,
     ViewStore,
 ):
     """The contents of the database. Every method is one transaction (``traces``: one per batch).

@@ -165,6 +165,7 @@ class GenerationRow(Base):
     seconds: Mapped[float]
     time_to_first_token: Mapped[float]
     cpu_seconds: Mapped[float | None]  # of this process meanwhile; None: another device computes, or not recorded
+    latency: Mapped[float | None]  # wall seconds from its request to its end; None: not recorded
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
@@ -291,6 +292,27 @@ class OwnPairRow(Base):
     models: Mapped[str] = mapped_column(Text)  # see fsd_core.config.model_names
     added_by: Mapped[str]
     added_at: Mapped[datetime] = mapped_column(default=now)  # most recently; the name refers to the latest version
+
+
+class ServedEngineRow(Base):
+    """A running engine that somebody has named. Its key is in the environment alone."""
+
+    __tablename__ = "served_engines"
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    served: Mapped[dict[str, Any]]  # fsd_core.rules.Served as JSON
+    key_variable: Mapped[str] = mapped_column(default="", server_default="")  # name of the variable with its key
+    added_by: Mapped[str]
+    added_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class EngineReadingRow(Base):
+    """What an engine's own counters say about one stretch of a run."""
+
+    __tablename__ = "engine_readings"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    reading: Mapped[dict[str, Any]]  # fsd_core.engines.engine_counters.EngineReading as JSON
+    at: Mapped[datetime] = mapped_column(default=now)
 
 
 class ReportRow(Base):

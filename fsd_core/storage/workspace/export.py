@@ -22,6 +22,7 @@ from fsd_core.storage.database import tables, upkeep
 from fsd_core.storage.database.connection import open_database, parse, sqlite_path
 from fsd_core.storage.database.tables import (
     ChangeRow,
+    EngineReadingRow,
     ExperimentRow,
     GenerationRow,
     MarkRow,
@@ -49,6 +50,7 @@ TABLES: tuple[type[tables.Base], ...] = (
     GenerationRow,
     TraceRow,
     MarkRow,
+    EngineReadingRow,
     ReviewEventRow,
     ChangeRow,
     ReportRow,

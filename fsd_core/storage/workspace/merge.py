@@ -18,6 +18,7 @@ from fsd_core.storage.database.store import insert
 from fsd_core.storage.database.tables import (
     Base,
     ChangeRow,
+    EngineReadingRow,
     ExperimentRow,
     GenerationRow,
     MarkRow,
@@ -88,6 +89,7 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
         for id, positions in added.items():
             _add_prompts(source, target, id, positions, new=id not in present)
         _add_marks(source, target)
+        _add_readings(source, target, added)
         _add_reports(source, target)
         _add_views(source, target)
         target.execute(
@@ -297,6 +299,12 @@ def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int
             existing.append(match)
         ids[incoming.id] = match.id
     return ids
+
+
+def _add_readings(source: Session, target: Session, runs: Iterable[str]) -> None:
+    """Add what engines' counters said about runs that are added or went on."""
+    for incoming in source.scalars(select(EngineReadingRow).where(EngineReadingRow.run_id.in_(list(runs)))):
+        target.merge(EngineReadingRow(**_values(incoming)))
 
 
 def _add_marks(source: Session, target: Session) -> None:

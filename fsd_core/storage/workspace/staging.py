@@ -26,6 +26,7 @@ from fsd_core.storage.database.connection import Database, open_database, upgrad
 from fsd_core.storage.database.marks import VERDICTS
 from fsd_core.storage.database.tables import (
     ChangeRow,
+    EngineReadingRow,
     ExperimentRow,
     MarkRow,
     OwnPairRow,
@@ -158,6 +159,8 @@ def _check(session: Session, file: Path) -> None:
         for mark in session.execute(select(MarkRow.position, MarkRow.verdict, MarkRow.note)):
             _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_TEXT)
         check_measurements(session)
+        for reading in session.scalars(select(EngineReadingRow.reading)):
+            _require(all(value is None or isinstance(value, int | str | list) for value in reading.values()))
         _check_reviews(session)
         for entry in session.execute(select(ChangeRow.kind, ChangeRow.act, ChangeRow.role)):
             _require(

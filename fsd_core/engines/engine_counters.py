@@ -1,0 +1,199 @@
+"""Counters of a running engine, before and after, and what they say in the words of docs/terms.md."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from fsd_core.engines.engine_traits import CounterNames
+from fsd_core.frozen import Frozen
+
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*", re.ASCII)
+_LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*', re.ASCII)
+_ESCAPED = re.compile(r"\\(.)")
+_STARTED = "process_start_time_seconds"
+
+
+class Sample(NamedTuple):
+    """One line of a page of metrics."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def read_metrics(page: str) -> list[Sample]:
+    """Return the samples of a page in Prometheus' text format. Lines of another form are passed over.
+
+    Source: https://prometheus.io/docs/instrumenting/exposition_formats/
+    """
+    samples = []
+    for line in page.splitlines():
+        match = None if line.startswith("#") else _SAMPLE.fullmatch(line)
+        if match is None:
+            continue
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        labels = {name: _ESCAPED.sub(_unescaped, text) for name, text in _LABEL.findall(match[2] or "")}
+        samples.append(Sample(match[1], labels, value))
+    return samples
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An engine's counters at one moment; ``None`` for those that it has not."""
+
+    generated: float | None = None
+    drafts: float | None = None
+    drafted: float | None = None
+    accepted: float | None = None
+    accepted_at: tuple[float, ...] = ()
+    """by position in the draft, from 0"""
+    started: float | None = None
+    """when its process began, in seconds since 1970"""
+
+    @classmethod
+    def of(cls, samples: Iterable[Sample], names: CounterNames, model: str) -> Self:
+        """Return the counters of one model, over all its engines. A sample without a label of a model counts."""
+        ours = [sample for sample in samples if sample.labels.get("model_name", model) == model]
+
+        def matching(name: str) -> list[Sample]:
+            return [sample for sample in ours if name and sample.name.removesuffix("_total") == name]
+
+        def total(name: str) -> float | None:
+            values = [sample.value for sample in matching(name)]
+            return sum(values) if values else None
+
+        positions: dict[int, float] = {}
+        for sample in matching(names.accepted_at):
+            if (text := sample.labels.get("position", "")).isdecimal():
+                positions[int(text)] = positions.get(int(text), 0.0) + sample.value
+        return cls(
+            total(names.generated), total(names.drafts), total(names.drafted), total(names.accepted),
+            tuple(positions.get(i, 0.0) for i in range(max(positions, default=-1) + 1)), total(_STARTED),
+        )  # fmt: skip
+
+
+RESTARTED = "The engine was restarted while it was measured, so its counters began anew."
+NO_METRICS = "The engine's page of metrics could not be read."
+NOT_COUNTED = "The engine drafted nothing that it counts."
+
+
+class EngineReading(Frozen):
+    """What some requests and an engine's own counters say about one stretch of a run."""
+
+    requests: int = 0
+    """answered to their end"""
+    unfinished: int = 0
+    """of which the engine may have written what never arrived"""
+    tokens: int = 0
+    """of the answers"""
+    counted_here: int = 0
+    """answers without usage figures, whose tokens our tokenizer counted"""
+    prompts_differ: int = 0
+    """answers whose prompt had another number of tokens at the engine than here"""
+    generated: int | None = None
+    """tokens that the engine counted meanwhile, whoever asked; ``None``: unknown"""
+    drafts: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    accepted_at: tuple[int, ...] = ()
+    left_out: str = ""
+    """why the engine's counters say nothing; empty if they do"""
+
+    @property
+    def other_traffic(self) -> bool | None:
+        """Whether the engine wrote for others too; ``None`` if that cannot be told."""
+        if self.generated is None or (self.unfinished and self.generated > self.tokens):
+            return None
+        return self.generated > self.tokens
+
+    def counted(self, before: Snapshot | None, after: Snapshot | None, no_acceptance: str | None) -> EngineReading:
+        """Return the reading with what moved between two snapshots. ``None`` is a page that could not be read.
+
+        ``no_acceptance`` says why drafted tokens are not counted there; ``None`` if each answer tells them.
+        """
+        if before is None or after is None:
+            return self._with(left_out=no_acceptance or NO_METRICS)
+        if _restarted(before, after):
+            return self._with(left_out=RESTARTED)
+
+        def moved(name: str) -> int | None:
+            first, last = getattr(before, name), getattr(after, name)
+            return None if last is None else round(last - (first or 0.0))  # a counter may appear with its first event
+
+        reading = self._with(generated=moved("generated"))
+        drafts, drafted, accepted = moved("drafts"), moved("drafted"), moved("accepted")
+        if no_acceptance is None:
+            return reading
+        if no_acceptance or not drafts or drafted is None or accepted is None:
+            return reading._with(left_out=no_acceptance or NOT_COUNTED)
+        first = before.accepted_at + (0.0,) * len(after.accepted_at)
+        positions = tuple(round(last - begun) for begun, last in zip(first, after.accepted_at, strict=False))
+        return reading._with(drafts=drafts, drafted=drafted, accepted=accepted, accepted_at=positions)
+
+    def _with(self, **values: Any) -> EngineReading:
+        return self.model_copy(update=values)
+
+    def plus(self, other: EngineReading) -> EngineReading:
+        """Return two stretches as one. Its counters are those of the stretches that have any."""
+        positions = range(max(len(self.accepted_at), len(other.accepted_at)))
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        sums |= {name: _sum(getattr(self, name), getattr(other, name)) for name in ("drafts", "drafted", "accepted")}
+        sums["generated"] = None if None in (self.generated, other.generated) else _sum(self.generated, other.generated)
+        at = tuple(sum(r.accepted_at[i] for r in (self, other) if i < len(r.accepted_at)) for i in positions)
+        reasons = dict.fromkeys(reason for reason in (self.left_out, other.left_out) if reason)
+        return self._with(**sums, accepted_at=at, left_out=" ".join(reasons))
+
+
+_COUNTS = ("requests", "unfinished", "tokens", "counted_here", "prompts_differ")
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first if second is None else first + second
+
+
+def _restarted(before: Snapshot, after: Snapshot) -> bool:
+    if before.started is not None and after.started is not None and not math.isclose(before.started, after.started):
+        return True
+    values = [(getattr(before, name), getattr(after, name)) for name in ("generated", "drafts", "drafted", "accepted")]
+    return any(first is not None and (last is None or last < first) for first, last in values)
+
+
+def engine_figures(readings: Iterable[EngineReading]) -> dict[str, Any]:
+    """Return the figures of a run that an engine's counters give, ready for JSON; ``{}`` without readings.
+
+    ``engine`` holds the counts of all stretches, for :func:`with_engine_rates`.
+    """
+    total = None
+    for reading in readings:
+        total = reading if total is None else total.plus(reading)
+    if total is None:
+        return {}
+    return with_engine_rates({"engine": total.as_json() | {"other_traffic": total.other_traffic}})
+
+
+def with_engine_rates(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return a run's metrics with the rates that follow from its ``engine``, if that counted and wrote for nobody else.
+
+    They have the names of our own metrics, by docs/terms.md's formulas. The engine's mean acceptance length is a figure
+    of its own, because it leaves out rounds that drafted nothing.
+    """
+    engine = metrics.get("engine") or {}
+    total = EngineReading.model_validate({name: engine[name] for name in EngineReading.model_fields if name in engine})
+    if not total.drafted or not total.drafts or total.accepted is None or total.other_traffic is True:
+        return metrics
+    return metrics | {
+        "acceptance_rate": total.accepted / total.drafted,
+        "engine_mean_acceptance_length": 1 + total.accepted / total.drafts,
+        "acceptance_at_position": [accepted / total.drafts for accepted in total.accepted_at],
+    }

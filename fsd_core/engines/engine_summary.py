@@ -1,0 +1,52 @@
+"""What a run of an engine was measured on, in sentences. No torch: the pages read this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsd_core.rules import Served
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import RunView
+
+
+def engine_sentences(run: RunView) -> list[str]:
+    """Return what people must know of a run of an engine; empty for a run of our own loop."""
+    served = run.decoding.acceptance
+    if not isinstance(served, Served):
+        return []
+    title, load = (run.provenance or {}).get("engine") or "an engine that has not answered yet", run.config.batch
+    sentences = [f"Measured on {title}, {load} prompt{'' if load == 1 else 's'} at once."]
+    counts = (run.metrics or {}).get("engine")
+    if not isinstance(counts, dict):
+        return sentences
+    if counts.get("other_traffic") is True:
+        sentences.append(
+            f"It wrote {counts['generated'] - counts['tokens']:,} tokens for others meanwhile, so its speed is not "
+            "that of this load, and its acceptance is left out."
+        )
+    if counts.get("left_out"):
+        sentences.append(f"Its acceptance is left out. {counts['left_out']}")
+    if number := counts.get("counted_here"):
+        sentences.append(f"It gave no usage figures for {number} answers, whose tokens the pair's tokenizer counted.")
+    if number := counts.get("prompts_differ"):
+        sentences.append(
+            f"{number} prompts had another number of tokens there than here: the pair is of another model, or the "
+            "engine adds tokens."
+        )
+    return sentences
+
+
+def latency_sentence(run: RunView) -> str:
+    """Return a run's times as servers tell them; empty if they are not known."""
+    figures = run.metrics or {}
+    names = ("time_to_first_token", "time_per_output_token", "time_per_output_token_p90", "time_per_output_token_p99")
+    first, *between = (figures.get(name) for name in names)
+    per_answer = figures.get("seconds_per_answer")
+    if first is None or None in between or not per_answer:
+        return ""
+    median, p90, p99 = (f"{1000 * value:.3g}" for value in between)
+    return (
+        f"First token after {1000 * first:.3g} ms; time per output token {median} ms, 90 % below {p90}, 99 % below "
+        f"{p99}; {1 / per_answer:.3g} answers a second."
+    )

@@ -1,0 +1,285 @@
+"""What a served engine may do wrong: each is a sentence, and what was measured stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig
+from fsd_core.config.building import method
+from fsd_core.engines import engine_client
+from fsd_core.engines.engine_load import check_engine
+from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting
+from fsd_core.evaluation.runner import execute_runs
+from fsd_core.models.loading import LoadedPair
+from fsd_core.rules import Served
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import GenerationView, RunView
+from tests.tools.toy_engine import Request, ToyEngine
+
+SD = method({"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 12})
+JSON = "application/json"
+Measure = Callable[..., tuple[RunView, list[GenerationView]]]
+
+
+@pytest.fixture(scope="module")
+def server(pair: LoadedPair) -> Iterator[ToyEngine]:
+    with ToyEngine(pair, SD) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(server: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
+    monkeypatch.setattr(engine_client, "RETRY_SECONDS", (0.0, 0.0))
+    server.asked.clear()
+    server.pages.clear()
+    server.faults.clear()
+    return server
+
+
+@pytest.fixture
+def measure(repository: Repository, toy: str, engine: ToyEngine) -> Measure:
+    """Measures three prompts; a fault of the engine that ends the run is raised by ``execute_runs``."""
+
+    def run(served: Served | None = None, **changed: Any) -> tuple[RunView, list[GenerationView]]:
+        served = served or engine.served(**changed)
+        repository.add_engine(served, "", "Ann")
+        decoding = DecodingConfig(acceptance=served, max_new_tokens=12)
+        setting = SettingConfig(pair=toy, decoding=decoding)
+        id = repository.create_run(RunConfig(setting=setting, task="arithmetic", limit=3))
+        execute_runs(repository, [id], lambda *_: None)  # pyright: ignore[reportArgumentType] - none is loaded
+        return repository.run(id), repository.generations(id)
+
+    return run
+
+
+def says_html(request: Request) -> None:
+    request.page(200, "text/html; charset=utf-8", "<html><body>Sign in</body></html>")
+
+
+def says_json(request: Request) -> None:
+    request.page(200, JSON, '{"choices": [{"text": "4"}]}')
+
+
+def refuses(request: Request) -> None:
+    request.page(400, JSON, '{"error": {"message": "the prompt is too odd", "code": 400}}')
+
+
+def busy(request: Request) -> None:
+    request.page(503, JSON, '{"error": "loading"}')
+
+
+def half(request: Request) -> None:
+    request.begin()
+    request.event(text="The answer")
+
+
+def in_the_middle(request: Request) -> None:
+    half(request)
+    request.send({"error": {"message": "out of memory"}})
+    request.end()
+
+
+def breaks_off(request: Request) -> None:
+    half(request)
+    request.break_off()
+
+
+def ends_early(request: Request) -> None:
+    half(request)
+    request.end()
+
+
+def filtered(request: Request) -> None:
+    request.begin()
+    request.event(text="4", finish_reason="content_filter")
+    request.end()
+
+
+def no_json(request: Request) -> None:
+    request.begin()
+    request.chunk("data: {broken\n\n")
+    request.end()
+
+
+def another_model(request: Request) -> None:
+    request.begin()
+    request.event(model="gemma", text="4", finish_reason="stop")
+    request.end()
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence", "text"),
+    [
+        (in_the_middle, "The engine reports an error: out of memory", True),
+        (breaks_off, "The connection to the engine broke in the middle of its answer", True),
+        (ends_early, "The answer ended without saying why", True),
+        (filtered, "The engine ended the answer for the reason 'content_filter'.", True),
+        (no_json, "The engine sent an event that is no JSON: {broken", False),
+        (refuses, "The engine refused the prompt (400): the prompt is too odd", False),
+    ],
+)
+def test_a_fault_in_one_answer_is_that_prompts_and_the_others_stay(
+    engine: ToyEngine, measure: Measure, fault: Callable[[Request], None], sentence: str, text: bool
+) -> None:
+    engine.faults += [Request.answer, fault]
+    run, (first, second, third) = measure()
+    assert (run.status, first.outcome == "failed", third.outcome == "failed") == ("finished", False, False)
+    assert (second.outcome, second.tokens, bool(second.text)) == ("failed", 0, text)
+    assert sentence in (second.error or "")
+    assert len(engine.asked) == 3  # what has begun is not asked for again
+    assert (run.metrics or {})["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (says_html, "none of an engine that speaks as OpenAI's API does: it answers with a page for people"),
+        (says_json, "it does not stream its answers, but sends application/json"),
+        (another_model, "The engine answers as the model 'gemma', and the endpoint says 'toy-model'"),
+    ],
+)
+def test_what_is_no_engine_ends_the_run_and_the_first_prompts_stay(
+    repository: Repository, engine: ToyEngine, measure: Measure, fault: Callable[[Request], None], sentence: str
+) -> None:
+    engine.faults += [Request.answer, fault]
+    with pytest.raises(EngineUnavailable, match=sentence.replace("'", ".")):
+        measure()
+    (run,) = repository.runs()
+    assert (run.prompts_done, run.ended) == (1, False)
+
+
+def test_a_busy_engine_is_asked_again_and_nothing_is_counted_twice(
+    repository: Repository, engine: ToyEngine, measure: Measure
+) -> None:
+    engine.faults += [busy, busy]
+    run, generations = measure()
+    assert (run.status, len(generations), len(engine.asked)) == ("finished", 3, 5)
+    assert (run.metrics or {})["engine"]["requests"] == 3
+    assert (run.metrics or {})["engine"]["other_traffic"] is False
+    engine.faults += [busy] * 3
+    with pytest.raises(EngineUnavailable, match="is too busy or still starting: it answered 503 each time"):
+        measure()
+
+
+def test_an_engine_that_is_too_slow_fails_the_prompt_at_its_deadline(
+    engine: ToyEngine, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs: list[Request] = []
+
+    def hang(request: Request) -> None:
+        hangs.append(request)
+        half(request)
+        request.connection.recv(1)  # until the other side closes it
+
+    original = engine_client.EngineClient.answer
+
+    async def quickly(self: engine_client.EngineClient, question: engine_client.EngineQuestion) -> Any:
+        self._deadline = 1.0 if engine.faults == [hang] else 600.0
+        return await original(self, question)
+
+    monkeypatch.setattr(engine_client.EngineClient, "answer", quickly)
+    engine.faults.append(hang)
+    _, (first, second, _) = measure()
+    assert len(hangs) == 1
+    assert (first.outcome, second.outcome == "failed") == ("failed", False)
+    assert first.error == (
+        "The engine did not end its answer within 1 seconds: ask for shorter answers or fewer at once."
+    )
+
+
+def test_a_server_that_is_down_is_told_before_anything_is_stored(engine: ToyEngine) -> None:
+    with pytest.raises(EngineUnavailable, match=r"The engine at http://127.0.0.1:9 does not answer \(ConnectError\)"):
+        check_engine(engine.served(url="http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "sentence"),
+    [
+        ("/v1/models", (200, "text/html", "<html>"), "it answers with a page for people"),
+        ("/v1/models", (307, JSON, ""), r"it leads to another address \(307\)"),
+        ("/v1/models", (200, JSON, "[]"), "its list of models is none"),
+        ("/v1/models", (200, JSON, "{"), "its answer to /v1/models is no JSON"),
+        ("/v1/models", (404, JSON, "{}"), "it has no /v1/models"),
+        ("/v1/models", (500, JSON, '{"detail": "broken"}'), r"refused /v1/models \(500\): broken"),
+        ("/v1/models", (401, JSON, "{}"), r"refused a request without a key \(401\)"),
+        ("/v1/models", (200, JSON, '{"data": [{"id": "b"}, {"id": "a"}]}'), "has no model 'toy-model': it serves b, a"),
+        ("/version", (200, JSON, '{"version": "1", "spec": {"synth_len": 3.4}}'), "makes its acceptance up .synth_len"),
+    ],
+)
+def test_what_an_engine_must_say_of_itself(
+    engine: ToyEngine, path: str, answer: tuple[int, str, str], sentence: str
+) -> None:
+    engine.pages[path] = answer
+    with pytest.raises(EngineUnavailable, match=sentence):
+        check_engine(engine.served())
+
+
+def test_a_version_is_not_needed_and_one_without_made_up_acceptance_is_taken(engine: ToyEngine) -> None:
+    engine.pages["/version"] = (404, JSON, "{}")
+    assert check_engine(engine.served()) == {"engine": "vLLM"}
+    engine.pages["/version"] = (200, JSON, '{"version": "1", "spec": {"synth_len": 0.0, "synth_rates": []}}')
+    assert check_engine(engine.served()) == {"engine": "vLLM 1"}
+
+
+def test_an_untrusted_certificate_is_refused_and_named(pair: LoadedPair, tmp_path: Path) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+        .add_extension(address, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    with ToyEngine(pair, SD, files) as engine, pytest.raises(EngineUnavailable, match="is not trusted: name the file"):
+        check_engine(engine.served())
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"url": "http://ann:secret@host"}, "says who signs in"),
+        ({"url": "http://host?api_key=secret"}, "says who signs in"),
+        ({"url": "ftp://host"}, "is none of a server"),
+        ({"url": "http://"}, "is none of a server"),
+        ({"url": "http://host:port"}, "cannot be read"),
+        ({"endpoint": "Not a name"}, "expected 1 to 40 small letters"),
+        ({"model": " \n"}, "The model's name cannot be used"),
+        ({"engine": "vllama"}, "expected 'vllm', 'sglang'"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_is_refused_without_its_secret(changed: dict[str, Any], sentence: str) -> None:
+    known = {"engine": "vllm", "endpoint": "a", "url": "http://host:8000/v1/", "model": "m"}
+    assert Served.checked(**known).url == "http://host:8000"
+    with pytest.raises(InvalidSetting, match=sentence) as refusal:
+        Served.checked(**known | changed)
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_way_of_sampling_that_an_engine_does_not_take_is_refused() -> None:
+    served = Served(engine="openai", endpoint="a", url="http://host", model="m")
+    with pytest.raises(InvalidSetting, match="OpenAI API takes no min-p"):
+        engine_client.check_sampling(served, SamplingConfig(temperature=1.0, min_p=0.1))
+    engine_client.check_sampling(served.model_copy(update={"engine": "vllm"}), SamplingConfig(top_k=5))
+
+
+def test_a_key_that_is_not_there_or_none_is_told_without_it(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidSetting, match="ENGINE_KEY is not set"):
+        check_engine(engine.served(), "ENGINE_KEY")
+    monkeypatch.setenv("ENGINE_KEY", "se\ncret")
+    with pytest.raises(FsdError, match="ENGINE_KEY holds no key") as refusal:
+        check_engine(engine.served(), "ENGINE_KEY")
+    assert "cret" not in str(refusal.value)

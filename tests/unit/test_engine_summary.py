@@ -1,0 +1,49 @@
+"""What is said of a run of an engine, on its page and on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.runs.run_html import engine_html
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.flat import options_read, settings_read
+from fsd_core.decoding.composition import compose
+from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
+from fsd_core.errors import InvalidSetting
+from fsd_core.rules import RULES
+from tests.tools.run_views import decoding, metrics, run_view
+
+SERVED = decoding("served", engine="vllm", endpoint="fast", url="http://host:8000", model="m<b>")
+COUNTS = {"tokens": 100, "generated": 1350, "other_traffic": True, "left_out": "It is a gauge."}
+TIMES = {"time_per_output_token": 0.02, "time_per_output_token_p90": 0.03, "time_per_output_token_p99": 0.0456}
+
+
+def test_a_run_says_on_what_it_was_measured_and_what_is_left_out() -> None:
+    found = metrics() | TIMES | {"engine": COUNTS | {"counted_here": 3, "prompts_differ": 2}}
+    run = run_view(SERVED, found, provenance={"engine": "vLLM 0.32.0"})
+    first, traffic, left_out, counted, differ = engine_sentences(run)
+    assert first == "Measured on vLLM 0.32.0, 1 prompt at once."
+    assert traffic.startswith("It wrote 1,250 tokens for others meanwhile")
+    assert left_out == "Its acceptance is left out. It is a gauge."
+    assert (counted[:36], differ[:9]) == ("It gave no usage figures for 3 answe", "2 prompts")
+    assert latency_sentence(run) == (
+        "First token after 20 ms; time per output token 20 ms, 90 % below 30, 99 % below 45.6; 1.67 answers a second."
+    )
+    page = str(engine_html(run))
+    assert all(sentence.split(",")[0] in page for sentence in (first, traffic, left_out))
+
+
+def test_our_own_runs_say_nothing_of_engines_and_old_ones_nothing_of_latency() -> None:
+    run = run_view(decoding("speculative"), metrics(acceptance=0.5))
+    assert (engine_sentences(run), latency_sentence(run), str(engine_html(run))) == ([], "", "")
+    assert engine_sentences(run_view(SERVED)) == ["Measured on an engine that has not answered yet, 1 prompt at once."]
+
+
+def test_an_engine_is_no_rule_to_choose_and_no_loop_of_ours_writes_for_it() -> None:
+    assert "served" not in RULES
+    config = RunConfig(setting=SettingConfig(decoding=SERVED))
+    assert settings_read(config)["setting.decoding.acceptance.endpoint"] == "fast"
+    assert "max_new_tokens" in options_read(config)
+    assert SERVED.label == "Served · vLLM fast"
+    with pytest.raises(InvalidSetting, match="'fast' is a running engine, which decodes by itself"):
+        compose(None, SERVED)  # pyright: ignore[reportArgumentType] - it is refused before the models are read

@@ -1,4 +1,7 @@
-"""The real thing: ``python app.py`` with its worker, MLflow and the bundled pair, used by a person in a browser."""
+"""The real thing: ``python app.py`` with its worker, MLflow and the bundled pair, used by a person in a browser.
+
+A newcomer reaches each goal, from an empty home, with as many clicks as docs/pages.md says.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import urlopen
 
@@ -28,6 +32,7 @@ from fsd_core.storage.database.connection import Database, open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import JobRow
 from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker import lock
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
@@ -36,11 +41,51 @@ pytestmark = pytest.mark.ui
 T = TypeVar("T")
 
 PROMPTS = 12
+SUMS = [{"frage": f"{i} + {i % 7} = ?", "antwort": str(i + i % 7)} for i in range(40)]
 LABELS = [
     "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.05 · γ 5", "FSD reducible · js ≤ 0.1 · γ 5",
     "FSD reducible · js ≤ 0.3 · γ 5",
 ]  # fmt: skip
 LONG = 1000 * PATIENCE  # in milliseconds, as the browser counts
+
+
+def _goals() -> dict[str, int]:
+    """The clicks of each goal, as docs/pages.md has them."""
+    _, _, section = (ROOT / "docs" / "pages.md").read_text(encoding="utf-8").partition("## How many clicks")
+    return {goal: int(clicks) for goal, clicks in re.findall(r"^\| ([^|]+) \| (\d+) \|", section, re.M)}
+
+
+GOALS = _goals()
+
+
+class Hand:
+    """What a person does on a page, counted. A choice in a list is two clicks, a field that is filled in is one."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.count = page, 0
+
+    @contextmanager
+    def reaching(self, goal: str) -> Iterator[None]:
+        """Within, a goal is reached with as many clicks as docs/pages.md says."""
+        self.count = 0
+        yield
+        assert self.count == GOALS[goal], f"“{goal}” takes {self.count} clicks: docs/pages.md says {GOALS[goal]}"
+
+    def click(self, what: Locator) -> None:
+        self.count += 1
+        what.click()
+
+    def fill(self, field: Locator, text: str) -> None:
+        self.count += 1
+        field.fill(text)
+
+    def choose(self, field: Locator, option: str) -> None:
+        self.click(field)
+        self.click(self.page.get_by_role("option", name=option, exact=True))
+
+    def upload(self, field: Locator, name: str, content: bytes) -> None:
+        self.count += 1
+        field.set_input_files({"name": name, "mimeType": "application/json", "buffer": content})
 
 
 @dataclass
@@ -101,6 +146,14 @@ class Application:
 def worker_process(app: Application) -> int | None:
     """The process that has the worker's lock."""
     return (lock.holder(app.settings.home / "worker.lock") or {}).get("pid")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a target and a draft."""
+    folder = tmp_path_factory.mktemp("models")
+    save_toy_pair(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +233,41 @@ def read(url: str) -> Any:
     with urlopen(url, timeout=PATIENCE) as answer:
         assert answer.status == 200
         return answer.read()
+
+
+def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application, models: Path) -> None:
+    hand = Hand(page)
+    with hand.reaching("A first answer"):
+        page.goto(app.url)
+        expect(page.locator("#prompt-text textarea")).to_have_value(re.compile("^Question: "))
+        expect(page.locator(".fsd-worker")).to_contain_text("ready")
+        hand.click(page.get_by_role("button", name="Generate"))
+        for number in (1, 2):
+            expect(page.locator(f"#lane-{number} section[data-done=true]")).to_contain_text("finished", timeout=LONG)
+    every_token_tells_its_numbers(page, app)
+
+    with hand.reaching("One's own folder of models"):
+        hand.click(page.get_by_role("link", name="Experiments", exact=True))
+        hand.click(page.get_by_role("button", name="Your own models"))
+        hand.fill(page.get_by_label("Pair's name"), "mine")
+        hand.fill(page.get_by_label("Target", exact=True), str(models / "target"))
+        hand.fill(page.get_by_label("Draft", exact=True), str(models / "draft"))
+        hand.click(page.get_by_role("button", name="Add the pair"))
+        expect(page.locator("#models-answer")).to_contain_text("mine is added and chosen: here.")
+        expect(page.get_by_label("Model pair", exact=True)).to_have_value("mine")
+
+    with hand.reaching("One's own prompts in one's own shape"):
+        hand.click(page.get_by_role("button", name="Your own tasks"))
+        hand.click(page.get_by_role("button", name="Fields of the file"))
+        hand.fill(page.get_by_label("Prompt field"), "frage")
+        hand.fill(page.get_by_label("Reference field"), "antwort")
+        hand.choose(page.get_by_label("Scorer"), "Number")
+        hand.upload(page.get_by_label("File of prompts"), "sums.json", json.dumps(SUMS).encode())
+        expect(page.locator("#own-answer")).to_contain_text(f"sums: {len(SUMS)} prompts in order. Scorer: Number.")
+        hand.click(page.get_by_role("button", name="Add", exact=True))
+        expect(page.locator("#own-answer")).to_contain_text(f"is in the list of tasks, with {len(SUMS)} prompts.")
+        expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("^sums"))
+        expect(page.get_by_text(f"× {len(SUMS)} prompts =")).to_be_visible()
 
 
 def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(page: Page, app: Application) -> None:
@@ -263,18 +351,12 @@ def streamed(app: Application) -> Counter[int]:
     return Counter(chunk.setting for _, chunk in app.repository.chunks(job_id))
 
 
-def test_two_settings_write_side_by_side_and_every_token_tells_its_numbers(page: Page, app: Application) -> None:
-    page.goto(app.url)
-    expect(page.locator("#prompt-text textarea")).to_have_value(re.compile("^Question: "))
-    expect(page.locator(".fsd-worker")).to_contain_text("ready")
-    page.get_by_role("button", name="Generate").click()
-    for number in (1, 2):
-        expect(page.locator(f"#lane-{number} section[data-done=true]")).to_contain_text("finished", timeout=LONG)
+def every_token_tells_its_numbers(page: Page, app: Application) -> None:
+    """What the Playground shows of two settings that have written."""
     expect(page.locator("#verdict")).to_contain_text("× as fast as SD · γ 5")
     pieces = streamed(app)
     assert set(pieces) == {0, 1}
     assert min(pieces.values()) > 1, f"a text came at once: {pieces}"
-
     for number in (1, 2):
         lane = page.locator(f"#lane-{number}")
         expect(lane.locator(".toks")).to_contain_text(re.compile(r"#### -?\d+"))

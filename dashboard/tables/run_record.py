@@ -23,7 +23,7 @@ class MetricAnswer(TypedDict):
     unit: str
 
 
-class _Annotated(TypedDict):
+class _Described(TypedDict):
     note: str
     tags: list[str]
     archived: bool
@@ -31,7 +31,7 @@ class _Annotated(TypedDict):
     """number of its edits, which ``annotate`` takes"""
 
 
-class RunAnswer(_Annotated):
+class RunAnswer(_Described):
     """A run, for programs. Newer versions may add fields."""
 
     run: str
@@ -53,7 +53,7 @@ class RunAnswer(_Annotated):
     speed_mixed: list[str]
 
 
-class ExperimentAnswer(_Annotated):
+class ExperimentAnswer(_Described):
     """An experiment, with its runs or with their number."""
 
     experiment: str
@@ -119,5 +119,5 @@ def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> Expe
     }
 
 
-def _annotations(view: RunView | ExperimentView) -> _Annotated:
+def _annotations(view: RunView | ExperimentView) -> _Described:
     return {"note": view.note, "tags": list(view.tags), "archived": view.archived, "version": view.edits}

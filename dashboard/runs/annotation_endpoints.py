@@ -11,7 +11,9 @@ from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, experiment_
 from dashboard.ui import actions
 from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
-from fsd_core.roles import require
+from fsd_core.errors import InvalidSetting
+from fsd_core.review.resting import resting_on
+from fsd_core.roles import require, require_person
 from fsd_core.storage.edits import Edit, read_tags
 
 if TYPE_CHECKING:
@@ -50,15 +52,21 @@ def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
         return run_record(repository.run(id)) if kind == "run" else experiment_record(repository.experiment(id))
 
     @does(destroys=True)
-    def delete(kind: Literal["run", "experiment"], id: str, request: gr.Request) -> str:
+    def delete(kind: Literal["run", "experiment"], id: str, request: gr.Request, evidence: bool = False) -> str:
         """Delete a run, or an experiment with its runs, with prompts and traces, here and in MLflow, for ever.
 
-        For people with the role admin.
+        For people with the role admin. If an approval or a proposal rests on it, it is refused with their names.
 
         Args:
             kind: run or experiment
             id: its id
+            evidence: delete it although it is evidence, on which an approval or a proposal rests
         """
-        return actions.perform(repository, home, person_of(request), "delete", kind, id)
+        person = person_of(request)
+        require_person(person, "admin", "Deleting")
+        runs = [id] if kind == "run" else [run.id for run in repository.experiment(id).runs]
+        if not evidence and (resting := resting_on(repository, runs)):
+            raise InvalidSetting(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
+        return actions.perform(repository, home, person, "delete", kind, id)
 
     return [annotate, delete]

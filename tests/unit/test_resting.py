@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from starlette.requests import Request
 
 from dashboard.experiments.experiment_list import experiments_html
+from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.run_html import header_html
 from dashboard.ui import actions
+from fsd_core.auth.identify import KEY
 from fsd_core.errors import InvalidSetting
 from fsd_core.review.resting import resting_on
 from fsd_core.review.review_service import ReviewService
@@ -76,6 +79,21 @@ def test_the_page_and_the_command_line_ask_with_the_names_of_the_uses(
         assert (status, f"? {APPROVED} This cannot be undone." in err) == (2, True)
     status, out, _ = call("delete", run.id, "--yes")
     assert (status, out) == (0, f"The run {run.id} was deleted. {APPROVED}\n")
+
+
+def test_a_call_that_would_lose_evidence_is_refused_with_the_names_of_the_uses(
+    repository: Repository, experiment: ExperimentView
+) -> None:
+    propose(repository, experiment, "Support <b>", approve=True)
+    _, delete = annotation_endpoints(repository, get_settings().home)
+    asked = Request({"type": "http", KEY: BOB})
+    for kind, id in (("run", experiment.runs[-1].id), ("experiment", experiment.id)):
+        with pytest.raises(InvalidSetting, match="Nothing was deleted") as refused:
+            delete(kind, id, asked)
+        assert str(refused.value).startswith(APPROVED)
+    assert delete("run", experiment.runs[1].id, asked)  # nothing rests on it
+    assert delete("experiment", experiment.id, asked, evidence=True)
+    assert repository.count_experiments() == 0
 
 
 def test_what_is_over_is_not_cancelled(repository: Repository) -> None:

@@ -19,6 +19,7 @@ from fsd_core import space
 from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.garbage import no_garbage_collection
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -112,10 +113,11 @@ def serve(settings: Settings) -> None:
                 sys.platform == "linux" and settings.executor == "worker"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
-            from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
+            with no_garbage_collection():
+                from dashboard.web import build_app  # takes seconds to import, as does what the worker does beside it
 
-            computation = executor(settings)
-            app = build_app(repository, settings)
+                computation = executor(settings)
+                app = build_app(repository, settings)
             # Behind a proxy that is believed, who connects must stay who it is, whatever a header says of clients.
             trust_headers = settings.access != "proxy"
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=trust_headers)

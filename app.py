@@ -19,6 +19,7 @@ from fsd_core import space
 from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.garbage import no_garbage_collection
 from fsd_core.notices.channels import configured_channels
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
@@ -114,11 +115,12 @@ def serve(settings: Settings) -> None:
                 sys.platform == "linux" and settings.executor == "worker"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
-            from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
-            from fsd_core.notices.sender import Notifier
+            with no_garbage_collection():
+                from dashboard.web import build_app  # takes seconds to import, as does what the worker does beside it
+                from fsd_core.notices.sender import Notifier
 
-            computation = executor(settings)
-            app = build_app(repository, settings)
+                computation = executor(settings)
+                app = build_app(repository, settings)
             # The application itself decides which proxies are believed.
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=False)
             with computation, Notifier(repository, channels, settings.public_url):

@@ -1,4 +1,4 @@
-"""Gradio's pages, without what costs most in an event of many components."""
+"""Gradio's pages, without what costs most in opening a page and in an event of many components."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from gradio.state_holder import SessionState
 
 
 class Pages(gr.Blocks):
-    """Pages whose events answer at the cost of what they change. Gradio would also build anew what stays as it is."""
+    """Pages that open and answer at the cost of what they show and change. Gradio would also build anew what stays as
+    it is, and have the browser build a component for each parameter of the endpoints."""
+
+    def get_config_file(self) -> Any:
+        """Return what browsers and programs are told of the pages. The endpoints for programs are on none of them."""
+        config: Any = super().get_config_file()
+        parameters = {one["id"] for one in config["components"] if one["type"] == "api"}
+        endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}
+        for page in config["page"].values():
+            page["components"] = [id for id in page["components"] if id not in parameters]
+            page["dependencies"] = [id for id in page["dependencies"] if id not in endpoints]
+            layout = page["layout"]
+            layout["children"] = [child for child in layout["children"] if child["id"] not in parameters]
+        return config
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None

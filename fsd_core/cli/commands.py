@@ -41,6 +41,7 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.garbage import no_garbage_collection
 from fsd_core.settings import Settings, get_settings
 from fsd_core.signals import handle_hangup
 from fsd_core.worker import local_runs
@@ -358,6 +359,7 @@ app.command("import")(moving.import_workspace)
 def worker() -> None:
     """Run queued experiments and playground requests until stopped. A home has one worker."""
     settings = get_settings()
-    from fsd_core.worker.worker import Worker
+    with no_garbage_collection():
+        from fsd_core.worker.worker import Worker
 
     Worker(settings).run()

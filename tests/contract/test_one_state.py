@@ -138,6 +138,16 @@ def test_a_page_asks_by_one_event_and_its_header_by_another(config: Mapping[str,
     assert len(asking) == 2
 
 
+def test_what_is_for_programs_is_built_on_no_page(config: Mapping[str, Any]) -> None:
+    parameters = {part["id"] for part in config["components"] if part["type"] == "api"}
+    endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}
+    assert len(parameters) > len(endpoints) > 20
+    for page in config["page"].values():
+        assert parameters.isdisjoint(page["components"])
+        assert parameters.isdisjoint(child["id"] for child in page["layout"]["children"])
+        assert endpoints.isdisjoint(page["dependencies"])
+
+
 def test_no_field_leaves_its_range_to_gradio(config: Mapping[str, Any]) -> None:
     """It would refuse a number without the name of its field, and log a traceback. Our handlers name the field."""
     numbers = [part for part in config["components"] if part["type"] in ("number", "slider")]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dashboard.web import PAGES
 from fsd_core.auth import credentials
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -22,8 +21,6 @@ ANN = Person("Ann", "author")
 FOR_PEOPLE = {
     "judged", "waived", "voted", "use-described", "alias-moved", "withdrawn", "evidence-chosen",
 }  # fmt: skip
-SCRIPTED = ("delete", "delete-report", "revoke-token", "new-password", "disable-person", "enable-person", "vote")
-"""acts of scripts, beside those of the buttons"""
 
 
 def programs_as_people(folder: Path) -> str:
@@ -37,20 +34,27 @@ def programs_as_people(folder: Path) -> str:
     service.describe(ANN, "Chat", requirements=Requirements(margin=None))
     proposal = service.propose(ANN, "chat", [run.id], [baseline.id])
     headers = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'admin', 'Cat')}"}
-    queries: list[tuple[str, dict[str, str]]] = [(page.path, {}) for page in PAGES]
-    queries += [("review", {"use": "chat"}), ("review", {"proposal": proposal}), ("runs", {"run": run.id})]
+    everything, person_of, token = {"kind": "experiment", "id": experiment}, {"id": "Bob"}, {"id": "nightly"}
+    # The pages with something for people alone, and what their scripts do beside the buttons.
+    doors: list[tuple[str, dict[str, str], dict[str, Any]]] = [
+        ("review", {}, {}),
+        ("review", {"use": "chat"}, {}),
+        ("review", {"proposal": proposal}, {}),
+        ("experiments", {}, {"delete": everything}),
+        ("runs", {"experiment": experiment}, {"delete": everything}),
+        ("runs", {"run": run.id}, {"delete": {"kind": "run", "id": run.id}}),
+        (
+            "people", {},
+            {"revoke-token": token, "new-password": person_of, "disable-person": person_of, "enable-person": person_of},
+        ),
+    ]  # fmt: skip
     before, pressed = _state(repository, experiment), 0
     with served(folder, FSD_ACCESS="password") as (url, _):
-        for path, query in queries:
+        for path, query, scripted in doors:
             with Visitor(url, path, headers, **query) as program:
                 program.open()
-                buttons = [(name, [proposal] * 8) for name in program.act_names]
-                scripted = [
-                    (name, {"kind": kind, "id": id, "position": 0, "choice": "tie"})
-                    for name in SCRIPTED
-                    for kind, id in (("experiment", experiment), ("person", "Bob"), ("token", "nightly"))
-                ]
-                for name, data in [*buttons, *scripted]:
+                buttons = {name: [proposal] * 8 for name in program.act_names} if path in ("review", "people") else {}
+                for name, data in (buttons | scripted).items():
                     program.act(name, data)
                     pressed += 1
         calls: dict[str, dict[str, Any]] = {
@@ -77,7 +81,7 @@ def programs_as_people(folder: Path) -> str:
             review = service.review(proposal)
             person.act("approve", [f"{review.use.sequence} {review.hash}", "Good."])
     assert service.use("chat").named("approved") == run.setting_id, "the same button does nothing for a person either"
-    return f"{pressed} acts on {len(queries)} pages and {len(calls)} calls changed nothing; a person's verdict counted"
+    return f"{pressed} acts on {len(doors)} pages and {len(calls)} calls changed nothing; a person's verdict counted"
 
 
 def _state(repository: Repository, experiment: str) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 # make test-fast  the unit tests that take no time, for in between
 # make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
 # make lint       the checks alone
+# make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
 # PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
@@ -12,8 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
+ENGINES := .venv-engines
 
-.PHONY: run test test-fast test-long lint attack
+.PHONY: run test test-fast test-long test-engines lint attack
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -32,6 +34,9 @@ test-fast: $(DEVELOPMENT)
 test-long: $(DEVELOPMENT)
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -m long tests/unit tests/integration
+
+test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
+	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.tools.attack
@@ -54,4 +59,13 @@ $(RUNTIME): requirements.txt | $(BIN)/python
 
 $(DEVELOPMENT): requirements-dev.txt $(RUNTIME)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -r requirements-dev.txt
+	@touch $@
+
+# vLLM and the plug-in, without what FSD Lab needs beside its rules. Where torch is built for CPUs, the torchvision and
+# torchaudio of PyPI cannot be loaded beside it, and a text model needs neither.
+$(ENGINES)/.requirements.stamp: engines/vllm/requirements-test.txt engines/vllm/pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv $(ENGINES)
+	$(ENGINES)/bin/python -m pip install --disable-pip-version-check -r engines/vllm/requirements-test.txt
+	$(ENGINES)/bin/python -m pip uninstall --yes --quiet torchvision torchaudio torchcodec
+	$(ENGINES)/bin/python -m pip install --disable-pip-version-check --no-deps -e . -e engines/vllm
 	@touch $@

@@ -2,8 +2,9 @@
 
 Based on the sources of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
 accept these arguments (``python -m tests.tools.load.engine_arguments``). Both verify losslessly by default and have
-block verification; SGLang also has its two thresholds. A comment lists what each request must contain, and how the
-engine differs from the measured run.
+block verification; SGLang also has its two thresholds, and vLLM gets lossy rules from our plug-in
+(:mod:`fsd_core.config.vllm_plugin`). A comment lists what each request must contain, and how the engine differs from
+the measured run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,16 @@ from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.flat import options_read
 from fsd_core.config.model_names import template_arguments_of
+from fsd_core.config.vllm_plugin import (
+    CONFIG_KEY,
+    LEAST_TEMPERATURE,
+    PLUGIN,
+    PLUGIN_VERSION,
+    SERVED_RULES,
+    VLLM_VERSIONS,
+    is_off,
+    rule_options,
+)
 from fsd_core.errors import NoEquivalent
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
@@ -26,24 +37,60 @@ Weights = Mapping[str, str]
 
 
 def vllm(setting: SettingConfig, weights: Weights) -> str:
-    """Return the ``vllm serve`` command with its ``--speculative-config``. Raises ``NoEquivalent``."""
-    _check(setting, weights, "vLLM")
+    """Return the ``vllm serve`` command with its ``--speculative-config``, and with our plug-in for a lossy rule that
+    it serves. Raises ``NoEquivalent``."""
+    _check(setting, weights, "vLLM", *SERVED_RULES)
     if _topology(setting) not in (None, "chain"):
         raise NoEquivalent("vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.")
     target, draft = _models(setting, weights)
+    engine, runner, flags = "vLLM 0.33", "", []
+    if setting.decoding.acceptance.kind in SERVED_RULES:
+        _check_plugin(setting)
+        engine, runner = f"vLLM {VLLM_VERSIONS[-1]} with {PLUGIN} {PLUGIN_VERSION}", "VLLM_USE_V2_MODEL_RUNNER=0 "
+        flags = [f"--additional-config {_json({CONFIG_KEY: rule_options(setting.decoding.acceptance)})}"]
     flags = [
-        f"vllm serve {target.repo}{_flag('--revision', target)}",
+        f"{runner}vllm serve {target.repo}{_flag('--revision', target)}",
         f"--generation-config vllm --override-generation-config {_json(_sampling(setting, 'max_new_tokens'))}",
+        *flags,
     ]
     if setting.decoding.drafter is not None:
         flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
-    return f"# vLLM 0.33, setting {setting.id}\n{_template_note(setting)}{_command(flags)}"
+    return f"# {engine}, setting {setting.id}\n{_plugin_note(setting)}{_template_note(setting)}{_command(flags)}"
+
+
+def _plugin_note(setting: SettingConfig) -> str:
+    """Return how the plug-in is installed, if the setting needs it."""
+    if setting.decoding.acceptance.kind not in SERVED_RULES:
+        return ""
+    return (
+        f"# pip install vllm=={VLLM_VERSIONS[-1]}, and in a checkout of FSD Lab: "
+        "pip install --no-deps . ./engines/vllm\n"
+    )
+
+
+def _check_plugin(setting: SettingConfig) -> None:
+    """Raise ``NoEquivalent`` where the plug-in's texts would follow another law than the measured ones."""
+    sampling, rule = setting.decoding.sampling, setting.decoding.acceptance
+    if sampling.greedy and sampling.cut:
+        raise NoEquivalent(
+            f"vLLM forgets {sampling.cut[0]} at temperature 0, where it bounds what {rule.title} keeps: there is no "
+            "equivalent."
+        )
+    if 0 < sampling.temperature < LEAST_TEMPERATURE and hasattr(rule, "divergence"):
+        raise NoEquivalent(
+            f"vLLM keeps the draft's probabilities at the temperature {sampling.temperature:g}, from which the "
+            f"divergence at temperature 1 cannot be computed: serve greedily, or at {LEAST_TEMPERATURE:g} or more."
+        )
 
 
 def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
     decoding, options = setting.decoding, options_read(RunConfig(setting=setting))
     assert decoding.drafter is not None
-    config: dict[str, Any] = {"num_speculative_tokens": options["draft_length"]}
+    rule, length = decoding.acceptance, options["draft_length"]
+    lossy = rule.kind in SERVED_RULES and not is_off(rule)
+    if lossy and rule.bonus_is_judged:
+        length += 1  # the plug-in drafts and judges the token after the draft, as our loop does
+    config: dict[str, Any] = {"num_speculative_tokens": length}
     if decoding.drafter.kind == "prompt-lookup":
         # By default the shortest n-gram would be as long as the longest.
         config |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
@@ -52,7 +99,7 @@ def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
         config |= {"method": method, "model": draft.repo}
         if draft.revision != MAIN:
             config["revision"] = draft.revision
-        if _sampled_draft(setting):
+        if _sampled_draft(setting) or lossy:
             config["draft_sample_method"] = "probabilistic"
     if _block_verification(setting):
         config["rejection_sample_method"] = "block"

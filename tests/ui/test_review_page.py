@@ -298,7 +298,7 @@ def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     assert (code, python_tag != tag, "custom_generate=fsd_core.generate" in told) == (200, True, True)
     assert f"load_pair('bundled', weights={PROVENANCE['weights']})" in told
     code, _, told = get("/anything-goes/approved?form=vllm", Authorization=token)
-    assert (code, "has no equivalent" in json.loads(told)["detail"]) == (409, True)
+    assert (code, "models of the Hugging Face hub" in json.loads(told)["detail"]) == (409, True)
     assert get("/anything-goes/approved?form=toml", Authorization=token)[0] == 404
 
 

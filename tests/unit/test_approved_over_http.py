@@ -85,14 +85,17 @@ def test_what_is_not_there_is_told(repository: Repository, client: TestClient) -
 def test_what_an_engine_cannot_run_is_a_problem_and_no_file(repository: Repository, client: TestClient) -> None:
     baseline, *_, run = repository.experiment(add_finished(repository)).runs  # of a lossy rule
     approve(repository, run, baseline, "d1")
-    for form, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
+    for form, sentence in (
+        ("vllm", "vLLM is given models of the Hugging Face hub"),
+        ("sglang", "SGLang has no equivalent of FSD"),
+    ):
         told = client.get(APPROVED, params={"form": form})
         assert (told.status_code, told.headers["content-type"]) == (409, "application/problem+json")
         assert (told.headers["cache-control"], "etag" in told.headers) == ("no-store", False)
         document = told.json()
         assert list(document) == ["type", "title", "status", "detail"]
         assert (document["type"], document["status"]) == ("urn:fsd-lab:problem:no-equivalent", 409)
-        assert document["detail"].startswith(f"{name} has no equivalent of FSD")
+        assert document["detail"].startswith(sentence)
     unknown = client.get(APPROVED, params={"form": "toml"})
     assert (unknown.status_code, unknown.json()["detail"][:24]) == (404, "There is no form 'toml':")
 

@@ -14,6 +14,7 @@ import yaml
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.vllm_plugin import SERVED_RULES, rule_options, served_rule
 from fsd_core.errors import ModelUnavailable, NoEquivalent, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
 from fsd_core.settings import get_settings
@@ -80,7 +81,7 @@ WARM = {"temperature": 0.7, "top_p": 0.9}
 def to_vllm(pair: str, **options: Any) -> dict[str, Any]:
     """What follows each flag of vLLM's command, read as JSON."""
     told = deliver(setting(pair, **options), "vllm").replace("\\\n", " ")
-    words = iter(shlex.split(told, comments=True)[3:])
+    words = iter(shlex.split(told.partition("vllm serve ")[2], comments=True)[1:])
     return {flag: json.loads(value) if value[0] == "{" else value for flag, value in zip(words, words, strict=True)}
 
 
@@ -144,12 +145,50 @@ def test_sglang_gets_what_it_can_do() -> None:
     assert "# SGLang drafts" not in relaxed
 
 
+def with_plugin(pair: str = QWEN, **options: Any) -> tuple[str, dict[str, Any]]:
+    """What is delivered, and its ``--speculative-config``."""
+    return deliver(setting(pair, **options), "vllm"), to_vllm(pair, **options)["--speculative-config"]
+
+
+def test_vllm_gets_a_lossy_rule_by_our_plugin() -> None:
+    told, drafted = with_plugin(threshold=0.1, draft_length=4)
+    id = setting(QWEN, threshold=0.1, draft_length=4).id
+    assert told.startswith(
+        f"# vLLM 0.32.0 with fsd-lab-vllm 0.1.0, setting {id}\n"
+        "# pip install vllm==0.32.0, and in a checkout of FSD Lab: pip install --no-deps . ./engines/vllm\n"
+        "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve Qwen/Qwen2.5-7B-Instruct"
+    )
+    assert drafted == {
+        "num_speculative_tokens": 5, "method": "draft_model", "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "draft_sample_method": "probabilistic",
+    }  # fmt: skip
+    _, drafted = with_plugin(acceptance="fsd", threshold=0.1, draft_length=4, judge_bonus=False)
+    assert drafted["num_speculative_tokens"] == 4  # the target writes the bonus
+    _, drafted = with_plugin(acceptance="fsd-reducible", threshold="off", draft_length=4)
+    assert drafted["num_speculative_tokens"] == 4
+    _, drafted = with_plugin(acceptance="typical", drafter="prompt-lookup", draft_length=4)
+    assert (drafted["method"], "draft_sample_method" in drafted) == ("ngram", False)
+    assert with_plugin(EAGLE, acceptance="margin", drafter="eagle")[1]["method"] == "eagle3"
+
+
+@pytest.mark.parametrize("kind", SERVED_RULES)
+def test_the_plugin_reads_the_rule_that_was_approved(kind: str) -> None:
+    chosen = setting(QWEN, acceptance=kind)
+    told = to_vllm(QWEN, acceptance=kind)["--additional-config"]["fsd_lab"]
+    assert served_rule(told) == served_rule(json.dumps(told)) == chosen.decoding.acceptance
+    assert rule_options(chosen.decoding.acceptance) == told
+
+
 @pytest.mark.parametrize(
     ("engine", "pair", "options", "sentence"),
     [
         ("vllm", EAGLE, EXACT | {"drafter": "eagle", "topology": "dynamic-tree"}, "vLLM verifies one chain"),
         ("vllm", QWEN, {"acceptance": "threshold-accept"}, "vLLM has no equivalent of Threshold accept"),
         ("vllm", QWEN, EXACT | WARM | {"min_p": 0.1}, "vLLM does not apply min-p where it decodes speculatively"),
+        ("vllm", QWEN, {"acceptance": "fsd", "top_k": 20}, "vLLM forgets top-k 20 at temperature 0"),
+        ("vllm", QWEN, {"temperature": 0.1}, "vLLM keeps the draft's probabilities at the temperature 0.1"),
+        ("vllm", QWEN, {"strict_first": 2}, "vLLM cannot judge some tokens"),
+        ("vllm", QWEN, {"acceptance": "fsd", "topology": "dynamic-tree"}, "vLLM verifies one chain"),
         ("sglang", QWEN, EXACT | WARM | {"min_p": 0.1}, "SGLang does not apply min-p where it decodes speculatively"),
         ("sglang", QWEN, WARM | {"acceptance": "block"}, "SGLang verifies as a block with EAGLE heads only"),
         ("sglang", QWEN, EXACT | {"topology": "dynamic-tree"}, "SGLang drafts one chain, or a tree with an EAGLE head"),
@@ -231,9 +270,11 @@ def test_other_weights_than_those_that_were_measured_are_refused() -> None:
 
 
 def test_what_has_no_equivalent_is_refused_and_never_text() -> None:
-    for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
-        with pytest.raises(NoEquivalent, match=f"^{name} has no equivalent of FSD"):
-            deliver(setting(QWEN, threshold=0.1), engine)
+    for engine, name, rule, title in (
+        ("vllm", "vLLM", "ensemble", "Ensemble"), ("sglang", "SGLang", "fsd-reducible", "FSD reducible"),
+    ):  # fmt: skip
+        with pytest.raises(NoEquivalent, match=f"^{name} has no equivalent of {title}"):
+            deliver(setting(QWEN, acceptance=rule), engine)
         hub = f"^{name} is given models of the Hugging Face hub, and those of 'bundled' are not there"
         with pytest.raises(NoEquivalent, match=hub):
             deliver(setting(acceptance="speculative"), engine)
@@ -259,10 +300,16 @@ IN_README: dict[str, list[dict[str, Any]]] = {
     "Block verification of a draft model, sampled": [EXACT | WARM | {"acceptance": "block"}],
     "Several drafts (`rrs`, `k-seq`)": [EXACT | WARM | {"acceptance": rule} for rule in ("rrs", "k-seq")],
     "`threshold-accept`": [{"acceptance": "threshold-accept"} | WARM],
-    "FSD and every other lossy rule": [
+    "FSD (`fsd`, `fsd-reducible`, `fsd-head`), one chain": [
+        {"acceptance": rule} | more for rule in ("fsd", "fsd-reducible", "fsd-head") for more in ({}, WARM)
+    ],
+    "`lenience`, `head`, `head-strict`, `typical`, `top-n-delta`, `margin`, one chain": [
+        {"acceptance": rule} | WARM for rule in SERVED_RULES if not rule.startswith("fsd")
+    ],
+    "Every other lossy rule": [
         {"acceptance": rule} | WARM
         for rule in METHOD_OPTIONS["acceptance"].choices
-        if rule not in ("autoregressive", "speculative", "block", "rrs", "k-seq", "threshold-accept")
+        if rule not in ("autoregressive", "speculative", "block", "rrs", "k-seq", "threshold-accept", *SERVED_RULES)
     ],
 }
 

@@ -51,8 +51,8 @@ def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repositor
 
 def test_a_settings_page_says_why_an_engine_has_no_form(repository: Repository, runs: list[RunView]) -> None:
     html = setting_page(repository, runs[3].setting_id)
-    for engine in ("vLLM", "SGLang"):
-        assert f'<summary>{engine}</summary><p class="set-refused">{engine} has no equivalent of FSD' in html
+    for engine, reason in (("vLLM", "is given models of the Hugging Face hub"), ("SGLang", "has no equivalent of FSD")):
+        assert f'<summary>{engine}</summary><p class="set-refused">{engine} {reason}' in html
     assert html.count('<pre class="set-form"') == 3
 
 

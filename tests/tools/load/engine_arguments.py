@@ -25,7 +25,7 @@ METHODS: list[dict[str, Any]] = [
     {"acceptance": "autoregressive", "temperature": 0.7, "min_p": 0.1},
     *(
         {"acceptance": rule, "drafter": drafter, "temperature": temperature, "top_k": 20, "top_p": 0.9}
-        for rule in ("speculative", "block", "threshold-accept")
+        for rule in ("speculative", "block", "threshold-accept", "fsd-reducible", "typical")
         for drafter in ("draft-model", "eagle")
         for temperature in (0.0, 0.7)
     ),
@@ -44,7 +44,7 @@ def _vllm(arguments: list[str]) -> None:
     from vllm.entrypoints.common.cli_args import make_arg_parser  # pyright: ignore[reportMissingImports]
     from vllm.utils.argparse_utils import FlexibleArgumentParser  # pyright: ignore[reportMissingImports]
 
-    assert arguments[:2] == ["vllm", "serve"]
+    assert arguments[:2] == ["vllm", "serve"], arguments
     told = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", *arguments[2:]])
     kinds, names = get_type_hints(SpeculativeConfig), {field.name for field in dataclasses.fields(SpeculativeConfig)}
     for name, value in (told.speculative_config or {}).items():
@@ -72,7 +72,8 @@ def main(engine: str) -> None:
             print(reason)
             continue
         command = "".join(line for line in told.splitlines(keepends=True) if not line.startswith("#"))
-        PARSERS[engine](shlex.split(command.replace("\\\n", " ")))
+        words = shlex.split(command.replace("\\\n", " "))
+        PARSERS[engine](words[1:] if "=" in words[0] else words)  # without a variable before the command
         taken += 1
         print(told)
     print(

@@ -80,8 +80,7 @@ class SavedViewsPanel:
 
     def delete(self, act: Act, asked: Asked) -> Updates:
         """Delete a view. What it shows stays."""
-        require(asked.person, "author", "Deleting a view")
-        require_person(asked.person, "Deleting a view")
+        require_person(asked.person, "author", "Deleting a view")
         try:
             deleted = self.repository.delete_view(act["id"], asked.person)
         except UnknownName:

@@ -41,10 +41,11 @@ def latency_sentence(run: RunView) -> str:
     """Return a run's times as servers tell them; empty if they are not known."""
     figures = run.metrics or {}
     names = ("time_to_first_token", "time_per_output_token", "time_per_output_token_p90", "time_per_output_token_p99")
-    first, *between = (figures.get(name) for name in names)
+    told = [figures[name] for name in names if figures.get(name) is not None]
     per_answer = figures.get("seconds_per_answer")
-    if first is None or None in between or not per_answer:
+    if len(told) < len(names) or not per_answer:
         return ""
+    first, *between = told
     median, p90, p99 = (f"{1000 * value:.3g}" for value in between)
     return (
         f"First token after {1000 * first:.3g} ms; time per output token {median} ms, 90 % below {p90}, 99 % below "

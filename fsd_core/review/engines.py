@@ -65,6 +65,7 @@ def _plugin_note(setting: SettingConfig) -> str:
     return (
         f"# pip install vllm=={VLLM_VERSIONS[-1]}, and in a checkout of FSD Lab: "
         "pip install --no-deps . ./engines/vllm\n"
+        "# The target writes the first token of an answer, before anything is drafted.\n"
     )
 
 

@@ -320,8 +320,7 @@ class ReviewService:
 
     def stop_voting(self, person: Person, review: ProposalReview, key: str | None = None) -> None:
         """End a person's vote on a proposal: its answers are shown to them with their names from then on."""
-        require(person, "author", "Voting")
-        require_person(person, "A vote")
+        require_person(person, "author", "Voting")
         event = VotingStopped(proposal=review.proposal.id)
         if self._stored(key, review.use.id, person, event.as_json()):
             return

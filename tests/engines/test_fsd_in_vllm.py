@@ -45,7 +45,8 @@ def prompts(count: int) -> list[list[int]]:
 
 
 def ours(count: int, seed: int = 0, **options: Any) -> list[Completion]:
-    decoder = fsd_core.Decoder(pair(), **{"max_new_tokens": LONGEST} | options)
+    """Write with our loop. Its first token is judged strictly, because vLLM's target writes that before it drafts."""
+    decoder = fsd_core.Decoder(pair(), **{"max_new_tokens": LONGEST, "strict_first": 1} | options)
     return [
         decoder.generate(example.prompt, seed + i) for i, example in enumerate(get_task("arithmetic").examples(count))
     ]

@@ -156,6 +156,7 @@ def test_vllm_gets_a_lossy_rule_by_our_plugin() -> None:
     assert told.startswith(
         f"# vLLM 0.32.0 with fsd-lab-vllm 0.1.0, setting {id}\n"
         "# pip install vllm==0.32.0, and in a checkout of FSD Lab: pip install --no-deps . ./engines/vllm\n"
+        "# The target writes the first token of an answer, before anything is drafted.\n"
         "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve Qwen/Qwen2.5-7B-Instruct"
     )
     assert drafted == {

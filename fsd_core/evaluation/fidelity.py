@@ -57,7 +57,7 @@ def fidelity(run: Mapping[int, ComparedText], target: Mapping[int, ComparedText]
 def text_fidelity(run: Mapping[int, str], target: Mapping[int, str], *, greedy: bool) -> dict[str, Any]:
     """Return what :func:`fidelity` can say of texts whose tokens are not known, as an engine gives them: ``same_text``,
     by the characters."""
-    shared, figures = run.keys() & target.keys(), dict[str, Any].fromkeys(FIDELITY_KEYS)
+    shared, figures = run.keys() & target.keys(), {str(key): None for key in FIDELITY_KEYS}
     if not shared or not greedy:
         return figures
     same = sum(run[position] == target[position] for position in shared)

@@ -47,7 +47,7 @@ def output_panel_html(number: int, panel: OutputPanel, pair: str, pieces: Sequen
     decoding = panel.decoding
     tokens = tokens_html(
         panel.tokens, f"Text of setting {number}", rule=forgiven(decoding), greedy=decoding.sampling.greedy,
-        pieces=pieces,
+        pieces=[(piece.text, piece.changed) for piece in pieces],
     )  # fmt: skip
     return render(
         "playground/playground.html",

@@ -25,8 +25,9 @@ ANOTHERS = "This session is somebody else's: reload the page to begin one of you
 
 
 class PageCalls:
-    """Refuses calls of functions that are unknown or that a browser runs by itself, before Gradio fails with a
-    traceback. A session belongs to the person who has used it first: nobody else calls or reads in it.
+    """Refuses calls of functions that are unknown or that a browser runs by itself, and calls with too few values,
+    before Gradio fails with a traceback. A session belongs to the person who has used it first: nobody else calls or
+    reads in it.
 
     ``functions`` returns Gradio's functions by number. Requests have been read whole, and are known to be a person's.
     """
@@ -43,8 +44,8 @@ class PageCalls:
             message = await receive()
             call = _object(message.get("body", b""))
             session = call.get("session_hash")
-            if call and not self._is_known(call.get("fn_index")):
-                return await refuse(receive, send, 404, NO_SUCH_FUNCTION)
+            if call and (refused := self._refusal(call)):
+                return await refuse(receive, send, *refused)
             receive = _first(message, receive)
         elif path == _STREAM:
             session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
@@ -54,9 +55,15 @@ class PageCalls:
             return await refuse(receive, send, 403, ANOTHERS)
         return await self.app(scope, receive, send)
 
-    def _is_known(self, number: Any) -> bool:
+    def _refusal(self, call: Mapping[str, Any]) -> tuple[int, str] | None:
+        number, values = call.get("fn_index"), call.get("data")
         function = self._functions().get(number) if isinstance(number, int) else None
-        return function is not None and function.fn is not None
+        if function is None or function.fn is None:
+            return 404, NO_SUCH_FUNCTION
+        expected, given = len(function.inputs), len(values) if isinstance(values, list) else 0
+        if given < expected:
+            return 422, f"The function was given {given} of the {expected} values that it reads: reload the page."
+        return None
 
     def _is_own(self, session: str, scope: Scope) -> bool:
         person = person_in(scope)

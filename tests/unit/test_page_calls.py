@@ -20,7 +20,10 @@ from fsd_core.worker.graphql_queries import NOT_A_QUERY, QueriesAlone, asks_only
 from fsd_core.worker.mlflow_service import GRAPHQL
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "author")
-FUNCTIONS: Any = {1: SimpleNamespace(fn=print), 2: SimpleNamespace(fn=None)}
+FUNCTIONS: Any = {
+    1: SimpleNamespace(fn=print, inputs=[]), 2: SimpleNamespace(fn=None, inputs=[]),
+    4: SimpleNamespace(fn=print, inputs=["a", "b"]),
+}  # fmt: skip
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +50,15 @@ class Calling:
     def call(self, content: Any, path: str = PAGE_CALLS[1]) -> tuple[int, str]:
         answer = self.client.post(path, content=content if isinstance(content, bytes) else json.dumps(content))
         return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize("data", [None, [], ["one"], "ab", {"a": 1, "b": 2}])
+def test_a_call_with_too_few_values_is_refused(data: Any) -> None:
+    calling = Calling()
+    for path in PAGE_CALLS:
+        status, said = calling.call({"fn_index": 4, "data": data}, path)
+        assert (status, said.startswith("The function was given")) == (422, True)
+        assert calling.call({"fn_index": 4, "data": ["one", 2, 3]}, path)[0] == 200
 
 
 @pytest.mark.parametrize("number", [2, 3, -1, 10**30, True, None, "1", 1.5, [1], {"a": 1}])

@@ -75,7 +75,8 @@ def test_an_endpoint_is_named_measured_exported_and_forgotten_and_its_key_is_now
     assert call("export", str(home / "all.zip"))[0] == 0
     other = home.with_name("other")
     monkeypatch.setenv("FSD_HOME", str(other))
-    assert call("import", str(home / "all.zip"))[0] == 0
+    imported = call("import", str(home / "all.zip"))
+    assert imported[0] == 0, imported
     (copied,) = repository_of(other).runs()
     assert repository_of(other).readings(copied.id) == repository_of(home).readings(copied.id) != []
     monkeypatch.setenv("FSD_HOME", str(home))

@@ -52,6 +52,8 @@ class _Metrics(Frozen):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]
     bounds: list[_Bounds] = Field(default_factory=list)
+    engine: dict[str, _Fact | list[_Number]] | None = None
+    """what a running engine counted"""
 
 
 class _Provenance(Frozen):
@@ -95,6 +97,7 @@ class _Prompt(Frozen):
     seconds: _Amount
     time_to_first_token: _Amount
     cpu_seconds: _Amount | None
+    latency: _Amount | None
 
 
 class UnreadableValue(ValueError):

@@ -216,7 +216,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     press(eve, "Comment")
     expect(notices(eve).last).to_contain_text("Commenting needs the role author")
     eve.goto(f"{team.url}/review?use=support-chat")
-    expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(9)
+    expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(11)
     eve.get_by_label("Why the approval is taken back").fill("Because")
     press(eve, "Take the approval back")  # nothing was approved before
     expect(notices(eve).last).to_contain_text("Rolling back needs the role admin")

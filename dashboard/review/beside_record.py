@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from typing_extensions import TypedDict
 
 from dashboard.tables.prompt_pairs import Pairing, Show, pair_up
 from fsd_core.errors import InvalidSetting, UnknownName
@@ -18,9 +20,61 @@ if TYPE_CHECKING:
 _MOST = 100
 
 
+class CheckedRequirement(TypedDict):
+    """What a measurement says of a requirement."""
+
+    outcome: str
+    told: str
+
+
+class RequirementBeside(TypedDict):
+    """A requirement, for both settings."""
+
+    requirement: str
+    candidate: CheckedRequirement
+    approved: CheckedRequirement
+
+
+class AnswerBeside(TypedDict):
+    """An answer to a prompt, and what its scorer read in it."""
+
+    run: str
+    text: str
+    answer: str | None
+    outcome: str
+
+
+class PromptBeside(TypedDict):
+    """A prompt as both settings answered it. ``prompt`` is its number from 1."""
+
+    prompt: int
+    text: str
+    reference: str | None
+    candidate: AnswerBeside
+    approved: AnswerBeside
+
+
+class BesideAnswer(TypedDict):
+    """A proposal beside what is approved. Counts are of prompts that both settings answered: ``candidate_alone`` are
+    solved by the candidate and not by the other, ``hidden`` are left out, ``found`` fit the choice."""
+
+    proposal: str
+    candidate: str
+    approved: str
+    approved_proposal: str
+    requirements: list[RequirementBeside]
+    prompts: int
+    candidate_alone: int
+    approved_alone: int
+    both: int
+    hidden: int
+    found: int
+    pairs: list[PromptBeside]
+
+
 def beside_record(
     repository: Repository, person: Person, review: ProposalReview, which: Show, limit: int, offset: int
-) -> dict[str, Any]:  # fmt: skip
+) -> BesideAnswer:  # fmt: skip
     """Return each requirement for both settings, on how many prompts which one is better, and some of the prompts.
 
     Raises ``UnknownName`` if nothing else is approved, and ``InvalidSetting`` for a limit out of range.
@@ -42,10 +96,10 @@ def beside_record(
         "approved": beside.proposal.setting,
         "approved_proposal": beside.proposal.id,
         "requirements": [
-            {"requirement": pair.candidate.requirement}
-            | {
-                side: {"outcome": check.outcome, "told": check.text}
-                for side, check in (("candidate", pair.candidate), ("approved", pair.approved))
+            {
+                "requirement": pair.candidate.requirement,
+                "candidate": {"outcome": pair.candidate.outcome, "told": pair.candidate.text},
+                "approved": {"outcome": pair.approved.outcome, "told": pair.approved.text},
             }
             for pair in beside.requirements
         ],
@@ -68,7 +122,7 @@ def beside_record(
     }
 
 
-def _answer(generation: GenerationView) -> dict[str, Any]:
+def _answer(generation: GenerationView) -> AnswerBeside:
     return {
         "run": generation.run_id,
         "text": generation.text,

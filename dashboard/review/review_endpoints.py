@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 
-from dashboard.review.beside_record import beside_record
+from dashboard.review.beside_record import BesideAnswer, beside_record
 from dashboard.review.review_answers import (
     ApprovedAnswer,
     CheckAnswer,
@@ -120,7 +120,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
 
     def compare_with_approved(
         proposal: str, request: gr.Request, which: Show = "outcome", limit: int = 20, offset: int = 0
-    ) -> dict[str, Any]:
+    ) -> BesideAnswer:
         """Return a proposal beside what is approved for its use: each requirement, and prompt by prompt.
 
         Prompts that the caller has yet to vote on blind are counted in hidden and left out.

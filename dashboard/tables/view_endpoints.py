@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 import gradio as gr
+from typing_extensions import TypedDict
 
 from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
@@ -16,8 +17,20 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
+class ViewAnswer(TypedDict):
+    """A saved view. ``address`` shows it."""
+
+    view: str
+    page: str
+    name: str
+    query: str
+    by: str
+    at: str
+    address: str
+
+
 def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
-    def described(view: SavedView) -> dict[str, Any]:
+    def described(view: SavedView) -> ViewAnswer:
         return {
             "view": view.id,
             "page": view.page,
@@ -28,7 +41,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             "address": f"{root_path}/{view.address}",
         }
 
-    def list_views(page: str = "") -> list[dict[str, Any]]:
+    def list_views(page: str = "") -> list[ViewAnswer]:
         """Return the saved views, each with the address that shows it.
 
         Args:
@@ -37,7 +50,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return [described(view) for view in repository.saved_views(checked_view_page(page) if page else None)]
 
     @does(repeatable=True)
-    def save_view(page: Literal["runs", "compare"], name: str, query: str, request: gr.Request) -> dict[str, Any]:
+    def save_view(page: Literal["runs", "compare"], name: str, query: str, request: gr.Request) -> ViewAnswer:
         """Name what the page Runs or Compare shows, for the whole team. Needs the role author.
 
         A view of one's own of this name is replaced, so the same call done twice is done once.
@@ -52,7 +65,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return described(repository.save_view(uuid4().hex, page, name, query, person))
 
     @does(repeatable=True)
-    def rename_view(view: str, name: str, request: gr.Request) -> dict[str, Any]:
+    def rename_view(view: str, name: str, request: gr.Request) -> ViewAnswer:
         """Give a saved view of one's own another name. Needs the role author.
 
         Args:

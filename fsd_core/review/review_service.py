@@ -296,7 +296,7 @@ class ReviewService:
         key: str | None = None,
     ) -> None:
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
-        require_person(person, "author", "A vote")
+        require_person(person, "author", "Voting")
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
         if self._stored(key, review.use.id, person, act):
             return

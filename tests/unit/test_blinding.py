@@ -91,7 +91,7 @@ def test_what_may_be_voted_on_is_hidden_until_it_was(
     assert hidden(ANN) == {frozenset()}
     with pytest.raises(Refused, match="You stopped voting on this proposal"):
         service.vote(ANN, service.review(proposal), first, "tie", "setting")
-    with pytest.raises(Refused, match="A vote is for people"):
+    with pytest.raises(Refused, match="Voting is for people"):
         service.stop_voting(BOT._replace(role="author"), service.review(proposal))
     others = [run.id for run in repository.runs() if run.id not in ids]
     assert hidden_answers(repository, BOB, others).by_run == {}

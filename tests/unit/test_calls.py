@@ -61,6 +61,10 @@ def asked(client: TestClient, headers: dict[str, str], call: str, /, **arguments
     return content
 
 
+HIDE_FROM_VOTERS = {"read_verdict", "compare_with_approved"}
+"""read, but not the same by everybody"""
+
+
 def test_the_docs_list_every_call(endpoints: list[Endpoint]) -> None:
     table = (ROOT / "docs/api.md").read_text().partition("## Endpoints")[2].partition("\n\n")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
@@ -74,7 +78,8 @@ def test_every_call_has_types_and_says_what_it_does(endpoints: list[Endpoint]) -
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema.get("properties") or schema.get("anyOf"), endpoint.__name__
         needs_somebody = "request" in inspect.signature(endpoint).parameters
-        assert needs_somebody == (effects.writes or effects.elsewhere), endpoint.__name__
+        somebody = effects.writes or effects.elsewhere or endpoint.__name__ in HIDE_FROM_VOTERS
+        assert needs_somebody == somebody, endpoint.__name__
         assert effects.writes or not effects.destroys
     assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair"}
 

@@ -105,7 +105,9 @@ def test_a_copy_is_of_one_moment_while_others_write(tmp_path: Path) -> None:
     repository = database(file)
     with closing(sqlite3.connect(file, isolation_level=None)) as writer, Snapshots([file], folder) as snapshots:
         writer.execute("BEGIN IMMEDIATE")
-        writer.execute("INSERT INTO users VALUES ('half', 'viewer', '', '2026-01-01')")
+        writer.execute(
+            "INSERT INTO users (name, role, password, created_at) VALUES ('half', 'viewer', '', '2026-01-01')"
+        )
         snapshots.take()
         with closing(sqlite3.connect(folder / "fsd.db")) as copy:
             assert copy.execute("SELECT count(*) FROM users").fetchone() == (0,)

@@ -193,13 +193,19 @@ def test_fifty_megabytes_are_refused_and_not_logged(site: Site, chunked: bool) -
 
 
 def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
-    with Visitor(site.url, "runs") as visitor:
+    with Visitor(site.url, "experiments") as visitor:
         logged = site.log.stat().st_size
         event = next(event for event in visitor.events if event["backend_fn"] and len(event["inputs"]) > 1)
-        wrong = {"data": ["x\n" * 450_000], "fn_index": event["id"], "session_hash": visitor.session}
+        long, kind = "x\n" * 450_000, {"Content_Type": "application/json"}
+
+        def status(data: list[Any]) -> int:
+            call = {"data": data, "fn_index": event["id"], "session_hash": visitor.session}
+            return send_request(site.url, "POST", "/gradio_api/run/predict", json.dumps(call), **kind)[0]
+
+        assert status([long]) == 422  # too few
+        assert site.log.stat().st_size == logged
         for _ in range(3):
-            kind = {"Content_Type": "application/json"}
-            assert send_request(site.url, "POST", "/gradio_api/run/predict", json.dumps(wrong), **kind)[0] == 500
+            assert status([{"a": long}, *[{"a": "x"}] * (len(event["inputs"]) - 1)]) == 500
         assert LONGEST_LOG_MESSAGE < site.log.stat().st_size - logged < 3 * 2 * LONGEST_LOG_MESSAGE
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""hosts that nobody else reaches"""
 _USER = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@\[]*:(?!\d*(?:[/?#]|$))\S*@)")
 """the second form: an unquoted ``/``, ``?`` or ``#`` in a password, which makes a port that is no number"""
 _SECRET = re.compile(r"(?<=[?&;])([^=&;#]*(?:passw|secret|token|key|credential)[^=&;#]*=)[^&;#]*", re.IGNORECASE)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fsd_core.addresses import without_secrets
+from fsd_core.addresses import LOOPBACK, without_secrets
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import sentence
 from fsd_core.roles import ROLES, check_organisations, read_roles
@@ -224,11 +224,7 @@ class Settings(BaseSettings):
                 f"FSD_ADMIN_PASSWORD_FILE is set, and FSD_ACCESS is {self.access}, so nobody signs in with a password: "
                 "set FSD_ACCESS=password, or leave the file out."
             )
-        if (
-            self.access == "none"
-            and not (self.unprotected or self.demo)
-            and self.host not in ("127.0.0.1", "::1", "localhost")
-        ):
+        if self.access == "none" and not (self.unprotected or self.demo) and self.host not in LOOPBACK:
             raise InvalidSetting(
                 f"FSD_HOST is {self.host}, so others reach this port, and FSD_ACCESS is none, so each of them could do "
                 "everything: set FSD_ACCESS=password, proxy or huggingface, or FSD_UNPROTECTED=true where others are "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -111,12 +112,16 @@ class PeoplePage:
 
     def make_token(self, values: Values, asked: Asked) -> Updates:
         """Make a token, and show it once."""
-        if (secret := self._made.get(values.key)) is None:
-            name, days = values[self.token_name] or "", values[self.token_days] or None
-            secret = self.service.make_token(asked.person, name, str(values[self.token_role]), days)
-            self._made[values.key] = secret
+        name, role, days = values[self.token_name] or "", str(values[self.token_role]), values[self.token_days] or None
+        secret = self._once(values.key, lambda: self.service.make_token(asked.person, name, role, days))
         asked.used(values, self.token_name)
-        return {self.token_answer: people_html.secret_html("token", values[self.token_name] or "", secret)}
+        return {self.token_answer: people_html.secret_html("token", name, secret)}
+
+    def _once(self, key: str, make: Callable[[], str]) -> str:
+        """Return the secret of an act, which is made at its first call."""
+        if (secret := self._made.get(key)) is None:
+            secret = self._made[key] = make()
+        return secret
 
     def revoke_token(self, act: Act, asked: Asked) -> Updates:
         """Revoke a token."""
@@ -125,16 +130,14 @@ class PeoplePage:
 
     def add_person(self, values: Values, asked: Asked) -> Updates:
         """Add somebody with a one-time password, which is shown once."""
-        if (password := self._made.get(values.key)) is None:
-            password = self.service.add_person(asked.person, values[self.name] or "", str(values[self.role]))
-            self._made[values.key] = password
+        name, role = values[self.name] or "", str(values[self.role])
+        password = self._once(values.key, lambda: self.service.add_person(asked.person, name, role))
         asked.used(values, self.name)
-        return {self.people_answer: people_html.secret_html("password", values[self.name] or "", password)}
+        return {self.people_answer: people_html.secret_html("password", name, password)}
 
     def new_password(self, act: Act, asked: Asked) -> Updates:
         """Give somebody a one-time password, which is shown once."""
-        if (password := self._made.get(act.key)) is None:
-            password = self._made[act.key] = self.service.new_password(asked.person, act["id"])
+        password = self._once(act.key, lambda: self.service.new_password(asked.person, act["id"]))
         return {self.people_answer: people_html.secret_html("password", act["id"], password)}
 
     def change_role(self, values: Values, asked: Asked) -> Updates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ from dashboard.ui.components import notice, section, show
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.review.beside_approved import beside_approved
+from fsd_core.review.beside_approved import BesideApproved, beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES
-from fsd_core.review.passages import quoted_passages
+from fsd_core.review.passages import Quoted, quoted_passages
 from fsd_core.review.reviewers import possible_reviewers
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
@@ -110,17 +110,20 @@ class OpenedProposal:
         """Return what differs of a proposal. Raises ``UnknownName`` if there is none of this id."""
         review = self.service.review(proposal_id)
         pairing = cache(partial(pairing_of, self.service, review))
-        updates = self._proposal(asked, review) | self.other_evidence.redraw(asked, review)
-        return updates | self.votes.redraw(asked, review, pairing) | self._prompts(asked, review, pairing)
+        quoted = quoted_passages(self.service.repository, asked.person, review)
+        beside = beside_approved(self.service.repository, review)
+        updates = self._proposal(asked, review, quoted, beside) | self.other_evidence.redraw(asked, review)
+        updates |= self.votes.redraw(asked, review, pairing)
+        return updates | self._prompts(asked, review, pairing, quoted, beside)
 
     def fail(self, error: FsdError) -> Updates:
         """Return an error in place of the prompts."""
         return {self.reader.summary: "", self.reader.pairs: notice(str(error), "bad")}
 
-    def _proposal(self, asked: Asked, review: ProposalReview) -> Updates:
+    def _proposal(
+        self, asked: Asked, review: ProposalReview, quoted: Mapping[int, Quoted], beside: BesideApproved | None
+    ) -> Updates:  # fmt: skip
         label = self.service.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
-        quoted = quoted_passages(self.service.repository, asked.person, review)
-        beside = beside_approved(self.service.repository, review)
         html = joined([proposal_html(review, label), beside_html(beside)])
         conversation = conversation_html(review.proposal, quoted)
         seen, person = f"{review.use.sequence} {review.hash}", asked.person
@@ -141,13 +144,15 @@ class OpenedProposal:
             **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
         }
 
-    def _prompts(self, asked: Asked, review: ProposalReview, pairing: Callable[[], Pairing | None]) -> Updates:
+    def _prompts(
+        self, asked: Asked, review: ProposalReview, pairing: Callable[[], Pairing | None],
+        passages: Mapping[int, Quoted], beside: BesideApproved | None,
+    ) -> Updates:  # fmt: skip
         if not review.evidence:
             updates = {self.prompts: prompts_html(None)} if asked.differs("order", None) else {}
             return updates | self.reader.redraw(asked, None)
         link = count_in(asked.address.get("comment", ""))
-        quoted = quoted_passages(self.service.repository, asked.person, review).get(link) if link else None
-        beside = beside_approved(self.service.repository, review)
+        quoted = passages.get(link) if link else None
         quoted = quoted if quoted and quoted.state == "there" else None
         which: Show | None = "all" if asked.opening and quoted else None
         if asked.opening and quoted:

@@ -13,6 +13,7 @@ from gradio.block_function import BlockFunction
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.auth.identify import person_in
+from fsd_core.auth.middleware.bodies import replayed
 from fsd_core.auth.middleware.refusal import refuse
 
 PAGE_CALLS = ("/gradio_api/queue/join", "/gradio_api/run/predict")
@@ -41,12 +42,12 @@ class PageCalls:
             return await self.app(scope, receive, send)
         path, session = scope["path"], None
         if scope["method"] == "POST" and path in PAGE_CALLS:
-            message = await receive()
-            call = _object(message.get("body", b""))
+            body = (await receive()).get("body", b"")
+            call = _object(body)
             session = call.get("session_hash")
             if call and (refused := self._refusal(call)):
                 return await refuse(receive, send, *refused)
-            receive = _first(message, receive)
+            receive = replayed(body, receive)
         elif path == _STREAM:
             session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
         elif path.startswith(_HEARTBEAT):
@@ -80,13 +81,3 @@ def _object(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _first(message: Any, receive: Receive) -> Receive:
-    """Return ``receive`` with a message put back in front."""
-    unread = [message]
-
-    async def replay() -> Any:
-        return unread.pop() if unread else await receive()
-
-    return replay

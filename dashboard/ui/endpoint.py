@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import gradio as gr
 import orjson
 from mcp import types
-from pydantic import TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.frozen import sentence
@@ -153,20 +153,27 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
     """
-    signature = inspect.signature(function)
-    kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
+    signature, model = inspect.signature(function), _arguments(function)
+    kinds = model.model_fields
     if unknown := [name for name in arguments if name not in kinds]:
         raise InvalidSetting(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
     required = [name for name in kinds if signature.parameters[name].default is inspect.Parameter.empty]
     if missing := [name for name in required if name not in arguments]:
         raise InvalidSetting(f"The argument '{missing[0]}' is missing: give it.")
-    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
     try:
-        read = create_model(function.__name__, **fields).model_validate(dict(arguments))
+        read = model.model_validate(dict(arguments))
     except ValidationError as error:
         raise InvalidSetting(sentence(error, lambda path: " ".join(map(str, path)))) from None
     given = {name: getattr(read, name) for name in read.model_fields_set}
     return function(**given, **({"request": request} if "request" in signature.parameters else {}))
+
+
+@lru_cache(maxsize=256)
+def _arguments(function: Endpoint) -> type[BaseModel]:
+    """Return the model that validates a function's arguments."""
+    kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
+    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
+    return create_model(function.__name__, **fields)
 
 
 def _for_gradio(function: Endpoint) -> Endpoint:

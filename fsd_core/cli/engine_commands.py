@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from fsd_core.addresses import LOOPBACK
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.config import DecodingConfig
@@ -47,7 +48,6 @@ Loads = Annotated[
     ),
 ]  # fmt: skip
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _WHO = "command line"
 
 
@@ -79,7 +79,7 @@ def add_endpoint(
             "The name of the key's variable cannot be used: expected one such as ENGINE_KEY. Give the name, never the "
             "key."
         )
-    if key_variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in _LOOPBACK:
+    if key_variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in LOOPBACK:
         output.say("warning: the key travels unencrypted to this address: https hides it.")
     found = _checked(served, key_variable) if check else ""
     local_runs.open_repository(get_settings()).add_engine(served, key_variable, _WHO)

@@ -30,8 +30,7 @@ def try_channels() -> None:
     )
     failed = False
     for name in channels.names:
-        channel = channels.webhook if name == "webhook" else channels.mail
-        assert channel is not None
+        channel = channels.named(name)
         recipients = channels.mail.all_recipients if name == "mail" and channels.mail else [""]
         for recipient in recipients:
             told = " ".join(filter(None, (name, recipient)))

@@ -51,7 +51,6 @@ def ask_reviewers(
 ) -> None:
     """Ask people for a verdict on a proposal, in place of those who were asked before."""
     from fsd_core.review.review_service import ReviewService
-    from fsd_core.roles import LOCAL
 
     service = ReviewService(local_runs.open_repository(get_settings()))
     service.ask_reviewers(LOCAL, service.review(proposal), reviewers)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from fsd_core.addresses import LOOPBACK
 from fsd_core.config import SamplingConfig
 from fsd_core.engines.answer_stream import AnswerBroken, AnswerStream, message_of, shortened
 from fsd_core.engines.engine_counters import Sample, read_metrics
@@ -28,7 +29,6 @@ DEADLINE = 600.0
 """seconds for one answer"""
 _LONGEST_WAIT = 60.0
 _AGAIN = (429, 502, 503, 504)
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LARGEST_PAGE = 5_000_000
 """bytes of a page that is read whole"""
 
@@ -69,7 +69,7 @@ class EngineClient:
         self._deadline = DEADLINE if deadline is None else deadline
         self._waits = RETRY_SECONDS if waits is None else waits
         self._key_variable, self._key = key_variable, _key(key_variable)
-        is_local = urlsplit(engine.url).hostname in _LOOPBACK
+        is_local = urlsplit(engine.url).hostname in LOOPBACK
         self._http = httpx.AsyncClient(
             base_url=engine.url,
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},

@@ -159,7 +159,8 @@ class ServedRun:
         differs = bool(ids) and stream.prompt_tokens not in (None, len(ids))
         record = GenerationRecord(
             position=position, example_id=example.id, prompt=example.prompt, turn=example.turn,
-            prompt_hash=self.prompt_hash(example), reference=example.reference, text=text, answer=score.answer,
+            prompt_hash=self.prompt_hash(example) if takes_messages else prompt_hash(ids),
+            reference=example.reference, text=text, answer=score.answer,
             outcome=score.outcome, stop_reason=stop, error=error,
             tokens=len(tokens) if stream.tokens is None else stream.tokens,
             thought_tokens=thought_tokens(self, tokens, text, task, thinking),

@@ -25,6 +25,12 @@ class Channels(NamedTuple):
     def names(self) -> list[str]:
         return [name for name, channel in zip(self._fields, self, strict=True) if channel is not None]
 
+    def named(self, name: str) -> WebhookChannel | MailChannel:
+        """Return a configured channel, by one of :attr:`names`."""
+        channel = self.webhook if name == "webhook" else self.mail
+        assert channel is not None, "only configured channels are asked for"
+        return channel
+
 
 def configured_channels(settings: Settings) -> Channels:
     """Return the configured channels. Raises ``InvalidSetting`` for one that cannot work."""

@@ -122,10 +122,8 @@ class Notifier:
         message = self._repository.claim_message(self._channels.names, _LEASE)
         if message is None:
             return False
-        channel = self._channels.webhook if message.channel == "webhook" else self._channels.mail
-        assert channel is not None, "only messages of configured channels are claimed"
         try:
-            channel.send(message)
+            self._channels.named(message.channel).send(message)
         except NotDelivered as error:
             attempts = message.attempts + 1
             again = None if attempts >= MOST_ATTEMPTS else min(_FIRST_WAIT * 3 ** (attempts - 1), _LONGEST_WAIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from fsd_core.tasks.number_words import in_digits
+from fsd_core.tasks.number_words import MOST_NUMBER_DIGITS, in_digits
 
 _QUESTION = re.compile(r"\n[^\S\n]*(?:Question|Q):")
 _DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+"
@@ -32,7 +32,6 @@ _HEADING = re.compile(r"[.):] +\S")
 _GOES_ON = re.compile(r"[-+*/×÷=^().,\d \t]*\Z")
 
 _PLACES = 12
-_MOST_DIGITS = 40
 
 
 def stated_number(text: str, reference: str | None, cut: bool = False) -> str | None:
@@ -90,7 +89,7 @@ def _number_in(match: re.Match[str]) -> str:
 def canonical(number: str) -> str | None:
     """Return a number in canonical form, to twelve decimals: ``$1,200.00`` as ``1200`` and ``1 1/2`` as ``1.5``."""
     number = in_digits(number).replace(",", "").replace("- ", "-").strip()
-    if len(number) > _MOST_DIGITS or not _NUMBER.fullmatch(number):
+    if len(number) > MOST_NUMBER_DIGITS or not _NUMBER.fullmatch(number):
         return None
     sign, number = (-1, number[1:]) if number[0] == "-" else (1, number)
     scaled = round(sign * sum(Fraction(part) for part in number.split()) * 10**_PLACES)

@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
-_MOST_DIGITS = 40
+MOST_NUMBER_DIGITS = 40
 _PLAIN = r"\d{1,3}(?:,\d{3})+(?:\.\d{1,20})?|\d{1,20}(?:\.\d{1,20})?"
 
 
@@ -25,7 +25,7 @@ def _scientific(match: re.Match[str]) -> str:
 def _power(match: re.Match[str]) -> str:
     """Return ``2^4`` as ``16``; a power that is no number of a word problem stays."""
     base, exponent = int(match[1]), int(match[2] or match[3])
-    return str(base**exponent) if base**exponent < 10**_MOST_DIGITS else match[0]
+    return str(base**exponent) if base**exponent < 10**MOST_NUMBER_DIGITS else match[0]
 
 
 def _written(number: Decimal) -> str:

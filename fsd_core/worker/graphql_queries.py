@@ -7,6 +7,7 @@ import json
 from graphql import GraphQLError, OperationDefinitionNode, OperationType, parse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fsd_core.auth.middleware.bodies import replayed
 from fsd_core.auth.middleware.refusal import refuse
 from fsd_core.worker.mlflow_service import GRAPHQL
 
@@ -24,15 +25,10 @@ class QueriesAlone:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != GRAPHQL:
             return await self.app(scope, receive, send)
-        message = await receive()  # whole, see BoundedBody
-        if not asks_only(message.get("body", b"")):
+        body = (await receive()).get("body", b"")  # whole, see BoundedBody
+        if not asks_only(body):
             return await refuse(receive, send, 403, NOT_A_QUERY)
-        unread = [message]
-
-        async def replay():
-            return unread.pop() if unread else await receive()
-
-        return await self.app(scope, replay, send)
+        return await self.app(scope, replayed(body, receive), send)
 
 
 def asks_only(body: bytes) -> bool:

@@ -33,7 +33,7 @@ class BoundedBody:
         if body is None:
             sentence = f"The body of the request is too large: expected at most {self.limit:,} bytes."
             return await refuse(receive, send, 413, sentence)
-        return await self.app(scope, _replayed(body, receive), send)
+        return await self.app(scope, replayed(bytes(body), receive), send)
 
     def _declared(self, scope: Scope) -> int:
         length = Headers(scope=scope).get("content-length", "0")
@@ -51,7 +51,7 @@ class BoundedBody:
         return body
 
 
-def _replayed(body: bytearray, receive: Receive) -> Receive:
+def replayed(body: bytes, receive: Receive) -> Receive:
     """Return ``receive`` as if the body had not been read yet."""
     unread = True
 
@@ -59,7 +59,7 @@ def _replayed(body: bytearray, receive: Receive) -> Receive:
         nonlocal unread
         if unread:
             unread = False
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": False}
         return await receive()
 
     return replay

@@ -12,7 +12,7 @@ _OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
 ]  # fmt: skip
-BROWSER_PATIENCE = 25_000
+BROWSER_PATIENCE = 120_000
 """milliseconds in which what must come to a page comes, on a busy machine as well"""
 
 

@@ -19,7 +19,7 @@ from dashboard.review.review_answers import (
     UseWithProposals,
 )
 from dashboard.tables.prompt_pairs import Show
-from dashboard.ui.endpoint import Endpoint, does
+from dashboard.ui.endpoint import Endpoint, checked_limit, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import InvalidSetting
 from fsd_core.review.approvals import approval_of, check_setting
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import LoggedEvent
 
-_MOST_LISTED = 1000
+_MOST_ACTS = 1000
 
 
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
@@ -291,7 +291,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         if use:
             service.use(use)
         log = [logged for logged in repository.review_log(use or None) if logged.id > after]
-        return [_logged(logged) for logged in log[: max(1, min(limit, _MOST_LISTED))]]
+        return [_logged(logged) for logged in log[: checked_limit(limit, _MOST_ACTS)]]
 
     reading = [list_uses, read_use, read_verdict, compare_with_approved, approved_setting, check_use, review_log]
     return [*reading, propose, ask_reviewers, comment, make_use, change_use, choose_evidence, withdraw]

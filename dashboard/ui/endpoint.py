@@ -85,10 +85,10 @@ class CallerError(gr.Error):
 MOST_LISTED = 100
 
 
-def checked_limit(limit: int) -> int:
+def checked_limit(limit: int, most: int = MOST_LISTED) -> int:
     """Return how many things a caller wants listed. Raises ``InvalidSetting`` if that is out of range."""
-    if not 1 <= limit <= MOST_LISTED:
-        raise InvalidSetting(f"limit is {limit}: expected 1 to {MOST_LISTED}.")
+    if not 1 <= limit <= most:
+        raise InvalidSetting(f"limit is {limit}: expected 1 to {most}.")
     return limit
 
 

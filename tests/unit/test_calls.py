@@ -152,6 +152,7 @@ def test_every_error_has_one_shape(client: TestClient, repository: Repository) -
         (client.post(f"{path}/list_uses", json={"x": 1}, headers=author), 422, "invalid", "There is no argument 'x'"),
         (client.post(f"{path}/read_use", json={}, headers=author), 422, "invalid", "The argument 'use' is missing"),
         (client.post(f"{path}/read_use", json={"use": 3}, headers=author), 422, "invalid", "use is 3"),
+        (client.post(f"{path}/review_log", json={"limit": 0}, headers=author), 422, "invalid", "expected 1 to 1000"),
         (client.post(f"{path}/read_use", json={"use": "x"}, headers=author), 404, "not-found", "There is no use 'x'"),
         (client.post(f"{path}/list_uses", content="x" * 6000, headers=author), 413, "", "at most 5,000"),
         *(

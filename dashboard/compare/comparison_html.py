@@ -99,7 +99,10 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
     if (paired := cell.paired) is not None:
         differing = paired.only_a + paired.only_b
         text = text if differing else "no prompt differs"
-        notes = [*(p_values(cell) if differing else ()), f"n = {paired.n}"]
+        notes = [
+            *(p_values(cell) if differing else ()),
+            f"n = {paired.prompts_text}" if paired.design_effect > 1 else f"n = {paired.n}",
+        ]
     return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, notes)
 
 

@@ -21,6 +21,7 @@ from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import FieldNames
+from fsd_core.tasks.custom.similar import grouped, noted
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
@@ -66,13 +67,16 @@ class CustomTasksPanel:
                 self.reference_field = gr.Textbox(
                     label="Reference field", info="Empty: reference.", max_length=200, min_width=160
                 )
+                self.group_similar = gr.Checkbox(
+                    label="Group near-duplicates", info="A group counts once in intervals and promises.", min_width=160
+                )
             self.file_field = show(file_field_html(), js_on_load=UPLOAD, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field]
+        fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field, self.group_similar]
         fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
@@ -83,6 +87,7 @@ class CustomTasksPanel:
         file = PurePath(act["file"][:300])
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
         checked = check(_uploaded(act), act["scorer"] or None, names)
+        checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick *Group near-duplicates*")
         name = act["identifier"].strip() or suggested_name(file.name)
         if act["action"] != "add" or checked.problems:
             return {self.answer: checked_html(checked, name)}

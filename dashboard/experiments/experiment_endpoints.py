@@ -29,6 +29,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep, latest_custom_tasks
 from fsd_core.tasks.custom.lookup import checked_name as checked_task_name
 from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.similar import grouped, noted
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.device_memory import device_memory
@@ -178,6 +179,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         scorer: str = "",
         title: str = "",
         all_turns: bool = False,
+        group_similar: bool = False,
     ) -> TaskAnswer:
         """Add a task of one's own, or a new version of one. Needs the role author.
 
@@ -189,12 +191,14 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             scorer: number, choice, exact, contains, regex or none. Default: none, or what the first line says
             title: name that people see
             all_turns: whether the user turns of conversations are asked one after another
+            group_similar: whether near-duplicates are made groups, each of which counts once
         """
         person = person_of(request)
         require(person, "author", "Adding a task")
         content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
         checked_task_name(name)
         checked = check(content, scorer or None, all_turns=all_turns)
+        checked = grouped(checked) if group_similar else noted(checked, "or set group_similar")
         if checked.problems:
             raise InvalidSetting(f"The task cannot be used. {checked.problems[0].sentence}")
         stored = keep(repository, CustomTask.of(name, checked, title.strip()), person.name)

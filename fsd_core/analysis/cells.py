@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.series import metrics
 from fsd_core.conditions import differences
+from fsd_core.evaluation.prompt_clusters import cluster_numbers
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 from fsd_core.statistics.intervals import Estimate
@@ -141,7 +142,7 @@ def _cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> 
     if is_per_model and (run.pair, only_model(run)) != (baseline.pair, only_model(baseline)):
         return Cell(value, None, comment=comment)
     if metric.key == "accuracy":
-        return _accuracy(value, *(solved(side) for side in shared(run, baseline, prompts)))
+        return _accuracy(value, *shared(run, baseline, prompts))
     return Cell(value, against(run, baseline, metric, prompts), comment=comment)
 
 
@@ -150,7 +151,7 @@ def shared(run: RunView, baseline: RunView, prompts: Prompts) -> tuple[Counts, C
     run_counts, baseline_counts = (
         prompts.get(side.id, {}) if run.task == baseline.task else {} for side in (run, baseline)
     )
-    both = run_counts.keys() & baseline_counts.keys()
+    both = sorted(run_counts.keys() & baseline_counts.keys())
     return {key: run_counts[key] for key in both}, {key: baseline_counts[key] for key in both}
 
 
@@ -187,8 +188,10 @@ def _seconds_per_solved(counts: Counts) -> float | None:
     return sum(done.seconds for done in counts.values()) / num_solved if num_solved else None
 
 
-def _accuracy(value: Estimate, a: dict[int, bool], b: dict[int, bool]) -> Cell:
+def _accuracy(value: Estimate, run: Counts, baseline: Counts) -> Cell:
+    a, b = solved(run), solved(baseline)
     if not a.keys() & b.keys():
         return Cell(value, None)
-    paired = paired_difference(a, b)
+    clusters = dict(zip(run, cluster_numbers(list(run.values())).tolist(), strict=True))
+    paired = paired_difference(a, b, clusters=clusters)
     return Cell(value, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fsd_core.analysis.quality import ACCURACY_QUALITY, EXCESS_NLL, EXCESS_NLL_SAMPLED, Quality
-from fsd_core.evaluation.conversations import conversation_numbers
+from fsd_core.evaluation.prompt_clusters import cluster_numbers
 from fsd_core.formatting import count
 from fsd_core.statistics.tradeoff_curves import Measured
 
@@ -157,21 +157,15 @@ def measured_of(
             return np.full(len(places), np.nan)
         return per_prompt(runs, lambda counts: np.nan if counts.outcome == "failed" else cost.read(counts))
 
+    any_run = {i: counts for runs in settings.values() for run in runs for i, counts in prompts[run.id].items()}
+    clusters = cluster_numbers([any_run[i] for i in places])
     spending = np.column_stack([spent(runs) for runs in settings.values()])
     if quality.is_share:
         base = per_prompt(settings[target], solved)
         gained = np.column_stack([per_prompt(runs, solved) - base for runs in settings.values()])
-        return Measured(gained, spending, spent(settings[reference]))
+        return Measured(gained, spending, spent(settings[reference]), clusters=clusters)
     likelihood, tokens = (
         np.column_stack([per_prompt(runs, read) for runs in settings.values()])
         for read in (lambda counts: -counts.negative_log_likelihood, lambda counts: counts.tokens)
     )
-    # The turns of a conversation depend on each other, so they count as one prompt: all of these are sums.
-    any_run = {i: counts for runs in settings.values() for run in runs for i, counts in prompts[run.id].items()}
-    numbers = conversation_numbers([any_run[i] for i in places])
-    starts = [i for i, number in enumerate(numbers) if not i or number != numbers[i - 1]]
-    likelihood, spending, referred, tokens = (
-        np.add.reduceat(values, starts, axis=0) if places else values
-        for values in (likelihood, spending, spent(settings[reference]), tokens)
-    )
-    return Measured(likelihood, spending, referred, tokens, list(settings).index(target))
+    return Measured(likelihood, spending, spent(settings[reference]), tokens, list(settings).index(target), clusters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
@@ -78,18 +79,50 @@ def rank(
     speed = steady_speedup(evidence, decoding, exact, 0, end)
     if config.goal != "acceptance":
         return speed
-    solved = gains(evidence, decoding, config.target, 0, end)
-    return 2 + (float(solved.mean()) if len(solved) else 0.0) + _SPEED_BREAKS_TIES * speed
+    solved = gains(evidence, decoding, config.target, 0, end).values()
+    return 2 + (fmean(solved) if solved else 0.0) + _SPEED_BREAKS_TIES * speed
+
+
+class Stakes(NamedTuple):
+    """Values that are bet on, and the bound that their mean must exceed to keep the promise."""
+
+    values: np.ndarray
+    """in 0 … 1, float [n]"""
+    bound: float
+    clusters: np.ndarray
+    """the prompts that depend on each other, int [n], numbers from 0"""
+    most: int
+    """prompts of the largest cluster of the calibration"""
+
+    @property
+    def together(self) -> np.ndarray:
+        """One value for each cluster, float [G] in 0 … 1."""
+        return betting.together(self.values, self.clusters, self.most, self.bound)
+
+    @property
+    def each(self) -> float:
+        """Mean number of prompts in a cluster, from 1."""
+        return len(self.values) / (int(self.clusters.max()) + 1) if len(self.values) else 1.0
 
 
 def values_of(
     config: CalibrationConfig, evidence: Measurements, decoding: DecodingConfig, start: int, end: int
-) -> tuple[np.ndarray, float]:
-    """Return the values of the bet in 0 … 1, float [n], and the bound that their mean must exceed to keep the
-    promise."""
+) -> Stakes:
+    """Return the values of the bet on ``order[start:end]``.
+
+    Fresh prompts do not depend on those before, and a group counts once: behind the start, only those of groups that
+    are whole in it have a value.
+    """
     if config.goal == "acceptance":
-        return acceptance_rates(evidence, decoding, start, end), config.acceptance
-    return (1 + gains(evidence, decoding, config.target, start, end)) / 2, (1 - config.margin / 100) / 2
+        values, bound = acceptance_rates(evidence, decoding, start, end), config.acceptance
+    else:
+        gained = gains(evidence, decoding, config.target, start, end)
+        values, bound = {i: (1 + gain) / 2 for i, gain in gained.items()}, (1 - config.margin / 100) / 2
+    if start:
+        whole = evidence.is_whole(start, end)
+        values = {i: value for i, value in values.items() if whole(i)}
+    clusters = evidence.clusters(list(values))
+    return Stakes(np.array(list(values.values()), float), bound, clusters, evidence.largest_cluster)
 
 
 def forecast(
@@ -99,8 +132,9 @@ def forecast(
     preferred = rank(config, evidence, decoding, exact, end)
     if config.goal == "speed":
         return Forecast(preferred, 1.0)
-    values, bound = values_of(config, evidence, decoding, 0, end)
-    return Forecast(preferred, chance(values, bound, config.limit - config.choosing, SIGNIFICANCE_LEVEL))
+    bet = values_of(config, evidence, decoding, 0, end)
+    fresh = int((config.limit - config.choosing) / bet.each)
+    return Forecast(preferred, chance(bet.together, bet.bound, fresh, SIGNIFICANCE_LEVEL))
 
 
 def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
@@ -134,19 +168,21 @@ class SettingTrial:
     ) -> None:
         self._config, self._evidence, self._decoding, self._exact = config, evidence, decoding, exact
         self._level = SIGNIFICANCE_LEVEL / max(1, finalists)
-        self._earlier, self._bound = values_of(config, evidence, decoding, 0, config.choosing)
+        earlier = values_of(config, evidence, decoding, 0, config.choosing)
+        self._earlier, self._bound = earlier.together, earlier.bound
         self._stakes = betting.stakes(self._earlier, self._bound)
 
     def until(self, end: int) -> TrialStatus:
         """Return the status after the fresh prompts before ``end``."""
         config, goal = self._config, self._config.goal
         preferred = rank(config, self._evidence, self._decoding, self._exact, end)
-        values = self._values(end)
+        bet = self._values(end)
         if goal == "speed":
-            return TrialStatus(len(values) >= 2 * FEWEST_CHOOSING, 1.0, preferred)
-        capital = betting.capital(values, self._bound, self._stakes)
-        observed = np.concatenate([self._earlier, values])
-        remaining_chance = chance(observed, self._bound, config.limit - end, self._level * capital)
+            return TrialStatus(len(bet.values) >= 2 * FEWEST_CHOOSING, 1.0, preferred)
+        capital = betting.capital(bet.together, self._bound, self._stakes)
+        observed = np.concatenate([self._earlier, bet.together])
+        fresh = int((config.limit - end) / bet.each)
+        remaining_chance = chance(observed, self._bound, fresh, self._level * capital)
         return TrialStatus(capital >= 1 / self._level, remaining_chance, preferred)
 
     def lacks(self, end: int) -> int | None:
@@ -154,20 +190,23 @@ class SettingTrial:
 
         ``None`` if all remaining prompts are too few.
         """
-        values, remaining = self._values(end), self._config.limit - end
+        bet, remaining = self._values(end), self._config.limit - end
         if self._config.goal == "speed":
-            return max(0, 2 * FEWEST_CHOOSING - len(values))
-        return betting.lacking(values, self._earlier, self._bound, self._stakes, self._level, remaining)
+            return max(0, 2 * FEWEST_CHOOSING - len(bet.values))
+        groups = betting.lacking(
+            bet.together, self._earlier, self._bound, self._stakes, self._level, int(remaining / bet.each)
+        )
+        return None if groups is None else math.ceil(groups * bet.each)
 
     def finding(self, end: int) -> SettingResult:
         """Return the result on the fresh prompts before ``end``."""
-        values, at_least = self._values(end), None
-        if self._config.goal == "accuracy" and len(values):
-            at_least = 2 * betting.lower_bound(values, self._stakes, self._level) - 1
+        bet, at_least = self._values(end), None
+        if self._config.goal == "accuracy" and len(bet.values):
+            at_least = 2 * betting.lower_bound(bet.values, self._stakes, self._level, bet.clusters, bet.most) - 1
         return _result(self._config, self._evidence, self._decoding, self._exact, end, self.until(end).sure, at_least)
 
-    def _values(self, end: int) -> np.ndarray:
-        return values_of(self._config, self._evidence, self._decoding, self._config.choosing, end)[0]
+    def _values(self, end: int) -> Stakes:
+        return values_of(self._config, self._evidence, self._decoding, self._config.choosing, end)
 
 
 def of_exact(config: CalibrationConfig, evidence: Measurements, exact: DecodingConfig, end: int) -> SettingResult:
@@ -182,16 +221,16 @@ def _result(
 ) -> SettingResult:  # fmt: skip
     start = config.choosing if end > config.choosing else 0
     solved, rates = (
-        gains(evidence, decoding, config.target, start, end),
-        acceptance_rates(evidence, decoding, start, end),
+        gains(evidence, decoding, config.target, start, end).values(),
+        acceptance_rates(evidence, decoding, start, end).values(),
     )
     over_exact, over_target = (
         speedup(evidence, decoding, other, start, end) or Versus(math.nan) for other in (exact, config.target)
     )
     fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
-        decoding, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
-        float(rates.mean()) if len(rates) else math.nan, over_exact.value,
+        decoding, fresh, sure, fmean(solved) if solved else math.nan, at_least,
+        fmean(rates) if rates else math.nan, over_exact.value,
         over_exact.interval,
         over_target.value,
     )  # fmt: skip

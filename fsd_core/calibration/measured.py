@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from fsd_core.config import DecodingConfig
 from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time, steady_seconds
 from fsd_core.evaluation.versus import Versus, versus
 from fsd_core.metrics import METRICS
+from fsd_core.statistics.clusters import numbered
 from fsd_core.storage.records import PromptCounts
 
 Counts = Mapping[int, PromptCounts]
@@ -30,6 +31,23 @@ class Measurements:
     """settings that cannot be measured, each with the reason as a sentence"""
     again: Mapping[DecodingConfig, Counts] = field(default_factory=dict)
     """counts of the settings that were timed again; they decide nothing but what is said of times in the end"""
+    groups: Mapping[int, str] = field(default_factory=dict)
+    """the group of each prompt that has one, by position; prompts of a group depend on each other and stand together
+    in ``order``"""
+
+    def clusters(self, positions: Sequence[int]) -> np.ndarray:
+        """Return the group of each prompt as a number from 0; a prompt without one has its own. → int [n]"""
+        return numbered(self.groups.get(position, position) for position in positions)
+
+    @property
+    def largest_cluster(self) -> int:
+        """The number of prompts of the largest group."""
+        return int(np.bincount(self.clusters(self.order)).max(initial=1))
+
+    def is_whole(self, start: int, end: int) -> Callable[[int], bool]:
+        """Return whether a prompt's group lies in ``order[start:end]`` as a whole."""
+        outside = {self.groups.get(position, "") for position in (*self.order[:start], *self.order[end:])} - {""}
+        return lambda position: self.groups.get(position) not in outside
 
     @property
     def started(self) -> tuple[DecodingConfig, ...]:
@@ -82,22 +100,30 @@ class Measurements:
         return sum(spent) / len(spent) if spent else 0.0
 
 
-def gains(evidence: Measurements, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int) -> np.ndarray:
-    """Return 1 for a prompt that only the setting solves, -1 for one that only the target solves, else 0. → float [n]
+def gains(
+    evidence: Measurements, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int
+) -> dict[int, float]:
+    """Return 1 for a prompt that only the setting solves, -1 for one that only the target solves, else 0, by position.
 
     A prompt that the setting failed counts as not solved. Prompts that the target failed or nothing scores are left
     out.
     """
-    pairs = [(result.outcome, ref.outcome) for result, ref in evidence.both(decoding, target, start, end)]
-    scored = [(result, ref) for result, ref in pairs if "unscored" not in (result, ref)]
-    return np.array([(result == "correct") - float(ref == "correct") for result, ref in scored])
+    done, reference = evidence.of(decoding), evidence.of(target)
+    both = [
+        (i, done[i].outcome, reference[i].outcome) for i in evidence.order[start:end] if i in done and i in reference
+    ]
+    return {
+        i: (result == "correct") - float(ref == "correct")
+        for i, result, ref in both
+        if ref != "failed" and "unscored" not in (result, ref)
+    }
 
 
-def acceptance_rates(evidence: Measurements, decoding: DecodingConfig, start: int, end: int) -> np.ndarray:
-    """Return accepted / drafted tokens of each prompt that drafted any. → float [n] in 0 … 1"""
+def acceptance_rates(evidence: Measurements, decoding: DecodingConfig, start: int, end: int) -> dict[int, float]:
+    """Return accepted / drafted tokens of each prompt that drafted any, 0 … 1, by position."""
     done = evidence.of(decoding)
-    counts = (done[i] for i in evidence.order[start:end] if i in done)
-    return np.array([count.accepted / count.drafted for count in counts if count.drafted])
+    counts = ((i, done[i]) for i in evidence.order[start:end] if i in done)
+    return {i: count.accepted / count.drafted for i, count in counts if count.drafted}
 
 
 def speedup(

@@ -76,6 +76,8 @@ class Outcome:
     """share of their time that other programs took; ``None`` if unknown"""
     timed_again: bool = False
     """whether their times are those of a second time"""
+    grouped: bool = False
+    """whether prompts of the task depend on each other in groups, each of which counts once"""
 
 
 class MoreWanted(NamedTuple):
@@ -212,6 +214,7 @@ def _try_finalists(
         timed,
         evidence.taken(timed, end),
         all(evidence.again.get(setting) for setting in timed),
+        evidence.largest_cluster > 1,
     )
 
 

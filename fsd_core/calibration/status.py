@@ -44,8 +44,10 @@ def measurements(repository: Repository, config: CalibrationConfig, runs: Sequen
         elif run.status == "finished":
             failed.pop(run.decoding, None)
     (run,) = config.round_runs([config.target], 0, config.limit)
-    order = find_task(config.task, repository).positions(run)
-    return Measurements(order, counts, failed, again)
+    task = find_task(config.task, repository)
+    order, examples = task.positions(run), task.all_examples()
+    groups = {position: examples[position].group for position in order if examples[position].group}
+    return Measurements(order, counts, failed, again, groups)
 
 
 def ended_by_time(repository: Repository, id: str) -> Outcome:

@@ -37,10 +37,14 @@ ReferenceField = Annotated[
 ]
 IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
 AllTurns = Annotated[bool, typer.Option("--all-turns", help="Ask the user turns of conversations one after another.")]
+GroupSimilar = Annotated[
+    bool,
+    typer.Option("--group-similar", help="Make near-duplicates groups: prompts that depend on each other count once."),
+]
 _WHO = "command line"
 
 
-def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool) -> CheckedFile:
+def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, group_similar: bool) -> CheckedFile:
     """Return the content of a file, whose ``fields`` hold prompt, reference and id.
 
     Raises ``InvalidSetting`` after every problem was printed to standard error.
@@ -48,10 +52,12 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool) -> C
     from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.scorers import SCORERS
     from fsd_core.tasks.custom.shapes import FieldNames
+    from fsd_core.tasks.custom.similar import grouped, noted
 
     if scorer is not None and scorer not in SCORERS:
         raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
+    checked = grouped(checked) if group_similar else noted(checked, "or use --group-similar")
     for problem in checked.problems:
         output.say(problem.sentence)
     if checked.unlisted:
@@ -82,9 +88,11 @@ def check_task(
     reference_field: ReferenceField = "",
     id_field: IdField = "",
     all_turns: AllTurns = False,
+    group_similar: GroupSimilar = False,
 ) -> None:
     """Report everything that is wrong with a file, line by line. Nothing is stored."""
-    checked = _checked(file, scorer, prompt_field, reference_field, id_field, all_turns=all_turns)
+    fields = prompt_field, reference_field, id_field
+    checked = _checked(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
     print(f"{file} has {count(checked.prompts, 'prompt')}, scored by {checked.scorer}.")
 
 
@@ -98,13 +106,15 @@ def add_task(
     reference_field: ReferenceField = "",
     id_field: IdField = "",
     all_turns: AllTurns = False,
+    group_similar: GroupSimilar = False,
 ) -> None:
     """Store a file as a task, or as the next version of one. Commands and pages then offer it."""
     from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
 
     name = checked_name(suggested_name(file.name) if name is None else name)
-    checked = _checked(file, scorer, prompt_field, reference_field, id_field, all_turns=all_turns)
+    fields = prompt_field, reference_field, id_field
+    checked = _checked(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
     view = keep(_repository(), CustomTask.of(name, checked, title), _WHO)
     print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")
 

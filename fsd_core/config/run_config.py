@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from itertools import product
 from random import Random
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -87,10 +88,16 @@ class RunConfig(Frozen):
         _check_rows(self.batch, self.setting.decoding)
         return self
 
-    def positions(self, size: int, repeats: Container[int] = ()) -> list[int]:
+    def positions(
+        self, size: int, repeats: Container[int] = (), groups: Mapping[int, str] = MappingProxyType({})
+    ) -> list[int]:
         """Return the indices of the used prompts out of ``size``, in order, without those in ``repeats``. The same seed
-        draws the same order."""
+        draws the same order. Where it is drawn, prompts of one group (``groups``: by index) stand together."""
         order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
+        if self.shuffled and groups:
+            first: dict[str, int] = {}
+            place = {i: first.setdefault(groups[i], at) if i in groups else at for at, i in enumerate(order)}
+            order = sorted(order, key=place.__getitem__)
         return [i for i in order if i not in repeats][self.first : self.first + self.limit]
 
 

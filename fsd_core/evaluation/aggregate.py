@@ -14,9 +14,10 @@ import numpy as np
 from fsd_core.conditions import taken
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.engines.engine_counters import with_engine_rates
-from fsd_core.evaluation.conversations import by_conversation
+from fsd_core.evaluation.prompt_clusters import by_cluster, cluster_numbers
 from fsd_core.metrics import METRICS, Generated, Metric
-from fsd_core.statistics.intervals import Interval, wilson
+from fsd_core.statistics.clusters import clustered_wilson
+from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.ratios import ratio_interval
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
 
     Accuracy counts truncated and failed prompts as not solved. Failed prompts have no tokens and do not enter the
     metrics of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
-    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios, which take the
-    turns of a conversation as one prompt. ``generations`` are in order of position.
+    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios. Prompts that
+    depend on each other count as one cluster (:mod:`fsd_core.evaluation.prompt_clusters`). ``generations`` are
+    in order of position.
     ``negative_log_likelihood`` is in nats per token under the target, or under the draft if it decodes alone.
     ``mean_acceptance_length`` is tokens per round, which equals tokens per target forward if there is a target.
     """
@@ -49,7 +51,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         **_with_interval(
             "accuracy",
             solved / len(generations) if scored else None,
-            lambda: wilson(solved, len(generations)),
+            lambda: clustered_wilson([g.outcome == "correct" for g in generations], cluster_numbers(generations)),
         ),
         "tokens": tokens,
         "rounds": sum(g.rounds for g in done),
@@ -80,15 +82,16 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
     """Return a metric that is a ratio of sums over prompts, with its interval. Return ``{}`` for any other metric."""
     if metric.ratio is None:
         return {}
-    pairs = [metric.ratio(generated) for generated in done if generated.timed or not metric.timed]
+    counted = [generated for generated in done if generated.timed or not metric.timed]
+    pairs = [metric.ratio(generated) for generated in counted]
     total = sum(denominator for _, denominator in pairs)
     return _with_interval(
         metric.key,
         sum(numerator for numerator, _ in pairs) / total if total else None,
         lambda: (
-            wilson(round(sum(numerator for numerator, _ in pairs)), len(pairs))
+            clustered_wilson([numerator > 0 for numerator, _ in pairs], cluster_numbers(counted))
             if metric.counted
-            else ratio_interval(by_conversation(pairs, done), is_share=metric.is_share)
+            else ratio_interval(by_cluster(pairs, counted), is_share=metric.is_share)
         ),
     )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
-from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.ratios import difference_interval
+import numpy as np
+
+from fsd_core.statistics.clusters import clustered_wilson, numbered, sums
+from fsd_core.statistics.ratios import Pairs, difference_interval
 
 FIDELITY_KEYS = (
     "same_text", "same_text_low", "same_text_high", "agreed_tokens",
@@ -27,7 +30,14 @@ class ComparedText:
     negative_log_likelihood: float
 
 
-def fidelity(run: Mapping[int, ComparedText], target: Mapping[int, ComparedText], *, greedy: bool) -> dict[str, Any]:
+Groups = Mapping[int, str]
+"""the group of each prompt that has one, by position: its prompts count as one cluster in an interval"""
+_ALONE: Groups = MappingProxyType({})
+
+
+def fidelity(
+    run: Mapping[int, ComparedText], target: Mapping[int, ComparedText], *, greedy: bool, groups: Groups = _ALONE
+) -> dict[str, Any]:
     """Return fidelity metrics over the prompts that both runs have, by position, ready for JSON.
 
     ``same_text``: share of texts equal to the greedy target's, token for token, with Wilson's interval.
@@ -36,33 +46,47 @@ def fidelity(run: Mapping[int, ComparedText], target: Mapping[int, ComparedText]
     token above those of the target's own texts, with an interval over paired prompts if three differ. It is near 0 for
     lossless methods.
     """
-    pairs = [(run[position], target[position]) for position in sorted(run.keys() & target.keys())]
+    shared = sorted(run.keys() & target.keys())
+    pairs, clusters = [(run[position], target[position]) for position in shared], _clusters(shared, groups)
     figures: dict[str, Any] = dict.fromkeys(FIDELITY_KEYS)
     if not pairs:
         return figures
     if greedy:
-        same = sum(list(a.tokens) == list(b.tokens) for a, b in pairs)
+        same = [list(a.tokens) == list(b.tokens) for a, b in pairs]
         agreed = [_agreed(a.tokens, b.tokens) for a, b in pairs if list(a.tokens) != list(b.tokens)]
-        low, high = wilson(same, len(pairs))
-        figures |= {"same_text": same / len(pairs), "same_text_low": low, "same_text_high": high}
+        figures |= _same_text(same, clusters)
         figures["agreed_tokens"] = median(agreed) if agreed else None
     sides = [[(text.negative_log_likelihood, len(text.tokens)) for text in side] for side in zip(*pairs, strict=True)]
     if all(any(tokens for _, tokens in side) for side in sides):
         a, b = (sum(nats for nats, _ in side) / sum(tokens for _, tokens in side) for side in sides)
-        low, high = difference_interval(*sides) or (None, None)
+        low, high = difference_interval(*(_summed(side, clusters) for side in sides)) or (None, None)
         figures |= {"excess_nll": a - b, "excess_nll_low": low, "excess_nll_high": high}
     return figures
 
 
-def text_fidelity(run: Mapping[int, str], target: Mapping[int, str], *, greedy: bool) -> dict[str, Any]:
+def text_fidelity(
+    run: Mapping[int, str], target: Mapping[int, str], *, greedy: bool, groups: Groups = _ALONE
+) -> dict[str, Any]:
     """Return what :func:`fidelity` can say of texts whose tokens are not known, as an engine gives them: ``same_text``,
     by the characters."""
-    shared, figures = run.keys() & target.keys(), {str(key): None for key in FIDELITY_KEYS}
+    shared, figures = sorted(run.keys() & target.keys()), {str(key): None for key in FIDELITY_KEYS}
     if not shared or not greedy:
         return figures
-    same = sum(run[position] == target[position] for position in shared)
-    low, high = wilson(same, len(shared))
-    return figures | {"same_text": same / len(shared), "same_text_low": low, "same_text_high": high}
+    same = [run[position] == target[position] for position in shared]
+    return figures | _same_text(same, _clusters(shared, groups))
+
+
+def _clusters(positions: Sequence[int], groups: Groups) -> np.ndarray:
+    return numbered(groups.get(position, position) for position in positions)
+
+
+def _summed(pairs: Pairs, clusters: np.ndarray) -> Pairs:
+    return sums(np.asarray(pairs, float), clusters).tolist()
+
+
+def _same_text(same: Sequence[bool], clusters: np.ndarray) -> dict[str, float]:
+    low, high = clustered_wilson(same, clusters)
+    return {"same_text": sum(same) / len(same), "same_text_low": low, "same_text_high": high}
 
 
 def _agreed(a: Sequence[int], b: Sequence[int]) -> int:

@@ -261,10 +261,11 @@ def _finish(
     if target_alone is not None:
         alone, greedy = repository.generations(target_alone), run.decoding.sampling.greedy
         figures |= versus_target(generations, alone)
+        groups = {g.position: g.group for g in generations if g.group}
         figures |= (
-            text_fidelity(_whole_texts(generations), _whole_texts(alone), greedy=greedy)
+            text_fidelity(_whole_texts(generations), _whole_texts(alone), greedy=greedy, groups=groups)
             if served_by(run)
-            else fidelity(_texts(repository, run.id), texts(target_alone), greedy=greedy)
+            else fidelity(_texts(repository, run.id), texts(target_alone), greedy=greedy, groups=groups)
         )
     repository.finish_run(run.id, figures)
 

@@ -158,7 +158,7 @@ class ServedRun:
         score, error = scored(task, text, example, stop, thinking)
         differs = bool(ids) and stream.prompt_tokens not in (None, len(ids))
         record = GenerationRecord(
-            position=position, example_id=example.id, prompt=example.prompt, turn=example.turn,
+            position=position, example_id=example.id, prompt=example.prompt, turn=example.turn, group=example.group,
             prompt_hash=self.prompt_hash(example) if takes_messages else prompt_hash(ids),
             reference=example.reference, text=text, answer=score.answer,
             outcome=score.outcome, stop_reason=stop, error=error,

@@ -181,7 +181,7 @@ def _accuracy(
     low, high = (100 * end for end in paired.interval)
     points = (
         f"{number(100 * paired.difference, 1, signed=True)} points "
-        f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
+        f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.prompts_text}"
     )
     if outcome == "undecided" and _exact(run, baseline):
         return RequirementCheck("margin", "met", f"{points}: {_EXACT}")

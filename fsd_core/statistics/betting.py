@@ -6,6 +6,9 @@ with a chance of at most α (Ville 1939). This holds for any stakes, any distrib
 looks (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). So one may stop at any
 moment, or continue with more prompts.
 
+Prompts that depend on each other are one value: with at most m prompts in a cluster, that is μ₀ + Σ(x − μ₀)/m over its
+prompts. It lies in 0 … 1 as well, and its mean is at most μ₀ if that of the prompts is.
+
 The stake is spread over several shares. Their initial capital may depend on earlier values of other prompts: the share
 that earned most there counts most.
 """
@@ -14,10 +17,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsd_core.statistics.clusters import sums
+
 SHARES = np.array([0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
 _EVENLY = 0.2
 """part of the capital that is spread evenly, regardless of earlier earnings"""
 _STEPS = 40
+
+
+def together(values: np.ndarray, clusters: np.ndarray, most: int, bound: float) -> np.ndarray:
+    """Return one value for each cluster, whose prompts may depend on each other. → float [G] in 0 … 1
+
+    values: float [n] in 0 … 1; clusters: int [n], numbers from 0; most: prompts of the largest cluster; bound: μ₀
+    """
+    return values if most == 1 else bound + sums(values - bound, clusters) / most
 
 
 def stakes(earlier: np.ndarray, bound: float) -> np.ndarray:
@@ -46,12 +59,19 @@ def lacking(
     return int(won.argmax()) + 1 if won.any() else None
 
 
-def lower_bound(values: np.ndarray, stakes: np.ndarray, level: float) -> float:
-    """Return the largest μ₀ that the values refute: the mean lies above it with a confidence of 1 − ``level``."""
+def lower_bound(values: np.ndarray, stakes: np.ndarray, level: float, clusters: np.ndarray, most: int) -> float:
+    """Return the largest μ₀ that the values refute: the mean lies above it with a confidence of 1 − ``level``.
+
+    Values of one cluster are taken :func:`together`.
+    """
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if capital(values, middle, stakes) >= 1 / level else (low, middle)
+        low, high = (
+            (middle, high)
+            if capital(together(values, clusters, most, middle), middle, stakes) >= 1 / level
+            else (low, middle)
+        )
     return low
 
 

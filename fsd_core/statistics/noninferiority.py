@@ -62,16 +62,15 @@ def verdict(paired: PairedDifference, margin: float) -> Verdict:
     """Return the verdict at 5 %, one-sided; ``margin`` in points of accuracy.
 
     It is non-inferior if :func:`p_value` is below 5 %. Otherwise it is worse if McNemar's exact test, one-sided, finds
-    that the run solves fewer than the baseline. Raises ``InvalidSetting`` for a margin outside 0 to 20.
+    that the run solves fewer than the baseline. Of prompts in clusters the counts are divided by their design effect,
+    and rounded against the run. Raises ``InvalidSetting`` for a margin outside 0 to 20.
     """
-    from scipy.stats import binom
-
-    share = checked_margin(margin) / 100
-    p = p_value(paired.only_a, paired.only_b, paired.n, share)
+    share, effect = checked_margin(margin) / 100, paired.design_effect
+    gained, lost = math.floor(paired.only_a / effect), math.ceil(paired.only_b / effect)
+    p = p_value(gained, lost, max(gained + lost, math.floor(paired.n / effect)), share)
     if p < LEVEL:
         return Verdict("non-inferior", p, None, paired.n)
-    disagreed = paired.only_a + paired.only_b
-    if disagreed and binom.cdf(paired.only_a, disagreed, 0.5) < LEVEL:
+    if paired.p_worse < LEVEL:
         return Verdict("worse", p, None, paired.n)
     return Verdict("undecided", p, _deciding(paired, share), paired.n)
 
@@ -121,12 +120,15 @@ def _deciding(paired: PairedDifference, margin: float) -> int | None:
 
     Half a prompt is added to both gains and losses, since a few prompts without disagreement say little.
     """
-    n = paired.n + 1
-    gains, losses = (paired.only_a + 0.5) / n, (paired.only_b + 0.5) / n
+    effect = paired.design_effect
+    n = paired.n + effect
+    gains, losses = (paired.only_a + effect / 2) / n, (paired.only_b + effect / 2) / n
     difference, disagreeing = gains - losses, gains + losses
     spread = max(disagreeing - difference**2, 1e-12)
     sum_of_quantiles = sum(quantiles_of_power())
-    needed = [spread * (sum_of_quantiles / gap) ** 2 for gap in (difference + margin, -difference) if gap > 1e-3]
+    needed = [
+        effect * spread * (sum_of_quantiles / gap) ** 2 for gap in (difference + margin, -difference) if gap > 1e-3
+    ]
     if not needed:
         return None
     return about(max(min(needed), paired.n + 1))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fsd_core.formatting import count
+from fsd_core.statistics.clusters import design_effect, numbered, sign_flip, sums
 from fsd_core.statistics.intervals import Interval
 
 
@@ -19,32 +22,66 @@ class PairedDifference:
     interval: Interval
     """Tango's score interval"""
     p_value: float
-    """two-sided exact McNemar test of "neither is better"; 1 if they never disagree"""
+    """two-sided exact McNemar test of "neither is better"; 1 if they never disagree. Of clusters it is the exact test
+    of their sums' signs"""
     only_a: int
     """prompts that only ``a`` solves"""
     only_b: int
     n: int
     """prompts that both have"""
+    p_worse: float
+    """one-sided p-value of the same test for "``a`` is worse"; 1 if they never disagree"""
+    design_effect: float = 1.0
+    """how many of the prompts say as much as one that stands alone (:mod:`fsd_core.statistics.clusters`)"""
+
+    @property
+    def prompts_text(self) -> str:
+        """The number of prompts, and of how many that stand alone they say as much: ``80 prompts, as 20 alone``."""
+        alone = math.floor(self.n / self.design_effect)
+        return count(self.n, "prompt") + (f", as {alone:,} alone" if alone < self.n else "")
 
 
-def paired_difference(a: Mapping[int, bool], b: Mapping[int, bool], confidence: float = 0.95) -> PairedDifference:
+def paired_difference(
+    a: Mapping[int, bool],
+    b: Mapping[int, bool],
+    confidence: float = 0.95,
+    clusters: Mapping[int, Hashable] | None = None,
+) -> PairedDifference:
     """Compare two runs prompt by prompt. Keys are positions of prompts, values whether the prompt was solved.
 
-    Raises ``ValueError`` if the two share no prompt.
+    ``clusters`` name the cluster of each prompt, within which prompts depend on each other; without it each stands
+    alone. Raises ``ValueError`` if the two share no prompt.
     """
-    from scipy.stats import binomtest  # takes a second to import, and most callers need no test
-
     shared = a.keys() & b.keys()
     if not shared:
         raise ValueError("The two runs share no prompt, so they cannot be compared prompt by prompt.")
     only_a, only_b, n = sum(a[k] and not b[k] for k in shared), sum(b[k] and not a[k] for k in shared), len(shared)
+    effect, (worse, either) = 1.0, _mcnemar(only_a, only_b)
+    if clusters is not None and len(numbers := numbered(clusters[k] for k in shared)) > numbers.max() + 1:
+        gains = np.array([int(a[k]) - int(b[k]) for k in shared])
+        effect = design_effect(gains, numbers)
+        worse, either = sign_flip(sums(gains, numbers).astype(int).tolist())
     return PairedDifference(
         difference=(only_a - only_b) / n,
-        interval=_tango(only_a, only_b, n, confidence),
-        p_value=float(binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0,
+        interval=_tango(only_a / effect, only_b / effect, n / effect, confidence),
+        p_value=either,
         only_a=only_a,
         only_b=only_b,
         n=n,
+        p_worse=worse,
+        design_effect=effect,
+    )
+
+
+def _mcnemar(only_a: int, only_b: int) -> tuple[float, float]:
+    """Return the p-values of McNemar's exact test, of "a is worse" and of "either is"."""
+    if not only_a + only_b:
+        return 1.0, 1.0
+    from scipy.stats import binomtest  # takes a second to import, and most callers need no test
+
+    return (
+        float(binomtest(only_a, only_a + only_b, alternative="less").pvalue),
+        float(binomtest(only_a, only_a + only_b).pvalue),
     )
 
 
@@ -59,7 +96,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
+def tango_score(only_a: Any, only_b: Any, n: float, difference: float) -> Any:
     """Return Tango's score (1998) of "the shares differ by ``difference``".
 
     It is standard normal if they do, and above 0 if they differ by more. The counts are numbers, or arrays of one
@@ -74,7 +111,7 @@ def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
     return np.where(variance > 1e-12, excess / np.sqrt(np.maximum(variance, 1e-12)), certain)
 
 
-def _tango(only_a: int, only_b: int, n: int, confidence: float) -> Interval:
+def _tango(only_a: float, only_b: float, n: float, confidence: float) -> Interval:
     """Return Tango's score interval of a difference of paired shares, which is valid even without disagreements."""
 
     def score(difference: float) -> float:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsd_core.statistics.clusters import sums
 from fsd_core.statistics.intervals import FEWEST_PROMPTS, Interval
 
 RESAMPLES = 1000
@@ -50,6 +51,8 @@ class Measured(NamedTuple):
     """for rates: the denominator, such as tokens, [n,K]"""
     target: int = 0
     """for rates: the column of the rate that the others are compared with"""
+    clusters: np.ndarray | None = None
+    """which cluster each prompt belongs to, within which prompts depend on each other, from 0, [n]"""
 
 
 class PathPosition(NamedTuple):
@@ -77,15 +80,19 @@ class Curves:
     """The settings of all families, resampled together. Costs are relative to the reference: below 1 is cheaper."""
 
     def __init__(self, measured: Measured, resamples: int = RESAMPLES, seed: int = 0) -> None:
-        self.measured, self.n = measured, len(measured.gained)
+        self.measured = measured
         self.is_share = measured.over is None
-        self.shrunk = self.n / (self.n + 2) if self.is_share else 1.0
-        """factor that pulls a difference towards 0, for the two added prompts"""
         complete = ~np.isnan(measured.cost) & ~np.isnan(measured.reference)[:, None]
-        self._tables = (
+        tables = (
             measured.gained, np.where(complete, measured.cost, 0), np.where(complete, measured.reference[:, None], 0),
             np.ones_like(measured.gained) if measured.over is None else measured.over,
         )  # fmt: skip
+        clusters = np.arange(len(measured.gained)) if measured.clusters is None else measured.clusters
+        self._tables = [sums(table, clusters) for table in tables]
+        self.n = len(self._tables[0])
+        """clusters, which are resampled: prompts, where each stands alone"""
+        self.shrunk = self.n / (self.n + 2) if self.is_share else 1.0
+        """factor that pulls a difference towards 0, for the two added prompts"""
         self.difference, self.cost = (row[0] for row in self._weighted(np.ones((1, self.n))))
         self._resamples, self._seed = resamples, seed
 

@@ -31,6 +31,9 @@ class _Generation:
     """what is asked, without earlier turns"""
     turn: int = 0
     """how many turns of its conversation stand before it, at the positions right before its own"""
+    group: str = ""
+    """the group of prompts that it belongs to, which depend on each other; empty for a prompt that stands alone, and
+    before revision 0033"""
     prompt_hash: str | None = None
     """of the token ids that were fed, as rendered; ``None`` for prompts of before revision 0012, and for those that
     could not be rendered"""
@@ -120,6 +123,7 @@ class PromptCounts(NamedTuple):
     turn: int = 0
     cpu_seconds: float | None = None
     latency: float | None = None
+    group: str = ""
     text: str = ""
     """read only if a metric of another package may need it"""
     timed: bool = True

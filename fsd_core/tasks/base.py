@@ -34,6 +34,8 @@ class Example:
     """a conversation in place of a single prompt"""
     category: str = ""
     """the kind of prompt, by which figures are told too; empty in a task of one kind"""
+    group: str = ""
+    """prompts of one group depend on each other, as those of one template or document; empty: it stands alone"""
     turn: int = 0
     """how many turns of its conversation stand before it, at the positions right before its own"""
 
@@ -267,7 +269,9 @@ class Task(ABC):
     def positions(self, config: RunConfig) -> list[int]:
         """Return the positions of a run's prompts, in the order in which it takes them."""
         examples = self.all_examples()
-        return config.positions(len(examples), self._repeats_of(examples))
+        return config.positions(
+            len(examples), self._repeats_of(examples), {i: one.group for i, one in enumerate(examples) if one.group}
+        )
 
     def check_limit(self, limit: int, named: str = "a limit") -> None:
         """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""

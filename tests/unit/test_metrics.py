@@ -29,6 +29,7 @@ class Generated:
     time_to_first_token: float = 0.1
     thought_tokens: int = 0
     turn: int = 0
+    group: str = ""
     cpu_seconds: float | None = None
     latency: float | None = None
     timed: bool = True

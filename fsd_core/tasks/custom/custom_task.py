@@ -87,7 +87,9 @@ class CustomTask(Task):
         reference = None
         if line.reference is not None and self.scorer.needs_reference:
             reference = self.scorer.read(line.reference)
-        example = Example(line.id or f"{self.view.name}-{number:04d}", "", reference, category=line.category)
+        example = Example(
+            line.id or f"{self.view.name}-{number:04d}", "", reference, category=line.category, group=line.group
+        )
         if isinstance(line.model_input, str):
             return replace(example, prompt=line.model_input)
         return replace(example, prompt=transcript(line.model_input), messages=line.model_input)

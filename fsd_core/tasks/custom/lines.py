@@ -34,6 +34,8 @@ class TaskLine:
     """as written"""
     id: str | None
     category: str = ""
+    group: str = ""
+    """the prompts that it depends on, such as those of one template"""
     turns: tuple[str, ...] = ()
     """user turns that follow, each asked when the one before is answered"""
 
@@ -57,7 +59,8 @@ class TaskLine:
             ]
         row |= {"turns": list(self.turns)} if self.turns else {}
         row |= {} if self.reference is None else {"reference": self.reference}
-        return row | ({"category": self.category} if self.category else {})
+        row |= {"category": self.category} if self.category else {}
+        return row | ({"group": self.group} if self.group else {})
 
 
 def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
@@ -78,7 +81,7 @@ def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
     reference = row.reference
     if reference is None and row.answer is not None and scorer.needs_reference:
         reference = text_of("Its answer", row.answer)
-    return TaskLine(asked, _reference(reference, scorer), _id(row.id), _category(row.category), turns)
+    return TaskLine(asked, _reference(reference, scorer), _id(row.id), *_names(row), turns)
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:
@@ -101,18 +104,28 @@ def _reference(value: Any, scorer: Scorer) -> str | None:
     return text
 
 
-def _category(value: Any) -> str:
+def _names(row: ShapedRow) -> tuple[str, str]:
+    """Return category and group; empty if it has none."""
+    return _name("category", row.category), _name("group", _whole_number(row.group))
+
+
+def _name(field: str, value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > _LONGEST_ID or not value.isprintable():
-        raise LineError(f"Its category cannot be used: expected a text of at most {_LONGEST_ID} printable characters.")
+        raise LineError(f"Its {field} cannot be used: expected a text of at most {_LONGEST_ID} printable characters.")
     return value.strip()
+
+
+def _whole_number(value: Any) -> Any:
+    """Return a whole number as text, and anything else as it is."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _id(value: Any) -> str | None:
     if value is None:
         return None
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    text = _whole_number(value)
     if not isinstance(text, str) or not 1 <= len(text) <= _LONGEST_ID or not text.isprintable():
         raise LineError(
             f"Its id cannot be used: expected a whole number, or a text of 1 to {_LONGEST_ID} printable characters."

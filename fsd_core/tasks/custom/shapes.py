@@ -57,6 +57,7 @@ class ShapedRow:
     """what may be called"""
     id: Any = None
     category: Any = None
+    group: Any = None
     unused: Collection[str] = ()
     """names of fields that hold something and are not read"""
 
@@ -79,9 +80,8 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: b
     id_name = names.id or ("custom_id" if batch is not None and "id" not in given else "id")
     reference_name = names.reference or "reference"
     shared: dict[str, Any] = {"reference": given.get(reference_name), "id": given.get(id_name)}
-    if name != "category":
-        shared["category"] = given.get("category")
-    unused -= {id_name, reference_name, "category"}
+    shared |= {own: given.get(own) for own in ("category", "group") if name != own}
+    unused -= {id_name, reference_name, "category", "group"}
     holder, tools_name = (batch, "body.tools") if batch is not None else (given, "tools")
     if name != "tools" and is_list_of_tools(holder.get("tools")):
         shared["tools"] = holder["tools"]

@@ -1,0 +1,36 @@
+"""Prompts that depend on each other: turns of one conversation, and prompts of one group.
+
+Intervals take such a cluster in place of the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from fsd_core.metrics import Generated
+from fsd_core.statistics.clusters import numbered, sums
+from fsd_core.statistics.ratios import Pairs
+
+
+def cluster_numbers(generations: Sequence[Generated]) -> np.ndarray:
+    """Return the cluster of each generation, from 0. A prompt that stands alone is one of its own. → int [n]
+
+    ``generations`` are in order of position, and some may be missing.
+    """
+    names: list[Hashable] = []
+    conversation, last = -1, 0
+    for generation in generations:
+        if not names or generation.turn <= last:
+            conversation += 1
+        last = generation.turn
+        names.append(generation.group or conversation)
+    return numbered(names)
+
+
+def by_cluster(pairs: Pairs, generations: Sequence[Generated]) -> Pairs:
+    """Return the sums of numerators and of denominators in each cluster."""
+    if not pairs:
+        return pairs
+    return [(top, bottom) for top, bottom in sums(np.asarray(pairs, float), cluster_numbers(generations)).tolist()]

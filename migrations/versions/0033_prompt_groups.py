@@ -15,8 +15,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("generations", sa.Column("prompt_group", sa.String(length=100), server_default="", nullable=False))
+    op.add_column("generations", sa.Column("group", sa.String(length=100), server_default="", nullable=False))
 
 
 def downgrade() -> None:
-    op.drop_column("generations", "prompt_group")
+    op.drop_column("generations", "group")

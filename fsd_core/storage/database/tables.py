@@ -149,7 +149,7 @@ class GenerationRow(Base):
     # how many turns of its conversation stand before it, at the positions right before its own
     turn: Mapped[int] = mapped_column(server_default="0")
     # of prompts that depend on each other; empty: it stands alone
-    group: Mapped[str] = mapped_column("prompt_group", String(100), server_default="")
+    group: Mapped[str] = mapped_column(String(100), server_default="")
     prompt_hash: Mapped[str | None] = mapped_column(String(16))  # of the token ids that were fed
     reference: Mapped[str | None] = mapped_column(Text)
     text: Mapped[str] = mapped_column(Text)

@@ -102,7 +102,9 @@ class ExperimentForm:
                 label="Name", placeholder="What this experiment should find out", max_length=120
             )
             with gr.Row():
-                fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
+                fields["pair"] = gr.Dropdown(
+                    pairs, value=pairs[0][1], label="Model pair", min_width=160, allow_custom_value=True
+                )
                 fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
             fields["baselines"] = gr.CheckboxGroup(
                 _titles(PLAIN_RULES), value=_DEFAULTS["baselines"], label="Baselines"

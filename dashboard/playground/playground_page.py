@@ -36,7 +36,7 @@ from fsd_core.roles import require
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks.custom.adding import add_prompt
 from fsd_core.worker import gpu_billing
-from fsd_core.worker.pair_names import offered_pairs
+from fsd_core.worker.pair_names import check_offered
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -169,10 +169,11 @@ class Playground:
         asked.shown["job"] = values.key
 
     def _begin(self, values: Values, asked: Asked) -> None:
-        pairs = offered_pairs(self.repository)
+        check_offered(self.repository, values[self.form.pair])
         for part in self.fields:
-            choices = pairs if part is self.form.pair else getattr(part, "choices", [])
-            if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in choices):
+            if part is self.form.pair or not isinstance(part, gr.Dropdown):
+                continue
+            if all(values[part] != choice for _, choice in part.choices):
                 raise InvalidSetting(f"{part.label} has no such choice: reload the page.")
         message = self._requested(values, owner_of(asked))
         if self._is_open(asked.shown.get("job"), asked):

@@ -85,7 +85,7 @@ class PromptForm:
                 with gr.Row():
                     self.pair = gr.Dropdown(
                         [(spec.title, name) for name, spec in MODEL_PAIRS.items()], value=BUNDLED, label="Model pair",
-                        min_width=150,
+                        min_width=150, allow_custom_value=True,
                     )  # fmt: skip
                     self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
                 with gr.Row(elem_classes=["sampling"]):

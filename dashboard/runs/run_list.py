@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.actions import CLICKS
@@ -61,23 +62,75 @@ def _next_order(column: str, current: str) -> str:
     return names[1] if current == names[0] else names[0]
 
 
-_NARROW = ("tokens_per_second", "mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
-_LISTED_METRICS = tuple(metric for metric in listed() if metric.key not in _NARROW)
-"""metrics of the list, which has less room than a terminal"""
-_COLUMNS = (
-    (Column(""), ""), (Column("Setting", "wide"), "label"), (Column("Pair", "wide"), "pair"),
-    (Column("Experiment", "wide"), "experiment_name"), (Column("Task"), "task"), (Column("Seed", "num"), "seed"),
-    (Column("Prompts", "num"), "prompts_done"),
-    *((Column(metric.listed, "num"), metric.key) for metric in _LISTED_METRICS), (Column("Status"), "status"),
-    (Column("Created"), "created_at"),
-)  # fmt: skip
-"""columns of the list, and what of the repository each is sorted by"""
+class RunColumn(NamedTuple):
+    """A column of the list, what of the repository it is sorted by, and its cell of a run."""
+
+    heading: Column
+    sorted_by: str
+    cell: Callable[[RunView], str]
+
+
+def _metric_column(metric: Metric) -> RunColumn:
+    def cell(run: RunView) -> str:
+        return joined([figure(run.metrics or {}, metric), mixed_mark(mixed_of(run, metric.key))])
+
+    return RunColumn(Column(metric.listed, "num"), metric.key, cell)
+
+
+def _setting_cell(run: RunView) -> str:
+    return render("runs/list.html", "setting", run, tags_html(run))
+
+
+def _experiment_cell(run: RunView) -> str:
+    if run.experiment_id is None:
+        return DASH
+    return link(f"runs?experiment={run.experiment_id}", run.experiment_name or "")
+
+
+SETTING = "setting"
+"""the column that is always there, for it leads to the run"""
+COLUMNS = MappingProxyType(
+    {
+        SETTING: RunColumn(Column("Setting", "wide"), "label", _setting_cell),
+        "pair": RunColumn(Column("Pair", "wide"), "pair", lambda run: pair_title(run.pair)),
+        "experiment": RunColumn(Column("Experiment", "wide"), "experiment_name", _experiment_cell),
+        "task": RunColumn(Column("Task"), "task", lambda run: run.task),
+        "seed": RunColumn(Column("Seed", "num"), "seed", lambda run: str(run.seed)),
+        "prompts": RunColumn(
+            Column("Prompts", "num"), "prompts_done", lambda run: f"{run.prompts_done}/{run.prompts_total}"
+        ),
+        **{metric.slug: _metric_column(metric) for metric in listed() if metric.compared},
+        "status": RunColumn(Column("Status"), "status", lambda run: pill(run.status)),
+        "created": RunColumn(Column("Created"), "created_at", lambda run: ago(run.created_at)),
+    }
+)
+"""columns that the list can have, by their names in an address"""
+_LEFT_OUT = ("tokens_per_second", "mean_acceptance_length", "seconds_per_solved_task", "mean_tokens")
+USUAL_COLUMNS = tuple(name for name, column in COLUMNS.items() if column.sorted_by not in _LEFT_OUT)
+"""those that it has unless others are chosen, for it has less room than a terminal"""
 
 SELECTION = script("runs/selection.js") + CLICKS + KEEP_PLACE
 
 
-def runs_html(runs: Sequence[RunView], filtered: bool, order: str = "newest") -> Html:
-    """Return a page of runs in the ``order`` of that name, or what to do without any."""
+def columns_of(names: str) -> tuple[str, ...]:
+    """Return the columns that a text such as ``setting,accuracy`` names, as they stand in the list: the usual ones if
+    it names none."""
+    named = names.split(",")
+    found = tuple(name for name in COLUMNS if name == SETTING or name in named)
+    return found if any(name in COLUMNS for name in named) else USUAL_COLUMNS
+
+
+def names_of(columns: Sequence[str]) -> str:
+    """Return the text that names these columns, which is empty for the usual ones."""
+    names = ",".join(name for name in COLUMNS if name == SETTING or name in columns)
+    return "" if names == ",".join(USUAL_COLUMNS) else names
+
+
+def runs_html(
+    runs: Sequence[RunView], filtered: bool, order: str = "newest", columns: Sequence[str] = USUAL_COLUMNS
+) -> Html:
+    """Return a page of runs in the ``order`` of that name with the ``columns`` of these names, or what to do without
+    any."""
     if not runs and filtered:
         return empty_state("No run matches", "Choose other filters, or clear the search.", ("runs", "Show all runs"))
     if not runs:
@@ -86,16 +139,15 @@ def runs_html(runs: Sequence[RunView], filtered: bool, order: str = "newest") ->
             "A run is one setting on the prompts of one task.",
             ("experiments", "Start an experiment"),
         )
-    return render("runs/list.html", "runs", table(_headings(order), [_row(run) for run in runs], "Runs"))
+    shown = [COLUMNS[name] for name in columns]
+    rows = [(render("runs/list.html", "box", run), *(column.cell(run) for column in shown)) for run in runs]
+    return render("runs/list.html", "runs", table([Column(""), *_headings(shown, order)], rows, "Runs"))
 
 
-def _headings(order: str) -> list[Column]:
-    """Return the columns, each with a button that sorts by it. That of the present order says so."""
+def _headings(columns: Sequence[RunColumn], order: str) -> list[Column]:
+    """Return the headings, each with a button that sorts by its column. That of the present order says so."""
     present, headings = ORDERS[order], list[Column]()
-    for heading, column in _COLUMNS:
-        if not column:
-            headings.append(heading)
-            continue
+    for heading, column, _ in columns:
         sorted_ = "" if column != present.column else "descending" if present.descending else "ascending"
         wanted = _next_order(column, order)
         button = render("runs/list.html", "sort", SORT, column, wanted, ORDERS[wanted].title, sorted_)
@@ -109,22 +161,6 @@ def only_turns_html() -> Html:
         "Only turns of calibrations",
         "A calibration's card on Experiments says what it found.",
         ("runs?turns=true", "Show its turns"),
-    )
-
-
-def _row(run: RunView) -> tuple[str, ...]:
-    m = run.metrics or {}
-    return (
-        render("runs/list.html", "box", run),
-        render("runs/list.html", "setting", run, tags_html(run)),
-        pair_title(run.pair),
-        DASH if run.experiment_id is None else link(f"runs?experiment={run.experiment_id}", run.experiment_name or ""),
-        run.task,
-        str(run.seed),
-        f"{run.prompts_done}/{run.prompts_total}",
-        *(joined([figure(m, metric), mixed_mark(mixed_of(run, metric.key))]) for metric in _LISTED_METRICS),
-        pill(run.status),
-        ago(run.created_at),
     )
 
 

@@ -12,7 +12,18 @@ import gradio as gr
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_filters import ALL, RunFilterValues
-from dashboard.runs.run_list import ORDERS, SELECTION, SORT, only_turns_html, runs_html
+from dashboard.runs.run_list import (
+    COLUMNS,
+    ORDERS,
+    SELECTION,
+    SETTING,
+    SORT,
+    USUAL_COLUMNS,
+    columns_of,
+    names_of,
+    only_turns_html,
+    runs_html,
+)
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
 from dashboard.tables.saved_views_panel import SavedViewsPanel
@@ -46,6 +57,7 @@ FILTERS = {
     "sort": next(iter(ORDERS)),
     "archived": "",
     "turns": "",
+    "columns": "",
 }
 
 
@@ -139,9 +151,18 @@ class RunList:
             self.turns = gr.Checkbox(
                 False, label="Show calibrations", container=False, min_width=150, elem_classes=["fsd-quiet"]
             )
-        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived, self.turns]
+        with gr.Accordion("Columns", open=False, elem_id="run-columns"):
+            offered = [(column.heading.title, name) for name, column in COLUMNS.items() if name != SETTING]
+            self.columns = gr.Dropdown(
+                offered, value=[name for name in USUAL_COLUMNS if name != SETTING], multiselect=True,
+                label="Columns beside the setting",
+            )  # fmt: skip
+        self.fields = [
+            self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived, self.turns,
+            self.columns,
+        ]  # fmt: skip
         self.views = SavedViewsPanel(
-            repository, "runs", "Choose filters and an order above, type a name, and save them for the team."
+            repository, "runs", "Choose filters, an order and columns above, type a name, and save them for the team."
         )
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
@@ -169,11 +190,15 @@ class RunList:
         asked.fill(self.order, act["id"])
 
     def _query_at(self, values: Values) -> str:
-        return _query([values[field] for field in self.fields])
+        return _query([self._filter(field, values[field]) for field in self.fields])
+
+    def _filter(self, field: Any, value: Any) -> Any:
+        """Return the value of a filter as an address has it."""
+        return names_of(value) if field is self.columns else value
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""
-        filters = [asked.filled.get(field, asked[field]) for field in self.fields]
+        filters = [self._filter(field, asked.filled.get(field, asked[field])) for field in self.fields]
         updates, values = Updates(), self.values()
         if asked.opening:
             updates, filters = self._opened(asked, values)
@@ -185,7 +210,7 @@ class RunList:
             choices = values.choices(name, filters[self.fields.index(field)] or ALL)
             if asked.differs(f"{name} choices", choices):
                 updates[field] = gr.Dropdown([("All", ALL), *choices])
-        of = digest(filters)
+        of = digest(filters[: self.fields.index(self.columns)])
         page, total, html = self.latest(asked.page(self.pager.name, of), *filters)
         if not asked.differs("list", page, total, html):
             return updates
@@ -202,15 +227,26 @@ class RunList:
         for field, (name, none) in fields:
             value = asked.address.get(name, none)
             known = name in self._by_value and offered.knows(name, value)
-            values.append(value if known else _filter_value(field, value, none))
+            values.append(value if known else self._filter_value(field, value, none))
         for field, value in zip(self.fields, values, strict=True):
-            asked.fill(field, value)
+            is_columns = field is self.columns
+            asked.fill(field, [name for name in columns_of(value) if name != SETTING] if is_columns else value)
         log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
         return {self.clock: gr.Timer(active=True), self.log: log + link_html(asked.person)}, values
 
+    def _filter_value(self, field: Any, value: str, none: str) -> Any:
+        """Return a filter's value in an address, or ``none`` for a choice that is not offered."""
+        if field is self.columns:
+            return names_of(columns_of(value))
+        if isinstance(field, gr.Checkbox):
+            return value == "true"
+        if not isinstance(field, gr.Dropdown):
+            return value[:LONGEST_SEARCH]
+        return value if any(value == name for _, name in field.choices) else none
+
     def _latest(
         self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool,
-        turns: bool,
+        turns: bool, columns: str,
     ) -> tuple[int, int, str]:  # fmt: skip
         """Return the number of the nearest existing page, the number of runs, and the page's runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
@@ -235,7 +271,7 @@ class RunList:
             **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE
         )
         filtered = filtered or bool(not total and self.repository.count_runs())
-        return page, total, runs_html(runs, filtered, order)
+        return page, total, runs_html(runs, filtered, order, columns_of(columns))
 
 
 def _query(filters: Sequence[Any]) -> str:
@@ -251,12 +287,3 @@ def _query(filters: Sequence[Any]) -> str:
 
 def _choice(label: str, choices: Sequence[tuple[str, str]] = ()) -> gr.Dropdown:
     return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
-
-
-def _filter_value(field: Any, value: str, none: str) -> Any:
-    """Return a filter's value in an address, or ``none`` for a choice that is not offered."""
-    if isinstance(field, gr.Checkbox):
-        return value == "true"
-    if not isinstance(field, gr.Dropdown):
-        return value[:LONGEST_SEARCH]
-    return value if any(value == name for _, name in field.choices) else none

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from fsd_core.models.json_files import read_object
+from fsd_core.models.known_sizes import known_size
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.settings import get_settings
 
@@ -53,11 +54,11 @@ def remember_size(model: HubModel, bytes_: int) -> None:
 
 
 def remembered_size(model: HubModel) -> int:
-    """Return the bytes of a model as the hub last said, or 0 if it was not asked yet and no wheel holds it."""
+    """Return the bytes of a model as the hub last said or as the program knows them, or 0 if neither is so."""
     try:
         return int(_size_file(model).read_text())
     except (OSError, ValueError):
-        return model.wheel.size if model.wheel else 0
+        return known_size(model)
 
 
 def _size_file(model: HubModel) -> Path:

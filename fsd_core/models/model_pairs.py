@@ -172,5 +172,6 @@ def unknown_pair(name: str, own: Iterable[str] = ()) -> UnknownName:
     """Return the error for a name that no pair has. ``own``: the names of pairs that people have named."""
     return UnknownName(
         f"There is no model pair called '{name[:80]}'. Known pairs: {', '.join([*MODEL_PAIRS, *own])}; or path:FOLDER; "
-        f"or hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL. `pairs add` names models of your own."
+        f"or hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL. `pairs add`, or the page Experiments, names models "
+        "of your own."
     )

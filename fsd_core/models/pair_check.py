@@ -61,6 +61,8 @@ class PairCheck:
     """whether the memory is enough"""
     missing: bool = False
     """whether a model has to be fetched"""
+    unsized: bool = False
+    """whether one of these has an unknown size"""
 
     @property
     def badge(self) -> str:
@@ -70,7 +72,7 @@ class PairCheck:
         if not self.fits:
             return TOO_LARGE
         if self.missing:
-            return f"{TO_FETCH}, {size(self.to_fetch)}" if self.to_fetch else TO_FETCH
+            return f"{TO_FETCH}, {size(self.to_fetch)}" if self.to_fetch and not self.unsized else TO_FETCH
         return HERE
 
 
@@ -129,10 +131,12 @@ def _check_offer(role: str, model: HubModel, ask_hub: AskHub, found: PairCheck) 
         bytes_ = ask_hub(model)
     except HubUnreachable as error:
         found.notes.append(str(error))
+        found.unsized = True
         return
     except ModelUnavailable as error:
         found.problems.append(f"The {role}: {error}")
         return
+    found.unsized |= not bytes_
     found.to_fetch += bytes_
     found.memory += bytes_
     found.facts.append(f"The {role} {model.repo} has to be fetched: {size(bytes_)}.")

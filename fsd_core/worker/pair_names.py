@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.config.model_names import MODELS, PAIR_NAME
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
 from fsd_core.models.pair_check import PairCheck, check_pair
 from fsd_core.models.specs import HubModel
@@ -60,6 +60,15 @@ def offered_pairs(repository: Repository) -> list[tuple[str, str]]:
     """Return the titles of all pairs that can be chosen, with the names under which their runs are recorded."""
     own = [(pair.name, pair.models) for pair in repository.own_pairs()]
     return [*own, *((spec.title, name) for name, spec in MODEL_PAIRS.items())]
+
+
+def check_offered(repository: Repository, pair: object) -> None:
+    """Raise ``UnknownName`` for a pair that the lists do not offer."""
+    if all(pair != name for _, name in offered_pairs(repository)):
+        raise UnknownName(
+            f"The list has no model pair called '{str(pair)[:80]}': choose one of it, or name models of your own on "
+            "the page Experiments."
+        )
 
 
 def known_models(repository: Repository | None) -> list[Path | HubModel]:

@@ -35,6 +35,14 @@ def fill(page: Page, name: str, target: object, draft: object) -> None:
     page.get_by_label("Draft", exact=True).fill(str(draft))
 
 
+def type_a_pair(page: Page, text: str) -> None:
+    """Type into the field of the pair and leave it: what is no pair stays, and is told of."""
+    pair = page.get_by_label("Model pair", exact=True)
+    pair.fill(text)
+    pair.press("Tab")
+    expect(pair).to_have_value(text)
+
+
 def test_two_folders_are_checked_added_chosen_and_measured(page: Page, site: Site, folder: Path) -> None:
     opened(page, site)
     answer, pair = page.locator("#models-answer"), page.get_by_label("Model pair", exact=True)
@@ -88,4 +96,13 @@ def test_what_cannot_be_used_is_told_and_nothing_is_kept(page: Page, site: Site,
         fill(page, name, target, "")
         page.get_by_role("button", name="Add the pair").click()
         expect(answer).to_contain_text(told)
+    type_a_pair(page, "my models")
+    expect(page.locator(".exp-size").first).to_contain_text("There is no model pair called 'my models'")
+    expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
+    page.goto(f"{site.url}/")
+    settled(page)
+    type_a_pair(page, "my models")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#verdict")).to_contain_text("The list has no model pair called 'my models'")
+    assert all(job.payload["pair"] != "my models" for job in site.repository.latest_jobs("playground"))
     assert site.repository.own_pairs() == []

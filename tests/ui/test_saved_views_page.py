@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -43,8 +45,20 @@ def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: S
     expect(page.get_by_label("Search")).to_have_value("SD")
     views = opened(page, page.url)
     page.get_by_label("Search").fill("FSD")
+    page.get_by_role("button", name="Columns").click()
+    columns = page.get_by_label("Columns beside the setting")
+    columns.click()
+    page.get_by_role("option", name="Tokens/s", exact=True).click()
+    page.get_by_role("option", name="Pair", exact=True).click()
+    expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()
+    expect(page.locator("#runs th", has_text="Pair")).to_have_count(0)
     save(page, "Exact <b>SD</b>")
-    expect(views.get_by_role("link")).to_have_attribute("href", "runs?search=FSD")
+    query = re.compile(r"^runs\?search=FSD&columns=setting,experiment,.*,throughput,")
+    expect(views.get_by_role("link")).to_have_attribute("href", query)
+    go(page, f"{site.url}/{views.get_by_role('link').get_attribute('href')}")
+    expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()
+    expect(page.locator("#runs th", has_text="Pair")).to_have_count(0)
+    page.get_by_role("button", name="Saved views").click()
     views.get_by_text("Another name").click()
     views.get_by_label("Another name of Exact <b>SD</b>").fill("Fuzzy")
     views.get_by_role("button", name="Rename").click()

@@ -22,6 +22,7 @@ from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.whole_application import Application
 
 PASSWORD = "correct horse battery"
 HOSTILE = '"><script>alert(1)</script>'
@@ -37,7 +38,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-def sign_in(page: Page, site: Site, name: str, path: str = "/") -> None:
+def sign_in(page: Page, site: Site | Application, name: str, path: str = "/") -> None:
     page.goto(site.url + path)
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)

@@ -1,6 +1,6 @@
-"""The real thing: ``python app.py`` with its worker, MLflow and the bundled pair, used by a person in a browser.
+"""The real thing: a newcomer's first hour with ``python app.py``, its worker and MLflow, from an empty home.
 
-A newcomer reaches each goal, from an empty home, with as many clicks as docs/pages.md says.
+Each goal has a number of clicks, which docs/pages.md names. The pair is two folders that the test makes.
 """
 
 from __future__ import annotations
@@ -14,160 +14,96 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import select
 
+import fsd_core
+from fsd_core.auth import credentials
+from fsd_core.config.model_names import name_of_models
+from fsd_core.review.review_service import ReviewService
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import Database, open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.connection import upgrade
 from fsd_core.storage.database.tables import JobRow
 from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.tasks.custom.lookup import keep
+from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker import lock
+from fsd_core.worker.pair_names import add_checked
+from tests.tools.counted_hand import Hand
 from tests.tools.sizes import PATIENCE
+from tests.tools.whole_application import Application
 from tests.tools.worker_process import ROOT, free_port, until
+from tests.ui.test_sign_in import PASSWORD, sign_in
 
 pytestmark = pytest.mark.ui
 T = TypeVar("T")
+Recorded = TypeVar("Recorded", RunView, ExperimentView)
 
-PROMPTS = 12
-SUMS = [{"frage": f"{i} + {i % 7} = ?", "antwort": str(i + i % 7)} for i in range(40)]
-LABELS = [
-    "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.05 · γ 5", "FSD reducible · js ≤ 0.1 · γ 5",
-    "FSD reducible · js ≤ 0.3 · γ 5",
-]  # fmt: skip
+PROMPTS, TOKENS = 16, 3
+SUMS = [{"frage": f"{i} + {i % 7} = ?", "antwort": str(i + i % 7)} for i in range(240)]
+SUMS_FILE = json.dumps(SUMS).encode()
 LONG = 1000 * PATIENCE  # in milliseconds, as the browser counts
-
-
-def _goals() -> dict[str, int]:
-    """The clicks of each goal, as docs/pages.md has them."""
-    _, _, section = (ROOT / "docs" / "pages.md").read_text(encoding="utf-8").partition("## How many clicks")
-    return {goal: int(clicks) for goal, clicks in re.findall(r"^\| ([^|]+) \| (\d+) \|", section, re.M)}
-
-
-GOALS = _goals()
-
-
-class Hand:
-    """What a person does on a page, counted. A choice in a list is two clicks, a field that is filled in is one."""
-
-    def __init__(self, page: Page) -> None:
-        self.page, self.count = page, 0
-
-    @contextmanager
-    def reaching(self, goal: str) -> Iterator[None]:
-        """Within, a goal is reached with as many clicks as docs/pages.md says."""
-        self.count = 0
-        yield
-        assert self.count == GOALS[goal], f"“{goal}” takes {self.count} clicks: docs/pages.md says {GOALS[goal]}"
-
-    def click(self, what: Locator) -> None:
-        self.count += 1
-        what.click()
-
-    def fill(self, field: Locator, text: str) -> None:
-        self.count += 1
-        field.fill(text)
-
-    def choose(self, field: Locator, option: str) -> None:
-        self.click(field)
-        self.click(self.page.get_by_role("option", name=option, exact=True))
-
-    def upload(self, field: Locator, name: str, content: bytes) -> None:
-        self.count += 1
-        field.set_input_files({"name": name, "mimeType": "application/json", "buffer": content})
-
-
-@dataclass
-class Application:
-    """``python app.py`` on a home of its own."""
-
-    settings: Settings
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.settings.port}"
-
-    @cached_property
-    def database(self) -> Database:
-        return open_database(self.settings.resolved_database_url)
-
-    @cached_property
-    def repository(self) -> Repository:
-        return Repository(self.database)
-
-    def start(self) -> None:
-        """Returns when it says that it is ready."""
-        own = {f"FSD_{name}".upper(): str(value) for name, value in self.settings.model_dump().items() if value}
-        with (self.settings.home / "app.err").open("a") as log:
-            process = subprocess.Popen(
-                [sys.executable, "app.py"], cwd=ROOT, env=os.environ | own, stdout=subprocess.PIPE, stderr=log,
-                text=True,
-            )  # fmt: skip
-        self.started.append(process)
-        assert process.stdout is not None
-        assert self.url in process.stdout.readline(), (self.settings.home / "app.err").read_text()
-
-    def kill(self) -> None:
-        """As a machine that runs out of memory does."""
-        self.started[-1].kill()
-        self.started[-1].wait()
-
-    def worker(self) -> int | None:
-        """The process of the worker that has told the database of itself."""
-        holder = worker_process(self)
-        told = self.repository.worker()
-        return holder if told is not None and told.alive and told.pid == holder else None
-
-    def close(self) -> None:
-        """Ends everything, also what the application did not end."""
-        self.started[-1].terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.started[-1].wait(20)
-        for process in self.started:
-            process.kill()
-            process.communicate()
-        for name in ("worker.lock", "mlflow.lock"):
-            if left := lock.holder(self.settings.home / name):
-                os.kill(left["pid"], signal.SIGKILL)
-
-
-def worker_process(app: Application) -> int | None:
-    """The process that has the worker's lock."""
-    return (lock.holder(app.settings.home / "worker.lock") or {}).get("pid")
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a target and a draft."""
     folder = tmp_path_factory.mktemp("models")
-    save_toy_pair(folder)
+    save_toy_pair(folder, noise=0.15)
     return folder
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
-    """One application for all tests of this file; it is ready, and its worker is."""
-    port = free_port(7960)
-    settings = Settings(home=tmp_path_factory.mktemp("home"), port=port, threads=1, device="cpu")
+def app(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Application]:
+    """One application for all tests of this file, where people sign in; it is ready, and its worker is."""
+    settings = Settings(
+        home=tmp_path_factory.mktemp("home"), port=free_port(7960), threads=1, device="cpu", access="password",
+        model_roots=str(models),
+    )  # fmt: skip
+    upgrade(settings.resolved_database_url)
     app = Application(settings)
+    for name, role in (("Ann", "author"), ("Bob", "reviewer")):
+        credentials.add_user(app.repository, name, role, PASSWORD)
     try:
         app.start()
         awaited(app.worker, "a worker")
         yield app
     finally:
         app.close()
+
+
+@pytest.fixture(scope="module")
+def token(app: Application) -> str:
+    """What a program of Ann's shows."""
+    return credentials.add_token(app.repository, "her program", "viewer", "Ann")
+
+
+@pytest.fixture
+def page(page: Page, app: Application) -> Page:
+    """The window of Ann, who is new."""
+    page.set_default_timeout(LONG)
+    sign_in(page, app, "Ann")
+    expect(page).to_have_url(f"{app.url}/")
+    return page
+
+
+@pytest.fixture
+def fresh(fresh: Page, app: Application) -> Page:
+    """The window of Bob, who reviews."""
+    fresh.set_default_timeout(LONG)
+    sign_in(fresh, app, "Bob")
+    expect(fresh).to_have_url(f"{app.url}/")
+    return fresh
 
 
 @contextmanager
@@ -186,14 +122,13 @@ def under_way(page: Page, app: Application, name: str, thresholds: str) -> Itera
     settings = 2 + thresholds.count(",") + 1
     expect(page.get_by_text(f"{settings} settings × 1 seed × {PROMPTS} prompts =")).to_be_visible()
     with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
-        for attempt in itertools.count(1):
-            called = f"{name} {attempt}"
-            page.get_by_label("Name").fill(called)
+        names = itertools.count(1)
+
+        def start() -> None:
+            page.get_by_label("Name").fill(f"{name} {next(names)}")
             page.get_by_role("button", name="Start experiment").click()
-            awaited(lambda called=called: locked_midway(blocker, app, called), "three prompts")
-            if latest(app).status == "running":
-                break
-            blocker.execute("ROLLBACK")  # the test was paused for so long that it ended: once more
+
+        called = met_midway(blocker, start, lambda: app.repository.experiments(limit=1)).name
         card = page.locator("article.exp", has_text=called)
         line = re.compile(r"^Bundled arithmetic pair · arithmetic · [1-9]\d* of \d+ texts .*, .* left$")
         expect(card.locator(".exp-foot p")).to_have_text(line, timeout=LONG)
@@ -202,14 +137,27 @@ def under_way(page: Page, app: Application, name: str, thresholds: str) -> Itera
         blocker.execute("ROLLBACK")
 
 
-def locked_midway(blocker: sqlite3.Connection, app: Application, name: str) -> bool:
-    """Whether the experiment has begun; if so, the database stays locked for writers."""
-    blocker.execute("BEGIN IMMEDIATE")
-    newest = app.repository.experiments(limit=1)
-    if newest and newest[0].name == name and newest[0].prompts_done >= 3:
-        return True
-    blocker.execute("ROLLBACK")
-    return False
+def met_midway(
+    blocker: sqlite3.Connection, start: Callable[[], None], found: Callable[[], Sequence[Recorded]]
+) -> Recorded:
+    """Start what is ``found`` first then, until one is met in its midst; the database stays locked for writers.
+
+    One is not met if the test was paused for so long that it ended.
+    """
+    while True:
+        former = [one.id for one in found()]
+        start()
+
+        def three_prompts(former: Sequence[str] = former) -> Recorded | None:
+            blocker.execute("BEGIN IMMEDIATE")
+            if (newest := [*found()][:1]) and newest[0].id not in former and newest[0].prompts_done >= 3:
+                return newest[0]
+            blocker.execute("ROLLBACK")
+            return None
+
+        if (newest := awaited(three_prompts, "three prompts")).status == "running":
+            return newest
+        blocker.execute("ROLLBACK")
 
 
 def awaited(condition: Callable[[], T | None], what: str) -> T:
@@ -229,13 +177,43 @@ def done(app: Application, experiment: str) -> dict[tuple[str, int], tuple[int, 
     return recorded
 
 
-def read(url: str) -> Any:
-    with urlopen(url, timeout=PATIENCE) as answer:
+def read(url: str, token: str) -> Any:
+    with urlopen(Request(url, headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE) as answer:
         assert answer.status == 200
         return answer.read()
 
 
-def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application, models: Path) -> None:
+def measured_though_its_worker_dies(hand: Hand, page: Page, app: Application) -> ExperimentView:
+    """Starts the form's experiment, kills the worker in its midst, and waits for the end: nothing is lost or done
+    twice."""
+    start = page.get_by_role("button", name="Start experiment")
+    with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
+        experiment = met_midway(blocker, start.click, lambda: app.repository.experiments(limit=1)).id
+        hand.count += 1  # one click, also where a pause of the machine made more of them
+        killed = app.worker_process()
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        before = done(app, experiment)
+        blocker.execute("ROLLBACK")
+    awaited(lambda: app.repository.experiment(experiment).status == "finished", "the end of the experiment")
+    after, ended = done(app, experiment), app.repository.experiment(experiment)
+    assert 3 <= len(before) < len(after) == len(ended.runs) * PROMPTS
+    assert {key: after[key] for key in before} == before
+    assert {run.status for run in ended.runs} == {"finished"}
+    assert ended.job_id is not None
+    job = app.repository.job(ended.job_id)
+    assert (job.status, job.attempts, job.lost_workers) == ("finished", 2, 1)
+    assert awaited(app.worker, "another worker") != killed
+    target, sd = (
+        next(run for run in ended.runs if run.decoding.acceptance.kind == kind)
+        for kind in ("autoregressive", "speculative")
+    )
+    written = [[text for (run, _), (_, _, text) in sorted(after.items()) if run == r.id] for r in (target, sd)]
+    assert written[0] == written[1], "greedy SD writes what the target writes"
+    return ended
+
+
+def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application, token: str, models: Path) -> None:
     hand = Hand(page)
     with hand.reaching("A first answer"):
         page.goto(app.url)
@@ -262,57 +240,126 @@ def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application
         hand.fill(page.get_by_label("Prompt field"), "frage")
         hand.fill(page.get_by_label("Reference field"), "antwort")
         hand.choose(page.get_by_label("Scorer"), "Number")
-        hand.upload(page.get_by_label("File of prompts"), "sums.json", json.dumps(SUMS).encode())
+        hand.upload(page.get_by_label("File of prompts"), "sums.json", SUMS_FILE)
         expect(page.locator("#own-answer")).to_contain_text(f"sums: {len(SUMS)} prompts in order. Scorer: Number.")
         hand.click(page.get_by_role("button", name="Add", exact=True))
         expect(page.locator("#own-answer")).to_contain_text(f"is in the list of tasks, with {len(SUMS)} prompts.")
         expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("^sums"))
-        expect(page.get_by_text(f"× {len(SUMS)} prompts =")).to_be_visible()
+
+    ask_for_little(page)
+    with hand.reaching("Compare and export"):
+        experiment = measured_though_its_worker_dies(hand, page, app)
+        compared = page.locator("article.exp").first.get_by_role("link", name=re.compile("^Compare these"))
+        expect(compared).to_be_visible(timeout=LONG)
+        hand.click(compared)
+        expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
+        rows = page.locator(".cmp").first.locator("tbody tr")
+        expect(rows).to_have_count(len(experiment.runs))
+        with page.expect_download() as download:
+            hand.click(page.get_by_role("link", name="Export CSV"))
+        assert all(run.id in download.value.path().read_text() for run in experiment.runs)
+
+    with hand.reaching("The same in MLflow"):
+        hand.click(page.get_by_role("link", name="Runs", exact=True))
+        run = experiment.runs[-1]
+        hand.click(page.get_by_role("link", name=run.label, exact=True).first)
+        expect(page.locator("#prompts tbody tr")).to_have_count(PROMPTS)
+        expect(page.locator("#prompt .tok").first).to_be_visible()
+        link = page.get_by_role("link", name="Open in MLflow")
+        expect(link).to_be_visible(timeout=LONG)
+        hand.count += 1  # the click on the link, whose page is MLflow's
+        look_into_mlflow(app, token, app.repository.run(run.id), link.get_attribute("href") or "", experiment.name)
+    with hand.reaching("The same from the command line and Python, with Ctrl-C in the middle"):
+        the_same_without_a_page(app, models, experiment.runs[0])
 
 
-def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(page: Page, app: Application) -> None:
-    with under_way(page, app, "What leniency costs", "0.05, 0.1, 0.3") as (card, name):
-        experiment = latest(app).id
-        killed = worker_process(app)
-        os.kill(killed, signal.SIGKILL)
-        before = done(app, experiment)
-        assert 3 <= len(before) < len(LABELS) * PROMPTS
+def test_the_setting_that_is_found_is_proposed_approved_and_fetched(
+    page: Page, fresh: Page, app: Application, token: str, models: Path
+) -> None:
+    pair = name_of_models({role: str(models / role) for role in ("target", "draft")})
+    add_checked(app.repository, "mine", pair, "Ann")  # those of the test above, also where it is not run
+    sums = CustomTask.of("sums", check(SUMS_FILE, "number", FieldNames("frage", "antwort")))
+    keep(app.repository, sums, "Ann")
+    page.goto(f"{app.url}/experiments")
+    hand = Hand(page)
+    hand.choose(page.get_by_label("Model pair", exact=True), "mine")
+    hand.choose(page.get_by_label("Task", exact=True), sums.title)
+    ask_for_little(page)
+    with hand.reaching("The fastest setting within 2 points"):
+        hand.click(page.get_by_role("button", name="Find the setting").first)
+        page.get_by_label("Minutes").fill("600")  # so that no pause of the machine ends it
+        page.get_by_label("Choose draft lengths by replay").uncheck()
+        hand.click(page.locator("#find-setting").get_by_role("button", name="Find the setting").last)
+        found = page.locator("article.exp").first
+        expect(found.locator(".exp-verdict")).to_contain_text("Use ", timeout=LONG)
+        expect(found.get_by_role("link", name="Propose")).to_be_visible()
 
-    card.get_by_role("link", name="Compare these 5 runs").wait_for(timeout=LONG)
-    after = done(app, experiment)
-    ended = app.repository.experiment(experiment)
-    assert [run.label for run in ended.runs] == LABELS
-    assert [run.status for run in ended.runs] == ["finished"] * len(LABELS)
-    assert set(after) == {(run.id, position) for run in ended.runs for position in range(PROMPTS)}
-    assert {key: after[key] for key in before} == before
-    assert ended.job_id is not None
-    job = app.repository.job(ended.job_id)
-    assert (job.status, job.attempts, job.lost_workers) == ("finished", 2, 1)
-    assert awaited(app.worker, "another worker") != killed
-    target, sd = ended.runs[:2]
-    written = [[text for (run, _), (_, _, text) in sorted(after.items()) if run == r.id] for r in (target, sd)]
-    assert written[0] == written[1], "greedy SD writes what the target writes"
-
-    card.get_by_role("link", name="Compare these 5 runs").click()
-    expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
-    rows = page.locator(".cmp").first.locator("tbody tr")
-    expect(rows).to_have_count(len(LABELS))
-    for i, label in enumerate(LABELS):
-        expect(rows.nth(i)).to_contain_text(re.compile(rf"{re.escape(label)}.* prompts.*\d to \d+.*\d to \d+"))
-
-    run = ended.runs[-1]
-    page.goto(f"{app.url}/runs")
-    page.get_by_role("link", name=run.label, exact=True).click()
-    expect(page.locator("h1:visible")).to_contain_text(run.label)
-    expect(page.locator("#prompts tbody tr")).to_have_count(PROMPTS)
-    expect(page.locator("#prompt .tok").first).to_be_visible()
-    link = page.get_by_role("link", name="Open in MLflow")
-    expect(link).to_be_visible(timeout=LONG)
-    look_into_mlflow(app, app.repository.run(run.id), link.get_attribute("href") or "", name)
+    with hand.reaching("Propose, approve, fetch"):
+        hand.click(found.get_by_role("link", name="Propose"))
+        hand.fill(page.get_by_label("Name"), "Sums")
+        hand.click(page.get_by_role("button", name="Propose", exact=True))
+        hand.click(page.get_by_role("link", name="Open it"))
+        expect(page.get_by_text("This proposal is your own")).to_be_visible()
+        fresh.goto(page.url)
+        hand.click(fresh.get_by_role("button", name="Approve", exact=True))
+        told = fresh.locator(".fsd-notice", has_text="Approved: the setting is the approved one for Sums now.")
+        expect(told).to_be_visible()
+    approved = json.loads(read(f"{app.url}/api/v1/uses/sums/approved", token))
+    assert approved["setting"] == ReviewService(app.repository).use("sums").named("approved")
 
 
-def look_into_mlflow(app: Application, run: RunView, link: str, experiment: str) -> None:
+def ask_for_little(page: Page) -> None:
+    """Make the form's measurements short, which is no part of a goal."""
+    for label, few in (("Thresholds", "0.3"), ("Draft lengths", "3"), ("Longest answer", TOKENS)):
+        page.get_by_label(label).first.fill(str(few))
+    page.get_by_label("Prompts", exact=True).fill(str(PROMPTS))
+    for baseline in ("Draft alone", "Block"):
+        page.get_by_label(baseline, exact=True).uncheck()
+    expect(page.get_by_text(f"3 settings × 1 seed × {PROMPTS} prompts =")).to_be_visible()
+
+
+def the_same_without_a_page(app: Application, models: Path, run: RunView) -> None:
+    """The command line and Python write what the page's run of the target alone wrote."""
+    written = [generation.text for generation in app.repository.generations(run.id)]
+    copy = run_that_ctrl_c_interrupts(app)
+    assert copy.pair == run.pair
+    resume = [sys.executable, "-m", "fsd_core", "resume", copy.id]
+    subprocess.run(resume, cwd=ROOT, env=app.environment, check=True, capture_output=True)
+    assert app.repository.run(copy.id).status == "finished"
+    assert [generation.text for generation in app.repository.generations(copy.id)][:PROMPTS] == written
+    decoder = fsd_core.Decoder(
+        fsd_core.load_pair(models, device="cpu"), acceptance="autoregressive", max_new_tokens=TOKENS
+    )
+    assert [decoder.generate(row["frage"]).text for row in SUMS[:3]] == written[:3]
+
+
+def run_that_ctrl_c_interrupts(app: Application) -> RunView:
+    """A run of the command line, which keeps what it has done and says how to go on."""
+    options = ["--pair", "mine", "--task", "sums", "--acceptance", "autoregressive", "--max-new-tokens", str(TOKENS)]
+    command = [sys.executable, "-m", "fsd_core", "run", *options, "--limit", str(len(SUMS))]
+    with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
+        processes: list[subprocess.Popen[str]] = []
+
+        def start() -> None:
+            for ended in processes:
+                ended.communicate()
+            processes.append(
+                subprocess.Popen(command, cwd=ROOT, env=app.environment, stderr=subprocess.PIPE, text=True)
+            )
+
+        run = met_midway(blocker, start, lambda: app.repository.runs(limit=1))
+        process = processes[-1]
+        process.send_signal(signal.SIGINT)
+        blocker.execute("ROLLBACK")
+    _, told = process.communicate(timeout=PATIENCE)
+    run = app.repository.run(run.id)
+    assert process.returncode == 130
+    assert told.endswith(f"continue with `python -m fsd_core resume {run.id}`.\n")
+    assert (run.status, 3 <= run.prompts_done < len(SUMS)) == ("stopped", True)
+    return run
+
+
+def look_into_mlflow(app: Application, token: str, run: RunView, link: str, experiment: str) -> None:
     """The link leads to MLflow's pages, and what they show is the run."""
     from mlflow import MlflowClient
 
@@ -320,8 +367,8 @@ def look_into_mlflow(app: Application, run: RunView, link: str, experiment: str)
     assert pages == "/mlflow"
     assert copy == run.mlflow_run_id
     pages = f"{app.url}{pages}"
-    assert b"<html" in awaited(lambda: suppressed(read, pages), "MLflow's pages")
-    served = json.loads(read(f"{pages}/api/2.0/mlflow/runs/get?run_id={copy}"))["run"]
+    assert b"<html" in awaited(lambda: suppressed(read, pages, token), "MLflow's pages")
+    served = json.loads(read(f"{pages}/api/2.0/mlflow/runs/get?run_id={copy}", token))["run"]
     assert served["info"]["status"] == "FINISHED"
 
     client = MlflowClient(app.settings.resolved_mlflow_uri)
@@ -376,7 +423,7 @@ def test_an_experiment_goes_on_without_its_page_and_without_the_web_process(page
     with under_way(page, app, "Left alone", "0.1") as (_, name):
         another = page.context.new_page()
         page.close()
-        worker = worker_process(app)
+        worker = app.worker_process()
         app.kill()
         assert latest(app).status == "running"
     awaited(lambda: latest(app).status == "finished", "the end, while nothing serves the pages")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
 
@@ -15,7 +16,7 @@ from dashboard.experiments.experiment_list import experiments_html
 from dashboard.playground.playground_html import output_panel_html
 from dashboard.playground.setting_views import OutputPanel
 from dashboard.runs.run_filters import ALL, RunFilterValues
-from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_list import USUAL_COLUMNS, columns_of, names_of, runs_html
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.database.repository import Repository
@@ -62,6 +63,19 @@ def test_the_lists_and_the_playground_name_the_pair(repository: Repository) -> N
     assert {view.pair for view in repository.experiment_names(9)} == {"bundled", OTHER}
     assert {view.pair for view in repository.run_names(50)} == {"bundled", OTHER}
     assert f">{TITLE}</p>" in output_panel_html(1, OutputPanel(DecodingConfig()), "bundled")
+
+
+def test_the_list_has_the_columns_that_are_chosen(repository: Repository) -> None:
+    runs = repository.runs(limit=50)
+    assert runs_html(runs, filtered=False) == runs_html(runs, filtered=False, columns=columns_of(""))
+    assert ">Tokens/s" not in runs_html(runs, filtered=False)
+    few = runs_html(runs, filtered=False, columns=columns_of("throughput,accuracy,<b>"))
+    sorted_by = re.findall(r'class="fsd-sort".*?data-keep="(\w+)"', few)
+    assert sorted_by == ["label", "accuracy", "tokens_per_second"]  # as they stand in the list
+    assert TITLE not in few
+    assert columns_of("nonsense,") == columns_of("") == USUAL_COLUMNS
+    assert (names_of(USUAL_COLUMNS), names_of([])) == ("", "setting")
+    assert columns_of(names_of([])) == ("setting",)
 
 
 def test_a_comparison_and_its_exports_name_the_pairs(repository: Repository) -> None:

@@ -25,7 +25,9 @@ from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import FsdError, InvalidSetting, Refused, UnknownName
 from fsd_core.models.draft_offers import DraftOffers
 from fsd_core.models.hub_search import FoundModel
-from fsd_core.models.pair_check import HERE, TOO_LARGE
+from fsd_core.models.model_pairs import MODEL_PAIRS
+from fsd_core.models.named_models import SMOLLM2
+from fsd_core.models.pair_check import HERE, TO_FETCH, TOO_LARGE
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.repository import Repository
@@ -108,11 +110,16 @@ def test_each_pair_says_where_its_models_are(repository: Repository, folder: Pat
     away = name_of_models({"target": "farm/Hen-7B", "dtype": "bfloat16"})
     repository.add_pair("here", here, "Ann")
     repository.add_pair("hens", away, "Ann")
+    repository.add_pair("half", name_of_models({"target": "farm/Hen-7B", "draft": SMOLLM2.repo}), "Ann")
+    repository.report_worker(1, "host", "cuda", "idle", 24_000_000_000)
     badges = pair_badges(repository)
     choices = {name: title for title, name in pair_choices(repository, badges)}
     assert (choices[here], choices[away]) == ("here", "hens · to fetch")
     assert choices["bundled"] == "Bundled arithmetic pair"
-    assert choices["qwen2.5-7b"] == "Qwen 2.5 7B with 0.5B · to fetch"
+    assert "half · to fetch" in choices.values()  # and not the size of one of them
+    assert choices["qwen2.5-7b"] == "Qwen 2.5 7B with 0.5B · to fetch, 16.2 GB"
+    assert choices["llama3.1-70b"] == "Llama 3.1 70B with 8B · too large for this machine"
+    assert [name for name in MODEL_PAIRS if badges[name] == TO_FETCH] == []
     lists = pair_lists(repository, None, badges)
     assert "to fetch · target farm/Hen-7B, bfloat16 · Ann" in lists.own
     assert "Qwen 2.5 7B with 0.5B" in lists.presets

@@ -10,6 +10,7 @@ from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import KEEP_PLACE, Column, empty_state, link, mixed_mark, pill, table
 from dashboard.ui.quantities import DASH, ago, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
+from fsd_core.engines.engine_summary import measured_on
 from fsd_core.metrics import METRICS, Metric, compared, listed
 from fsd_core.models.model_pairs import pair_title
 
@@ -116,7 +117,7 @@ def _row(run: RunView) -> tuple[str, ...]:
     m = run.metrics or {}
     return (
         render("runs/list.html", "box", run),
-        render("runs/list.html", "setting", run, tags_html(run)),
+        render("runs/list.html", "setting", run, tags_html(run), measured_on(run)),
         pair_title(run.pair),
         DASH if run.experiment_id is None else link(f"runs?experiment={run.experiment_id}", run.experiment_name or ""),
         run.task,

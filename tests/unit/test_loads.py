@@ -11,13 +11,13 @@ from fsd_core.analysis.loads import LoadLine, load_lines, load_sentences
 from fsd_core.analysis.series import run_names
 from fsd_core.plots.gallery import named_figure
 from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
-from fsd_core.storage.records import PromptCounts, Prompts, RunView
+from fsd_core.storage.records import PromptCounts, RunView
 from tests.tools.run_views import decoding, metrics, run_view
 from tests.tools.run_views import prompts as prompts_of
 
 ENGINE = {"engine": "vllm", "url": "http://host:8000", "model": "m"}
 PLAIN, DRAFT = (decoding("served", endpoint=name, **ENGINE) for name in ("plain", "draft"))
-LOADS = (1, 2, 4)
+LOADS: tuple[int, ...] = (1, 2, 4)
 
 
 def done(seconds: float) -> dict[int, PromptCounts]:
@@ -31,10 +31,10 @@ def done(seconds: float) -> dict[int, PromptCounts]:
 
 
 def measured(
-    what: Any, load: int, seconds: float, prompts: Prompts, acceptance: float | None = None, **more: Any
+    what: Any, load: int, seconds: float, prompts: dict[str, Any], acceptance: float | None = None, **more: Any
 ) -> RunView:
     figures = metrics(acceptance=acceptance) | {"time_per_output_token": seconds / 10} | more.pop("figures", {})
-    run = run_view(what, figures, batch=load, **{"provenance": {"engine": "vLLM 0.32.0"}} | more)
+    run = run_view(what, figures, batch=load, **cast(Any, {"provenance": {"engine": "vLLM 0.32.0"}, **more}))
     prompts[run.id] = done(seconds)
     return run
 

@@ -77,6 +77,7 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     expect(row).to_contain_text(
         re.compile(rf"Measured on vLLM 9.8.7 at {place} \(two <b>cores</b>\), 2 prompts at once")
     )
+    settled(page)  # the figures come one after the other
     load = page.locator("#over-load")
     load.get_by_role("button", name="Over load").click()
     expect(load.locator(".js-plotly-plot")).to_have_count(2)

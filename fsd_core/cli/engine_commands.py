@@ -42,7 +42,8 @@ Loads = Annotated[
     str | None,
     typer.Option(
         "--parallel", metavar="NUMBERS",
-        help="With --endpoint: how many prompts are asked at once, such as 8. A list such as 1,2,4 gives a run each.",
+        help="How many prompts an endpoint is asked at once, such as 8. A list such as 1,2,4 gives a run each. In a "
+        "sweep it is the batch size of our own loop too.",
     ),
 ]  # fmt: skip
 _WHO = "command line"

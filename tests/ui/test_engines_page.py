@@ -85,6 +85,8 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
 
     served = next(run for run in runs if run.decoding.acceptance.by_endpoint and run.config.batch == 2)
     page.goto(f"{site.url}/settings?setting={served.setting_id}")
-    expect(page.get_by_role("cell", name=re.compile(rf"vLLM 9.8.7 at {place}.*, 2 prompts at once"))).to_be_visible()
+    expect(
+        page.get_by_role("cell", name=re.compile(rf"vLLM 9.8.7 at {place}.*, 2 prompts at once")).first
+    ).to_be_visible()
     page.goto(f"{site.url}/runs")
     expect(page.locator("tr", has_text="Served · vLLM toy").first).to_contain_text("2 prompts at once")

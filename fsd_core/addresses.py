@@ -1,7 +1,9 @@
-"""Addresses as they may be shown, redirected to or logged: without who signs in there, and without secrets."""
+"""Addresses as they may be shown, redirected to or logged: without who signs in there, and without secrets. Also which
+of them the whole internet reaches."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -14,3 +16,10 @@ _SECRET = re.compile(r"(?<=[?&;])([^=&;#]*(?:passw|secret|token|key|credential)[
 def without_secrets(address: str) -> str:
     """Return an address without its user information, and with ``***`` as the values of secret parameters."""
     return _SECRET.sub(r"\1***", _USER.sub("", address))
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one that the whole internet reaches: not private, loopback, link-local or multicast."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_global and not (mapped or ip).is_multicast

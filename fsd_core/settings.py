@@ -92,6 +92,10 @@ class Settings(BaseSettings):
     model_roots: str = Field(
         default="", description="Folders below which the pages take models, with commas between; any without access."
     )
+    endpoint_hosts: str = Field(
+        default="",
+        description="Hosts of engines, such as 10.0.0.7:8000, that people who sign in may name beside public ones.",
+    )
     proxy_header: str = Field(
         default="X-Forwarded-User", pattern=r"^[A-Za-z0-9-]+$", description="Header in which a proxy names the user."
     )
@@ -188,6 +192,17 @@ class Settings(BaseSettings):
         raise InvalidSetting(
             f"The host names {value!r} cannot be read: expected names such as lab.example.org, or *.example.org, "
             "with commas between them."
+        )
+
+    @field_validator("endpoint_hosts")
+    @classmethod
+    def _engine_hosts(cls, value: str) -> str:
+        names = filter(None, map(str.strip, value.split(",")))
+        if all(re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?", name, re.ASCII) for name in names):
+            return value
+        raise InvalidSetting(
+            f"FSD_ENDPOINT_HOSTS is {value[:60]!r}: expected hosts such as engine.internal or 10.0.0.7:8000, with "
+            "commas between them."
         )
 
     @property

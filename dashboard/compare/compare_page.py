@@ -27,6 +27,7 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs, query_of
 from dashboard.compare.figures_panel import FiguresPanel
+from dashboard.compare.load_panel import LoadPanel
 from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.report_form import ReportForm
@@ -93,6 +94,7 @@ class ComparePage:
             self._build_link()
             self.table = show(js_on_load=KEEP_PLACE)
             self.figures = FiguresPanel()
+            self.load = LoadPanel()
             self.matched = MatchedPanel()
             self._build_settings()
             self.pairs = PromptPairsPanel(repository)
@@ -151,7 +153,8 @@ class ComparePage:
         ]  # fmt: skip
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
-            self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.matched.outputs,
+            self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.load.outputs,
+            *self.matched.outputs,
             *self.pairs.outputs, *self.report.outputs, *self.views.outputs,
         ]  # fmt: skip
         view.listen(self.redraw, fields, outputs, [*self.matched.forms, *self.report.fields, *self.views.forms])
@@ -217,6 +220,7 @@ class ComparePage:
         if asked.differs("link", query):
             updates[self.link] = query
         updates |= self.figures.redraw(asked, runs, pinned, stages, comparison)
+        updates |= self.load.redraw(asked, pinned, stages, comparison)
         updates |= self.matched.redraw(asked, [*pinned, choice.margin], stages, comparison)
         return updates | self.pairs.redraw(asked, runs, pair, stages, prompt)
 

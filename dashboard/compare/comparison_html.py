@@ -11,6 +11,7 @@ from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, mixed_mark, notice, term
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import SIGNIFICANT, Cell
+from fsd_core.engines.engine_summary import measured_on
 from fsd_core.formatting import DASH, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.models.model_pairs import pair_title
@@ -76,6 +77,8 @@ def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tu
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     more = f"{pair_title(row.run.pair)}, {row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, "
     more += f"seed {row.run.seed}{status}"
+    if engine := measured_on(row.run):
+        more += f". Measured on {engine}"
     tone = verdict = ""
     if row.verdict and margin is not None:
         tone, verdict = _VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)

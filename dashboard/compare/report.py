@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dashboard.compare.compared_runs import MARKED, ComparedRuns
 from dashboard.compare.comparison_html import delta_text, displayed_columns, p_values
@@ -14,9 +14,13 @@ from fsd_core.analysis.matched_tables import MatchedCell, absence, beside_rows, 
 from fsd_core.analysis.matching import match
 from fsd_core.conditions import MIXED_MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
+from fsd_core.engines.engine_summary import measured_on
 from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import RunView
 
 SHARED_SETTINGS = (
     "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
@@ -112,14 +116,20 @@ def _setup(comparison: ComparedRuns) -> str:
         if key in flat[0] and len({value_text(settings.get(key)) for settings in flat}) == 1
     ]
     shared = [f"{OPTION_TITLES[key].lower()} {value_text(flat[0][key])}" for key in same_keys]
-    machines = {
+    machines = {text for run in comparison.runs for text in _machines(run)}
+    return _plain("; ".join([*shared, *sorted(machines)])) + "."
+
+
+def _machines(run: RunView) -> list[str]:
+    """Return what measured a run: an engine with its load, or each machine of our own loop."""
+    if engine := measured_on(run):
+        return [engine]
+    return [
         ", ".join(str(facts[key]) for key in ("cpu", "gpu", "device", "dtype") if facts.get(key))
         + f", {facts.get('threads', '?')} CPU threads, commit {short_commit(facts.get('git_revision') or 'unknown')}"
-        for run in comparison.runs
         for facts in [session.conditions for session in run.measurement_sessions] or [run.provenance]
         if facts
-    }
-    return _plain("; ".join([*shared, *sorted(machines)])) + "."
+    ]
 
 
 def _cell(cell: Cell, metric: Metric) -> str:

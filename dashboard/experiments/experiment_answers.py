@@ -53,6 +53,18 @@ class AddedPairAnswer(CheckedPairAnswer):
     name: str
 
 
+class EndpointAnswer(TypedDict):
+    """A running engine that somebody has named. Its key is in the environment alone."""
+
+    endpoint: str
+    kind: str
+    url: str
+    model: str
+    key_variable: str
+    hardware: str
+    added_by: str
+
+
 class ModelAnswer(TypedDict):
     """A model of the hub; ``downloads`` are of the last month."""
 

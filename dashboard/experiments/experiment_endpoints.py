@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
+from dashboard.experiments.engine_endpoints import engine_endpoints
 from dashboard.experiments.experiment_answers import ChoicesAnswer, TaskAnswer
 from dashboard.experiments.pair_endpoints import pair_endpoints
-from dashboard.experiments.sweep_form import sweep_of
+from dashboard.experiments.sweep_form import loads_of, sweep_of
 from dashboard.tables.run_record import ExperimentAnswer, experiment_record
 from dashboard.ui import actions
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
-from fsd_core.config.building import in_python
+from fsd_core.config.building import in_python, method
 from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
@@ -33,6 +34,7 @@ from fsd_core.tasks.custom.similar import grouped, noted
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.device_memory import device_memory
+from fsd_core.worker.endpoint_names import check_shared, endpoint_decodings
 from fsd_core.worker.pair_names import recorded_name
 
 if TYPE_CHECKING:
@@ -116,6 +118,9 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         name: str = "",
         batch: int = 1,
         key: str = "",
+        endpoints: list[str] = [],  # noqa: B006  # as above
+        batches: list[int] = [],  # noqa: B006
+        endpoint_options: dict[str, Any] = {},  # noqa: B006
     ) -> ExperimentAnswer:
         """Start an experiment: several settings on the same prompts, taking turns. Needs the role author.
 
@@ -135,10 +140,14 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             name: what the experiment should find out
             batch: batch size, the number of texts decoded together. 1 decodes each by itself
             key: 32 hexadecimal digits, random for each experiment. Sent again with the same key, it is started once
+            endpoints: running engines by name (see list_endpoints), measured beside settings, or alone
+            batches: several batch sizes in place of one, such as [1, 2, 4]. Each setting is measured under each load
+            endpoint_options: what endpoints are asked with, such as {"temperature": 1, "max_new_tokens": 256}. Default:
+                as the first setting
         """
         require(person_of(request), "author", "Starting an experiment")
         pair = recorded(pair)
-        if not settings:
+        if not settings and not endpoints:
             raise InvalidSetting("No setting is given: give at least one, such as [{'acceptance': 'speculative'}].")
         task_name = task or offered(get_pair(pair))[0].name
         folder.take_in(repository)
@@ -147,9 +156,13 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         decodings: dict[DecodingConfig, None] = {d: None for setting in settings for d in methods(setting)}
         for decoding in decodings:
             check_drafter(pair, decoding)
+        check_shared(endpoint_options, in_python)
+        sampled = method(endpoint_options) if endpoint_options else next(iter(decodings), DecodingConfig())
+        engines = endpoint_decodings([repository.engine(known) for known in endpoints], sampled.shared)
         sweep = sweep_of(
-            decodings, in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds, batch=batch
-        )
+            [*decodings, *engines], in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds,
+            **loads_of(batches or [batch]),
+        )  # fmt: skip
         gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=new_experiment_id(key)))
         return experiment_record(repository.experiment(id), runs=True)
 
@@ -220,7 +233,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         cancel_experiment,
         resume_experiment,
     ]
-    endpoints += pair_endpoints(repository, settings)
+    endpoints += [*pair_endpoints(repository, settings), *engine_endpoints(repository, settings)]
     return [*endpoints, *calibration_endpoints(repository, home, folder, recorded)]
 
 

@@ -127,6 +127,10 @@ class ExperimentForm:
                 defaults.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=visibility["draft_length"],
                 info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
             )  # fmt: skip
+            fields["endpoints"] = gr.Dropdown(
+                [], value=[], multiselect=True, label="Running engines", visible=False,
+                info="Asked over HTTP with the same prompts; see “Running engines” below.",
+            )  # fmt: skip
             with gr.Row():
                 fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
@@ -147,16 +151,23 @@ class ExperimentForm:
             with gr.Row():
                 fields["template_arguments"] = field(METHOD_OPTIONS["template_arguments"], placeholder=ARGUMENTS)
                 fields["template_date"] = field(METHOD_OPTIONS["template_date"])
-            fields["batch"] = field(
-                OPTIONS["batch"],
-                info="1 times each text by itself. A larger batch finishes sooner, and its texts share its time.",
+            fields["batch"] = gr.Textbox(
+                "1", label="Batch sizes",
+                info="Texts at once; 1 times each by itself. Several, such as 1, 2, 4, measure each setting under each "
+                "load: Compare draws speed over it.",
             )  # fmt: skip
         return fields
 
     @property
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` and :meth:`redraw_tasks` may change."""
-        return [self.fields["pair"], self.fields["task"], self.measured, *(self.fields[name] for name in DEPENDENT)]
+        return [
+            self.fields["pair"],
+            self.fields["task"],
+            self.fields["endpoints"],
+            self.measured,
+            *(self.fields[name] for name in DEPENDENT),
+        ]
 
     def values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields, by component, with those that the answer fills in."""
@@ -164,7 +175,9 @@ class ExperimentForm:
 
     def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:
         """Return the experiment that the fields ask for. Raises ``FsdError``."""
-        return build_sweep({name: values[part] for name, part in self.fields.items()}, self.task)
+        return build_sweep(
+            {name: values[part] for name, part in self.fields.items()}, self.task, self.repository.engine
+        )
 
     def task(self, name: str) -> Task:
         """Return a built-in or custom task. Raises ``UnknownName``."""
@@ -197,6 +210,15 @@ class ExperimentForm:
         if before != digest(pair) or task not in names:
             asked.fill(self.fields["task"], kept_or_first(task, get_pair(pair), custom))
         return {self.fields["task"]: gr.Dropdown(task_choices(pair, custom))}
+
+    def redraw_endpoints(self, asked: Asked, names: Sequence[str]) -> Updates:
+        """Return the endpoints that can be chosen, if they differ. One that is gone is no longer chosen."""
+        field = self.fields["endpoints"]
+        chosen = [name for name in self.values(asked)[field] or () if name in names]
+        asked.fill(field, chosen)
+        if not asked.differs("endpoints", names):
+            return {}
+        return {field: gr.Dropdown([*names], visible=bool(names))}
 
     def _is_known(self, pair: str) -> bool:
         """Whether a pair may be named here and its models can be told. Of others nothing is told, not if they exist."""

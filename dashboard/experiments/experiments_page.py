@@ -8,6 +8,7 @@ import gradio as gr
 
 from dashboard.experiments import more_tasks
 from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
+from dashboard.experiments.engines_panel import EnginesPanel, engines_html
 from dashboard.experiments.experiment_form import ExperimentForm, task_names
 from dashboard.experiments.experiment_list import PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
@@ -58,6 +59,8 @@ class Latest(NamedTuple):
     own_pairs: PairLists
     pairs: tuple[tuple[str, str], ...]
     """titles and names"""
+    endpoints: tuple[str, ...]
+    engines: Html
 
 
 class ExperimentsPage:
@@ -77,6 +80,7 @@ class ExperimentsPage:
                     self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
                 self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
                 self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
+                self.engines = EnginesPanel(repository, settings, self.form, self.latest.forget)
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
@@ -101,6 +105,7 @@ class ExperimentsPage:
         view.act("fetch", self.fetch_task, self.fetch_answer)
         self.custom_tasks.listen(view)
         self.own_models.listen(view)
+        self.engines.listen(view)
         self.finder.listen(view)
         kept = [*form, *self.finder.fields]
         outputs = [
@@ -111,6 +116,7 @@ class ExperimentsPage:
             self.custom_tasks.list,
             self.own_models.list,
             self.own_models.presets,
+            self.engines.list,
             self.size,
             self.start,
         ]
@@ -133,6 +139,7 @@ class ExperimentsPage:
             return updates | ({self.worker: unknown} if asked.differs("worker", unknown) else {})
         updates |= redraw_pairs(asked, self.form.fields["pair"], now.pairs)
         updates |= self.form.redraw_tasks(asked, now.tasks, now.custom)
+        updates |= self.form.redraw_endpoints(asked, now.endpoints)
         self.form.clamp_prompts(asked)
         updates = self.form.redraw_hint(asked) | updates | self._size(asked, now.tasks)
         if asked.differs("worker", now.worker):
@@ -142,6 +149,7 @@ class ExperimentsPage:
         if asked.differs("custom tasks", now.custom_tasks):
             updates[self.custom_tasks.list] = now.custom_tasks
         updates |= self.own_models.redraw(asked, now.own_pairs)
+        updates |= self.engines.redraw(asked, now.engines)
         if asked.differs("list", page, now.experiments, now.has_older):
             updates[self.list] = render("experiments/list.html", "list", now.experiments, turned(_OLDER, "", page))
             updates[self.older] = gr.Button(visible=now.has_older)
@@ -171,7 +179,7 @@ class ExperimentsPage:
         under_way = [run.id for e in experiments if e.under_way for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         custom_tasks, tasks_html = self.custom_tasks.tasks()
-        badges = pair_badges(self.repository)
+        badges, engines = pair_badges(self.repository), self.repository.engines()
         return Latest(
             absence_notice(worker, self.executor, waiting),
             experiments_html(
@@ -187,6 +195,8 @@ class ExperimentsPage:
             tuple(custom_tasks),
             pair_lists(self.repository, worker, badges),
             pair_choices(self.repository, badges),
+            tuple(engine.name for engine in engines),
+            engines_html(engines),
         )
 
     # --- what a person does --------------------------------------------------------------------------------------

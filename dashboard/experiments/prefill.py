@@ -16,6 +16,7 @@ from fsd_core.config.thresholds import OFF
 from fsd_core.errors import UnknownName
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import NOBODY, Person
+from fsd_core.rules import Served
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import offered
@@ -88,8 +89,9 @@ def _of_run(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
     rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN_RULES]
     values: dict[str, Any] = {
         "pair": run.pair, "task": run.task, "limit": run.config.limit, "seeds": f"{run.seed}",
-        "batch": run.config.batch,
+        "batch": f"{run.config.batch}",
         "baselines": rules or ["autoregressive", "speculative"], "tuned": [], "several": [],
+        "endpoints": [served.endpoint] if isinstance(served := run.decoding.acceptance, Served) else [],
     }  # fmt: skip
     for name, option in METHOD_OPTIONS.items():
         if name not in options or name == "acceptance" or option.is_knob:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.option_fields import label, number
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.config.building import Named, checked
-from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
+from fsd_core.config.building import Named, checked, method
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, SHARED_OPTIONS, Option
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, methods, readable
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task, get_task
+from fsd_core.worker.endpoint_names import endpoint_decodings
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import ServedEngine
 
 MOST_SEEDS = 20
 _MOST_RUNS = 200
@@ -21,30 +25,56 @@ METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", SEVERAL), ("tuned", TUN
 """the fields in which rules are chosen"""
 
 
+def no_engine(name: str) -> NoReturn:
+    """Raise ``UnknownName``: nobody has named an endpoint."""
+    raise UnknownName(f"There is no endpoint '{name[:40]}': add it first.")
+
+
 def rules_of(values: Mapping[str, Any]) -> list[str]:
     """Return the chosen rules, baselines first."""
     return [kind for part, kinds in METHOD_GROUPS for kind in kinds if kind in values[part]]
 
 
-def build_sweep(values: Mapping[str, Any], find_task: Callable[[str], Task] = get_task) -> SweepConfig:
+def build_sweep(
+    values: Mapping[str, Any],
+    find_task: Callable[[str], Task] = get_task,
+    find_engine: Callable[[str], ServedEngine] = no_engine,
+) -> SweepConfig:
     """Return the experiment that the form asks for. Raises ``InvalidSetting`` with one sentence.
 
-    ``values`` are those of the fields by name: options, ``METHOD_GROUPS``, ``seeds`` and ``name``. ``None`` is an
-    emptied number field. ``find_task`` returns the task of a name.
+    ``values`` are those of the fields by name: options, ``METHOD_GROUPS``, ``endpoints``, ``seeds`` and ``name``.
+    ``None`` is an emptied number field. ``find_task`` returns the task of a name, ``find_engine`` an endpoint.
     """
-    rules = rules_of(values)
-    if not rules:
-        raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
+    rules, engines = rules_of(values), [find_engine(name) for name in values.get("endpoints") or ()]
+    if not rules and not engines:
+        raise InvalidSetting("Nothing is chosen yet: choose at least one baseline, one algorithm or one endpoint.")
     limit = number(OPTIONS["limit"], values["limit"])
     task = find_task(values["task"])
     task.check_limit(limit, f"“{label(OPTIONS['limit'])}”")
-    decodings = methods(method_options(values, rules), option_label)
+    decodings = methods(method_options(values, rules), option_label) if rules else []
     for decoding in decodings:
         check_drafter(values["pair"], decoding)
+    if engines:
+        decodings += endpoint_decodings(engines, _shared(values))
     return sweep_of(
         decodings, option_label, name=values["name"], pair=values["pair"], task=task.name, limit=limit,
-        seeds=parse_seeds(values["seeds"]), batch=number(OPTIONS["batch"], values["batch"]),
+        seeds=parse_seeds(values["seeds"]), **loads_of(whole_numbers(f"{values['batch']}", "batch sizes", "1, 2, 4")),
     )  # fmt: skip
+
+
+def loads_of(batches: Sequence[int]) -> dict[str, Any]:
+    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was."""
+    return {"batches": tuple(batches)} if len(batches) > 1 else {"batch": batches[0]}
+
+
+def _shared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the form says of prompts and sampling."""
+    names = [name for name in SHARED_OPTIONS if name in values]
+    return method({name: _one(METHOD_OPTIONS[name], values[name]) for name in names}, option_label).shared
+
+
+def _one(option: Option, value: Any) -> Any:
+    return value if option.choices else number(option, value)
 
 
 def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str, Any]:
@@ -86,9 +116,11 @@ def option_label(option: Option, value: Any = None) -> str:
 
 def size_line(sweep: SweepConfig) -> str:
     """Return how much work an experiment is, such as ``7 settings × 1 seed × 50 prompts = 350 generations``."""
-    settings, seeds = len(sweep.decodings), len(set(sweep.seeds))
+    settings, seeds, loads = len(sweep.decodings), len(set(sweep.seeds)), len(set(sweep.batches)) or 1
     parts = [_count(settings, "setting"), _count(seeds, "seed"), _count(sweep.limit, "prompt")]
-    return f"{' × '.join(parts)} = {_count(settings * seeds * sweep.limit, 'generation')}"
+    if loads > 1:
+        parts.insert(1, _count(loads, "load"))
+    return f"{' × '.join(parts)} = {_count(settings * loads * seeds * sweep.limit, 'generation')}"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

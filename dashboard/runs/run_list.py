@@ -11,6 +11,7 @@ from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import KEEP_PLACE, Column, empty_state, link, mixed_mark, pill, table
 from dashboard.ui.quantities import DASH, ago, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
+from fsd_core.engines.engine_summary import measured_on
 from fsd_core.metrics import METRICS, Metric, compared, listed
 from fsd_core.models.model_pairs import pair_title
 
@@ -78,7 +79,7 @@ def _metric_column(metric: Metric) -> RunColumn:
 
 
 def _setting_cell(run: RunView) -> str:
-    return render("runs/list.html", "setting", run, tags_html(run))
+    return render("runs/list.html", "setting", run, tags_html(run), measured_on(run))
 
 
 def _experiment_cell(run: RunView) -> str:

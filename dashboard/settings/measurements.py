@@ -68,7 +68,8 @@ def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
 
 
 def _with_baselines(measured: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
-    pools = _pools(alike(measured.run, baselines), prompts)
+    same_load = [run for run in baselines if run.config.batch == measured.run.config.batch]
+    pools = _pools(alike(measured.run, same_load), prompts)
     target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
     return MeasuredBaselines(
         measured,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fsd_core.engines.engine_summary import measured_on
 from fsd_core.storage.records import same_weights
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def on_same_prompts(run: RunView, candidates: Iterable[RunView]) -> list[RunView
 
 
 def machine(run: RunView) -> str:
-    """Return the machine that measured the run, such as ``AMD EPYC, cpu``, or an empty string if it is unknown."""
+    """Return the machine that measured the run, such as ``AMD EPYC, cpu``, or an empty string if it is unknown.
+
+    Of a running engine it is the engine, where it is, and the load.
+    """
+    if engine := measured_on(run):
+        return engine
     provenance = run.provenance or {}
     return ", ".join(str(provenance[key]) for key in ("gpu", "cpu", "device") if provenance.get(key))

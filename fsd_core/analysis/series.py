@@ -70,7 +70,7 @@ def families(runs: Sequence[RunView]) -> list[Family]:
 def run_names(runs: Sequence[RunView]) -> dict[str, str]:
     """Return a name for each run, by id, as short as distinguishes these runs.
 
-    It is the label, with pair, task, seed and id as needed.
+    It is the label, with pair, task, load, seed and id as needed.
     """
     names = {run.id: run.label for run in runs}
     for prefix in (
@@ -78,7 +78,10 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
         lambda run: f"{run.task} · " if len({r.task for r in runs}) > 1 else "",
     ):
         names = {run.id: prefix(run) + names[run.id] for run in runs}
-    for suffix in (lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]):
+    suffixes = [lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]]
+    if len({run.config.batch for run in runs}) > 1:
+        suffixes.insert(0, lambda run: f"{run.config.batch} at once")
+    for suffix in suffixes:
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
     return names

@@ -194,6 +194,7 @@ def sweep(
         bool, typer.Option("--all-baselines", help="Measure block and the draft alone too, as matched comparisons do.")
     ] = False,
     endpoint: EndpointNames = None,
+    parallel: Loads = None,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -208,9 +209,11 @@ def sweep(
         repository = local_runs.open_repository(settings)
         shared = contenders[0].shared
         decodings = [*decodings, *(served_decoding(repository, known, shared) for known in endpoint)]
+    loads = read_parallel(parallel)
+    option_values = option_values | ({"batch": loads[0]} if len(loads) == 1 else {})
     _sweep(
         decodings, settings, option_values, seed or [0], lambda task: name or experiment_name(contenders, task),
-        enqueue=enqueue, fresh=fresh, json=json,
+        batches=loads if len(loads) > 1 else (), enqueue=enqueue, fresh=fresh, json=json,
     )  # fmt: skip
 
 

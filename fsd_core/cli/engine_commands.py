@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import urlsplit
@@ -14,9 +13,8 @@ from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.config import DecodingConfig
 from fsd_core.config.building import method
-from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.run_config import MOST_ROWS
-from fsd_core.errors import InvalidSetting
 from fsd_core.rules import ENGINE_TITLES, EngineName, Served
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
@@ -44,10 +42,10 @@ Loads = Annotated[
     str | None,
     typer.Option(
         "--parallel", metavar="NUMBERS",
-        help="With --endpoint: how many prompts are asked at once, such as 8. A list such as 1,2,4 gives a run each.",
+        help="How many prompts an endpoint is asked at once, such as 8. A list such as 1,2,4 gives a run each. In a "
+        "sweep it is the batch size of our own loop too.",
     ),
 ]  # fmt: skip
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _WHO = "command line"
 
 
@@ -70,19 +68,18 @@ def add_endpoint(
     key_variable: Annotated[
         str, typer.Option(metavar="VARIABLE", help="Environment variable that holds its key, which is never stored.")
     ] = "",
+    hardware: Annotated[str, typer.Option(metavar="TEXT", help="What it computes on, such as 'one H100'.")] = "",
     check: Annotated[bool, typer.Option(help="Ask the engine whether it is there, and has the model.")] = True,
 ) -> None:
     """Name a running engine. `run --endpoint NAME` then measures it. A name that is given again means the new one."""
+    from fsd_core.worker.endpoint_names import checked_hardware, checked_variable
+
     served = Served.checked(endpoint=name, url=url, model=model, engine=kind)
-    if key_variable and not _VARIABLE.fullmatch(key_variable):
-        raise InvalidSetting(
-            "The name of the key's variable cannot be used: expected one such as ENGINE_KEY. Give the name, never the "
-            "key."
-        )
+    key_variable, hardware = checked_variable(key_variable), checked_hardware(hardware)
     if key_variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in LOOPBACK:
         output.say("warning: the key travels unencrypted to this address: https hides it.")
     found = _checked(served, key_variable) if check else ""
-    local_runs.open_repository(get_settings()).add_engine(served, key_variable, _WHO)
+    local_runs.open_repository(get_settings()).add_engine(served, key_variable, _WHO, hardware=hardware)
     print(f"{name} is {found or 'kept, unchecked'}. Measure with --endpoint {name}.")
 
 
@@ -91,14 +88,17 @@ def show_endpoint(name: Name) -> None:
     """Print what is kept of an endpoint."""
     engine = local_runs.open_repository(get_settings()).engine(name)
     kind, key = ENGINE_TITLES[engine.served.engine], engine.key_variable or "none"
-    print(f"{name}: {kind} at {engine.served.url}, model {engine.served.model}, key {key}, by {engine.added_by}")
+    on = f", on {engine.hardware}" if engine.hardware else ""
+    print(f"{name}: {kind} at {engine.served.url}{on}, model {engine.served.model}, key {key}, by {engine.added_by}")
 
 
 @endpoints.command("check")
 def check_endpoint(name: Name) -> None:
     """Ask an engine whether it is there, and has the model."""
-    engine = local_runs.open_repository(get_settings()).engine(name)
-    print(f"{name} is {_checked(engine.served, engine.key_variable)}.")
+    from fsd_core.worker.endpoint_names import check_endpoint as asked
+
+    settings = get_settings()
+    print(asked(local_runs.open_repository(settings), settings, name, quickly=False))
 
 
 @endpoints.command("remove")
@@ -113,23 +113,20 @@ def served_decoding(repository: Repository, name: str, shared: Mapping[str, Any]
 
     ``shared``: see ``DecodingConfig.shared``. Raises ``UnknownName``, ``InvalidSetting`` and ``EngineUnavailable``.
     """
-    from fsd_core.engines.engine_client import check_sampling
+    from fsd_core.worker.endpoint_names import check_endpoint as asked
+    from fsd_core.worker.endpoint_names import endpoint_decodings
 
-    engine = repository.engine(name)
-    decoding = DecodingConfig(acceptance=engine.served, **shared)
-    check_sampling(engine.served, decoding.sampling)
-    _checked(engine.served, engine.key_variable)
+    (decoding,) = endpoint_decodings([repository.engine(name)], shared)
+    asked(repository, get_settings(), name, quickly=False)
     return decoding
 
 
 def shared_of(option_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the options say of prompts and sampling. Raises ``InvalidSetting`` for those of our own loop."""
+    from fsd_core.worker.endpoint_names import check_shared
+
     given = [name for name in METHOD_OPTIONS if option_values.get(name) is not None]
-    if ours := [name for name in given if name not in SHARED_OPTIONS]:
-        raise InvalidSetting(
-            f"{options.flag(METHOD_OPTIONS[ours[0]])} does not apply to an endpoint, which drafts and judges in its "
-            "own way: leave it out."
-        )
+    check_shared(given, options.flag)
     return method({name: option_values[name] for name in given}, options.flag).shared
 
 
@@ -145,9 +142,7 @@ def _row(engine: ServedEngine) -> tuple[str, ...]:
 
 
 def _checked(served: Served, key_variable: str) -> str:
-    """Return what an engine says of itself, in a few words."""
     from fsd_core.engines.engine_load import check_engine
+    from fsd_core.worker.endpoint_names import described
 
-    facts = check_engine(served, key_variable)
-    context = f", context {facts['max_model_len']} tokens" if "max_model_len" in facts else ""
-    return f"{facts['engine']} with {served.model}{context}"
+    return described(served, check_engine(served, key_variable))

@@ -19,6 +19,7 @@ from fsd_core.addresses import LOOPBACK
 from fsd_core.config import SamplingConfig
 from fsd_core.engines.answer_stream import AnswerBroken, AnswerStream, message_of, shortened
 from fsd_core.engines.engine_counters import Sample, read_metrics
+from fsd_core.engines.engine_hosts import CheckedTransport, EngineHosts
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import EngineUnavailable, InvalidSetting
 from fsd_core.rules import ENGINE_TITLES, Served
@@ -63,19 +64,26 @@ class EngineClient:
         parallel: int = 1,
         deadline: float | None = None,
         waits: tuple[float, ...] | None = None,
+        hosts: EngineHosts | None = None,
     ) -> None:
-        """``key_variable``: the environment variable with the key; empty for none. Raises ``InvalidSetting``."""
+        """``key_variable``: the environment variable with the key; empty for none. ``hosts``: those that may be asked
+        beside public ones; ``None``: any may. Raises ``InvalidSetting``, and ``Refused`` for an address by ``hosts``.
+        """
+        if hosts is not None:
+            hosts.check(engine)
         self.engine, self._traits = engine, TRAITS[engine.engine]
         self._deadline = DEADLINE if deadline is None else deadline
         self._waits = RETRY_SECONDS if waits is None else waits
         self._key_variable, self._key = key_variable, _key(key_variable)
         is_local = urlsplit(engine.url).hostname in LOOPBACK
+        limits = httpx.Limits(max_connections=parallel + 1, max_keepalive_connections=parallel + 1)
         self._http = httpx.AsyncClient(
             base_url=engine.url,
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(None, connect=min(10.0, self._deadline)),
-            limits=httpx.Limits(max_connections=parallel + 1, max_keepalive_connections=parallel + 1),
+            limits=limits,
             trust_env=not is_local,
+            transport=CheckedTransport(hosts, limits) if hosts is not None else None,
         )
 
     async def close(self) -> None:

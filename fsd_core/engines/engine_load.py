@@ -13,6 +13,7 @@ from typing import Any
 
 from fsd_core.engines.answer_stream import AnswerStream
 from fsd_core.engines.engine_client import AnswerTimes, EngineClient, EngineQuestion
+from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.rules import Served
 
 
@@ -134,9 +135,15 @@ class EngineLoad:
         self._loop.close()
 
 
-def check_engine(served: Served, key_variable: str = "") -> dict[str, Any]:
-    """Return what a running engine says of itself: see :meth:`EngineClient.check`, and what else that class raises."""
-    load = EngineLoad(lambda: EngineClient(served, key_variable))
+def check_engine(
+    served: Served, key_variable: str = "", *, hosts: EngineHosts | None = None, quickly: bool = False
+) -> dict[str, Any]:
+    """Return what a running engine says of itself: see :meth:`EngineClient.check`, and what else that class raises.
+
+    ``quickly`` asks once and waits for ten seconds, for a person who waits.
+    """
+    waits, deadline = ((), 10.0) if quickly else (None, None)
+    load = EngineLoad(lambda: EngineClient(served, key_variable, waits=waits, deadline=deadline, hosts=hosts))
     try:
         return load.call(EngineClient.check)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fsd_core.rules import Served
 
@@ -15,8 +16,7 @@ def engine_sentences(run: RunView) -> list[str]:
     served = run.decoding.acceptance
     if not isinstance(served, Served):
         return []
-    title, load = (run.provenance or {}).get("engine") or "an engine that has not answered yet", run.config.batch
-    sentences = [f"Measured on {title}, {load} prompt{'' if load == 1 else 's'} at once."]
+    sentences = [f"Measured on {measured_on(run)}."]
     counts = (run.metrics or {}).get("engine")
     if not isinstance(counts, dict):
         return sentences
@@ -35,6 +35,17 @@ def engine_sentences(run: RunView) -> list[str]:
             "engine adds tokens."
         )
     return sentences
+
+
+def measured_on(run: RunView) -> str:
+    """Return on which engine, where, on what and under which load a run was measured; empty for our own loop."""
+    served, facts, load = run.decoding.acceptance, run.provenance or {}, run.config.batch
+    if not isinstance(served, Served):
+        return ""
+    place = urlsplit(served.url).netloc
+    engine = f"{facts['engine']} at {place}" if facts.get("engine") else f"{place}, which has not answered yet"
+    hardware = f" ({facts['gpu']})" if facts.get("gpu") else ""
+    return f"{engine}{hardware}, {load} prompt{'' if load == 1 else 's'} at once"
 
 
 def latency_sentence(run: RunView) -> str:

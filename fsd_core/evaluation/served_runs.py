@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from fsd_core.config.model_names import template_arguments_of
 from fsd_core.engines.engine_client import EngineClient, EngineQuestion, check_sampling
 from fsd_core.engines.engine_counters import EngineReading, Snapshot
+from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.engines.engine_load import EngineAnswer, EngineLoad
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, PromptTooLong, UnknownName
@@ -27,8 +28,9 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt, prompt_hash, render_prompt
 from fsd_core.models.tokenizer_source import tokenizer_of
 from fsd_core.rules import Served
+from fsd_core.settings import get_settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.storage.records import GenerationRecord, RunView, ServedEngine
 from fsd_core.tasks import Example, Task
 
 _T = TypeVar("_T")
@@ -210,8 +212,9 @@ class WithEngines:
             return self._others.open(run)
         check_sampling(served, run.decoding.sampling)
         tokenizer = tokenizer_of(get_pair(run.pair).target)
-        variable = self._key_variable(served)
-        load = EngineLoad(lambda: EngineClient(served, variable, parallel=run.config.batch))
+        engine = self._endpoint(served)
+        hosts = EngineHosts.of(get_settings()) if engine.guarded else None
+        load = EngineLoad(lambda: EngineClient(served, engine.key_variable, parallel=run.config.batch, hosts=hosts))
         try:
             facts = load.call(EngineClient.check)
         except BaseException:
@@ -222,7 +225,7 @@ class WithEngines:
             self._repository.record_reading(run.id, stretch, reading)
 
         self._served[run.id] = ServedRun(run, served, tokenizer, load, facts.get("max_model_len"), record)
-        return facts
+        return facts | ({"gpu": engine.hardware} if engine.hardware else {})
 
     def warm_up(self, run: RunView, example: Example) -> None:
         """Leave an engine alone: what it does first is its affair, and a text would count in its metrics."""
@@ -251,11 +254,8 @@ class WithEngines:
         """Return the number of CPU threads of the generator of the pairs."""
         return self._others.threads()
 
-    def _key_variable(self, served: Served) -> str:
-        """Return the name of the variable with the key of an endpoint, which must be what the run says.
-
-        Raises ``EngineUnavailable``.
-        """
+    def _endpoint(self, served: Served) -> ServedEngine:
+        """Return an endpoint, which must be what the run says. Raises ``EngineUnavailable``."""
         try:
             engine = self._repository.engine(served.endpoint)
         except UnknownName:
@@ -267,7 +267,7 @@ class WithEngines:
                 f"The endpoint '{served.endpoint}' is another engine now than the one of this run ({served.url}): add "
                 "it as it was, or start a new run."
             )
-        return engine.key_variable
+        return engine
 
 
 def readings_of(repository: Repository, run_id: str) -> list[EngineReading]:

@@ -160,7 +160,7 @@ class Comparison:
         need("plotly", "A figure")
         from fsd_core.plots import divergence, gallery
 
-        available = {**gallery.COMPARISON_FIGURES, **gallery.MATCHED}
+        available = {**gallery.COMPARISON_FIGURES, **gallery.MATCHED, **gallery.OVER_LOAD}
         if name in available:
             return available[name](self.runs, self.baseline, self.prompts)
         if name != DIVERGENCE:

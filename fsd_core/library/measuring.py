@@ -29,6 +29,7 @@ from fsd_core.tasks import Task
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep
 from fsd_core.worker import local_runs
+from fsd_core.worker.endpoint_names import endpoint_decodings
 
 Setting = Mapping[str, Any] | DecodingConfig
 OnProgress = Callable[[int, int], None]
@@ -42,7 +43,8 @@ def compare(
     *,
     pair: LoadedPair | str | Path = "bundled",
     seed: int = 0,
-    batch: int = 1,
+    batch: int | Sequence[int] = 1,
+    endpoints: Sequence[str] = (),
     home: str | Path | None = None,
     name: str = "",
     on_progress: OnProgress = lambda done, total: None,
@@ -60,7 +62,10 @@ def compare(
         limit: Number of prompts, from the task's first.
         pair: A loaded pair, or an argument of :func:`fsd_core.load_pair`.
         seed: Seed of all randomness, 0 to 2³¹ - 1.
-        batch: Batch size. 1 measures each text alone.
+        batch: Batch size. 1 measures each text alone. Several, such as ``[1, 2, 4]``, measure each setting under each
+            load, and ``figure("throughput_by_load")`` draws speed over it.
+        endpoints: Names of running engines that ``home`` has (``fsd-lab endpoints add``), measured on the same prompts
+            behind the settings, sampled as the first of them.
         home: The folder that stores the runs, like ``FSD_HOME``. Pages and command line then show them, ``fsd-lab
             resume`` continues an interrupted comparison, and the next worker there copies them to MLflow.
             ``FSD_DATABASE_URL`` applies here too. ``None`` stores nothing.
@@ -82,11 +87,17 @@ def compare(
     """
     several = [settings] if isinstance(settings, Mapping | DecodingConfig) else settings
     decodings = [setting if isinstance(setting, DecodingConfig) else method(setting) for setting in several]
-    if not decodings:
+    if not decodings and not endpoints:
         raise InvalidSetting("There is nothing to compare: give at least one setting.")
     task = task or spec_of(pair).tasks[0]
-    checked(RunConfig, in_python, limit=limit, seed=seed, batch=batch)  # rejected before anything is loaded
+    batches = [batch] if isinstance(batch, int) else [*batch]
+    if not batches:
+        raise InvalidSetting("batch is empty: give a number, or several.")
+    for rows in batches:
+        checked(RunConfig, in_python, limit=limit, seed=seed, batch=rows)  # rejected before anything is loaded
     with repository_of(home) as (repository, folder):
+        shared = (decodings[0] if decodings else DecodingConfig()).shared
+        served = endpoint_decodings([repository.engine(name) for name in endpoints], shared)
         prompts = prompts_of(task, repository, folder)
         prompts.check_limit(limit)
         models = loaded(pair)
@@ -94,9 +105,10 @@ def compare(
             checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)
             PairDecoder(models, decoding)
         config = checked(
-            SweepConfig, in_python, name=name or _name(decodings, prompts), pair=models.spec.name, task=prompts.name,
-            limit=limit, seeds=(seed,), decodings=tuple(decodings), dtype=models.dtype, device=models.device,
-            batch=batch,
+            SweepConfig, in_python, name=name or _name(decodings or served, prompts), pair=models.spec.name,
+            task=prompts.name, limit=limit, seeds=(seed,), decodings=(*decodings, *served), dtype=models.dtype,
+            device=models.device,
+            **({"batch": batches[0]} if len(batches) == 1 else {"batches": tuple(batches)}),
         )  # fmt: skip
         threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
@@ -113,7 +125,8 @@ def sweep(
     pair: LoadedPair | str | Path = "bundled",
     baselines: bool | Literal["all"] = True,
     seed: int = 0,
-    batch: int = 1,
+    batch: int | Sequence[int] = 1,
+    endpoints: Sequence[str] = (),
     home: str | Path | None = None,
     name: str = "",
     on_progress: OnProgress = lambda done, total: None,
@@ -140,7 +153,7 @@ def sweep(
     name = name or _name(decodings, task)
     return compare(
         with_baselines(decodings, everything=baselines == "all") if baselines else decodings, task, limit,
-        pair=pair, seed=seed, batch=batch, home=home, name=name, on_progress=on_progress,
+        pair=pair, seed=seed, batch=batch, endpoints=endpoints, home=home, name=name, on_progress=on_progress,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
@@ -13,6 +12,7 @@ import threading
 import time
 from urllib.parse import SplitResult, urlsplit
 
+from fsd_core.addresses import is_public
 from fsd_core.errors import InvalidSetting, NotDelivered
 from fsd_core.storage.outbox_message import OutboxMessage
 
@@ -85,7 +85,7 @@ class WebhookChannel:
         except (OSError, UnicodeError):
             raise NotDelivered(f"The name {host} has no address: check FSD_WEBHOOK_URL and the network.") from None
         addresses = [str(entry[4][0]) for entry in found]
-        if not self._private and not all(map(_is_public, addresses)):
+        if not self._private and not all(map(is_public, addresses)):
             raise NotDelivered(
                 f"{host} is at a private or loopback address, which nothing is posted to unless FSD_WEBHOOK_PRIVATE "
                 "is true."
@@ -139,12 +139,6 @@ def _checked(url: str, *, private: bool) -> SplitResult:
             "FSD_WEBHOOK_URL does not begin with https://: only FSD_WEBHOOK_PRIVATE=true allows http:// as well."
         )
     return parts
-
-
-def _is_public(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return (mapped or ip).is_global and not (mapped or ip).is_multicast
 
 
 def _reason(error: Exception) -> str:

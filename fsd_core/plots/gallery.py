@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from fsd_core.analysis import matching
+from fsd_core.analysis.loads import load_lines
 from fsd_core.errors import InvalidSetting
 from fsd_core.plots import (
     answers,
     divergence,
     draft_lengths,
+    load_curves,
     matched_curves,
     positions,
     predicted,
@@ -49,10 +51,15 @@ MATCHED: Mapping[str, Draw] = {
 }
 """figures of rules at matched points, speed over the draft length, and predictions by replay"""
 
+OVER_LOAD: Mapping[str, Draw] = {
+    name: lambda *compared, what=what: load_curves.draw(load_lines(*compared), what)
+    for name, what in load_curves.SPEEDS_BY_LOAD.items()
+}
+"""figures of speed over the load"""
 
 DIVERGENCE_FIGURE = "divergences"
 """the histogram of one run: the loosest of those that are given"""
-FIGURE_NAMES = (*COMPARISON_FIGURES, *MATCHED, DIVERGENCE_FIGURE)
+FIGURE_NAMES = (*COMPARISON_FIGURES, *MATCHED, *OVER_LOAD, DIVERGENCE_FIGURE)
 
 
 def named_figure(
@@ -73,7 +80,7 @@ def named_figure(
         return matched_curves.draw(matching.match(runs, baseline, prompts, cost))
     if name == "equal_accuracy":
         return matched_curves.draw_within(matching.match(runs, baseline, prompts, cost), margin)
-    if (draw := {**COMPARISON_FIGURES, **MATCHED}.get(name)) is None:
+    if (draw := {**COMPARISON_FIGURES, **MATCHED, **OVER_LOAD}.get(name)) is None:
         raise InvalidSetting(f"There is no figure {name[:40]!r}: expected one of {', '.join(FIGURE_NAMES)}.")
     return draw(runs, baseline, prompts)
 

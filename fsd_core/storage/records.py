@@ -380,6 +380,11 @@ class ServedEngine:
     """name of the environment variable that holds its key; empty for none"""
     added_by: str
     added_at: datetime
+    hardware: str = ""
+    """what it computes on, as people say it"""
+    guarded: bool = False
+    """whether only public hosts and those that the operator names may be asked: somebody added it who may not choose
+    any"""
 
     @property
     def name(self) -> str:

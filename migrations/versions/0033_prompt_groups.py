@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0033"
-down_revision = "0025"
+down_revision = "0026"
 branch_labels = None
 depends_on = None
 

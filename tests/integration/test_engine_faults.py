@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.building import method
@@ -23,6 +18,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.rules import Served
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
+from tests.tools.certificates import self_signed
 from tests.tools.toy_engine import Request, ToyEngine
 
 SD = method({"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 12})
@@ -231,19 +227,7 @@ def test_a_version_is_not_needed_and_one_without_made_up_acceptance_is_taken(eng
 
 
 def test_an_untrusted_certificate_is_refused_and_named(pair: LoadedPair, tmp_path: Path) -> None:
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    now = datetime.now(UTC)
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
-        .add_extension(address, critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    files = self_signed(tmp_path, "127.0.0.1")
     with ToyEngine(pair, SD, files) as engine, pytest.raises(EngineUnavailable, match="is not trusted: name the file"):
         check_engine(engine.served())
 

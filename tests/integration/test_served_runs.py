@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import method
-from fsd_core.errors import Cancelled, EngineUnavailable
+from fsd_core.engines.engine_summary import measured_on
+from fsd_core.errors import Cancelled, EngineUnavailable, UnknownName
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs
+from fsd_core.library.measuring import compare
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.rules import Served
+from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.worker.local_runs import open_repository
 from tests.tools.toy_engine import Request, ToyEngine
 
 SHARED: dict[str, Any] = {"max_new_tokens": 24}
@@ -254,3 +261,22 @@ def test_a_text_that_fills_the_engines_context_is_cut_there_and_a_prompt_that_do
     _, generations = measured(repository, run_of(repository, toy, engine.served()))
     longest = lengths.index(max(lengths))
     assert f"and the engine's context is {max(lengths)}" in (generations[longest].error or "")
+
+
+def test_the_library_measures_an_endpoint_beside_ours_under_several_loads(
+    home: Path, toy: str, pair: LoadedPair, engine: ToyEngine
+) -> None:
+    open_repository(Settings(home=home)).add_engine(engine.served(), "", "Ann", hardware="two cores")
+    setting = {"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 8}
+    measured = compare(
+        [setting], "arithmetic", 4, pair=replace(pair, spec=get_pair(toy)), batch=[1, 2], endpoints=["toy"], home=home
+    )
+    assert [(run.decoding.acceptance.kind, run.config.batch) for run in measured.runs] == [
+        ("speculative", 1), ("served", 1), ("speculative", 2), ("served", 2),
+    ]  # fmt: skip
+    assert all((run.metrics or {})["time_per_output_token"] > 0 for run in measured.runs)
+    assert measured_on(measured.runs[3]).endswith("(two cores), 2 prompts at once")
+    figure = cast(Any, measured.figure("throughput_by_load"))
+    assert [list(trace.x) for trace in figure.data] == [[1, 2], [1, 2]]
+    with pytest.raises(UnknownName, match="There is no endpoint 'other'"):
+        compare([setting], "arithmetic", 4, pair=pair, endpoints=["other"], home=home)

@@ -52,6 +52,7 @@ TOOLS = {
     "compare_with_approved",
     "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
     "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
+    "list_endpoints", "add_endpoint", "check_endpoint", "remove_endpoint",
     "time_finalists",
     "list_reports", "read_report", "list_views", "save_view", "rename_view",
     "review_log", "make_use", "change_use", "choose_evidence", "withdraw", "add_task", "delete",
@@ -200,7 +201,8 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
             assert (marks["list_runs"].readOnlyHint, marks["delete"].destructiveHint) == (True, True)
             assert (marks["propose"].readOnlyHint, marks["search_models"].openWorldHint) == (False, True)
             start = tools["start_experiment"].inputSchema["properties"]
-            assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch", "key"}
+            assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch", "key",
+                                  "endpoints", "batches", "endpoint_options"}  # fmt: skip
             assert start["limit"]["default"] == 50
             assert all(field.get("description") for field in start.values())
             begun = await asked(own, "start_experiment", settings=SETTINGS[:1], limit=2, name="By a tool")

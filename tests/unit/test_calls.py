@@ -81,7 +81,7 @@ def test_every_call_has_types_and_says_what_it_does(endpoints: list[Endpoint]) -
         somebody = effects.writes or effects.elsewhere or endpoint.__name__ in HIDE_FROM_VOTERS
         assert needs_somebody == somebody, endpoint.__name__
         assert effects.writes or not effects.destroys
-    assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair"}
+    assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair", "remove_endpoint"}
 
 
 def test_answers_are_what_is_promised(client: TestClient, repository: Repository) -> None:

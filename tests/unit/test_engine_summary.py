@@ -22,7 +22,7 @@ def test_a_run_says_on_what_it_was_measured_and_what_is_left_out() -> None:
     found = metrics() | TIMES | {"engine": COUNTS | {"counted_here": 3, "prompts_differ": 2}}
     run = run_view(SERVED, found, provenance={"engine": "vLLM 0.32.0"})
     first, traffic, left_out, counted, differ = engine_sentences(run)
-    assert first == "Measured on vLLM 0.32.0, 1 prompt at once."
+    assert first == "Measured on vLLM 0.32.0 at host:8000, 1 prompt at once."
     assert traffic.startswith("It wrote 1,250 tokens for others meanwhile")
     assert left_out == "Its acceptance is left out. It is a gauge."
     assert (counted[:36], differ[:9]) == ("It gave no usage figures for 3 answe", "2 prompts")
@@ -36,7 +36,9 @@ def test_a_run_says_on_what_it_was_measured_and_what_is_left_out() -> None:
 def test_our_own_runs_say_nothing_of_engines_and_old_ones_nothing_of_latency() -> None:
     run = run_view(decoding("speculative"), metrics(acceptance=0.5))
     assert (engine_sentences(run), latency_sentence(run), str(engine_html(run))) == ([], "", "")
-    assert engine_sentences(run_view(SERVED)) == ["Measured on an engine that has not answered yet, 1 prompt at once."]
+    assert engine_sentences(run_view(SERVED)) == [
+        "Measured on host:8000, which has not answered yet, 1 prompt at once."
+    ]
 
 
 def test_an_engine_is_no_rule_to_choose_and_no_loop_of_ours_writes_for_it() -> None:

@@ -14,10 +14,12 @@ from fsd_core.storage.records import ServedEngine
 
 
 class ServedEngineStore(Store):
-    def add_engine(self, served: Served, key_variable: str, who: str) -> ServedEngine:
+    def add_engine(
+        self, served: Served, key_variable: str, who: str, *, hardware: str = "", guarded: bool = False
+    ) -> ServedEngine:
         """Store an endpoint, in place of one of its name. Runs keep the engine that they were measured with."""
         values = {"served": served.as_json(), "key_variable": storable(key_variable), "added_by": storable(who)}
-        values |= {"added_at": now()}
+        values |= {"added_at": now(), "hardware": storable(hardware), "guarded": guarded}
         with self._database.session() as session:
             row = insert(session, ServedEngineRow).values(name=served.endpoint, **values)
             session.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
@@ -57,4 +59,6 @@ class ServedEngineStore(Store):
 
 
 def _view(row: ServedEngineRow) -> ServedEngine:
-    return ServedEngine(Served.model_validate(row.served), row.key_variable, row.added_by, row.added_at)
+    return ServedEngine(
+        Served.model_validate(row.served), row.key_variable, row.added_by, row.added_at, row.hardware, row.guarded
+    )

@@ -303,6 +303,8 @@ class ServedEngineRow(Base):
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
     served: Mapped[dict[str, Any]]  # fsd_core.rules.Served as JSON
     key_variable: Mapped[str] = mapped_column(default="", server_default="")  # name of the variable with its key
+    hardware: Mapped[str] = mapped_column(default="", server_default="")  # as people say it: no engine tells
+    guarded: Mapped[bool] = mapped_column(default=False, server_default=false())  # fsd_core.engines.engine_hosts
     added_by: Mapped[str]
     added_at: Mapped[datetime] = mapped_column(default=now)
 

@@ -1,0 +1,95 @@
+"""Speed over the load: tokens per second and time per output token of each setting that was measured under several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from fsd_core.analysis.loads import LoadLine, LoadPoint
+from fsd_core.analysis.series import PALETTE, interval, metrics
+from fsd_core.plots.style import between, error_bar, escape, figure, height_for, hover, mixed_lines, note
+
+_NOTHING = "No setting was measured under two loads or more."
+
+
+class OverLoad(NamedTuple):
+    """What a figure draws over the load."""
+
+    title: str
+    axis: str
+    read: Callable[[LoadPoint], tuple[float | None, float | None, float | None]]
+    """value and the ends of its interval, in the unit of the axis"""
+    lines: Callable[[LoadPoint], Sequence[str]]
+    """of a hover text"""
+
+
+def _throughput(point: LoadPoint) -> tuple[float | None, float | None, float | None]:
+    low, value, high = interval(point.run, "tokens_per_second")
+    return value, low, high
+
+
+def _throughput_lines(point: LoadPoint) -> list[str]:
+    value, low, high = _throughput(point)
+    text = f"{value:.1f} tokens/s" + (between(low, high) if low is not None and high is not None else "")
+    ratio = point.ratio
+    if ratio is None:
+        return [text]
+    ends = between(ratio.low, ratio.high, 2) if ratio.low is not None and ratio.high is not None else ""
+    return [text, f"{ratio.value:.2f}× the baseline's{ends}"]
+
+
+def _per_token(point: LoadPoint) -> tuple[float | None, float | None, float | None]:
+    seconds = metrics(point.run).get("time_per_output_token")
+    return (None if seconds is None else 1000 * seconds), None, None
+
+
+def _per_token_lines(point: LoadPoint) -> list[str]:
+    named = {"median": "", "90 % below": "_p90", "99 % below": "_p99"}
+    values = {title: metrics(point.run).get(f"time_per_output_token{end}") for title, end in named.items()}
+    return [f"{title} {1000 * value:.3g} ms" for title, value in values.items() if value is not None]
+
+
+SPEEDS_BY_LOAD = {
+    "throughput_by_load": OverLoad("Throughput over the load", "Tokens per second", _throughput, _throughput_lines),
+    "time_per_token_by_load": OverLoad(
+        "Time per output token over the load", "Median, ms", _per_token, _per_token_lines
+    ),
+}
+"""figures by name"""
+
+
+def draw(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
+    """Draw one figure. The load is how many prompts are asked at once, or the batch size of our own loop."""
+    fig = figure(what.title, "Prompts at once (log)", what.axis, height=height_for(len(lines)))
+    points = {line.name: [p for p in line.points if what.read(p)[0] is not None] for line in lines}
+    if not any(points.values()):
+        return note(fig, _NOTHING)
+    used: set[str] = set()
+    free = iter(PALETTE * (len(lines) // len(PALETTE) + 1))
+    for line in lines:
+        if not (drawn := points[line.name]):
+            continue
+        rule = line.first.decoding.acceptance
+        colour = rule.colour if rule.colour and rule.colour not in used else next(free)
+        used.add(colour)
+        values = [what.read(point) for point in drawn]
+        heights = [value for value, *_ in values]
+        ends = [(value if low is None else low, value if high is None else high) for value, low, high in values]
+        fig.add_scatter(
+            x=[point.load for point in drawn], y=heights, mode="lines+markers", name=escape(line.name),
+            line={"color": colour, "dash": "dot" if line.is_baseline else "solid"},
+            marker={"symbol": rule.symbol, "size": 9, "color": colour},
+            error_y=error_bar(heights, [low for low, _ in ends], [high for _, high in ends], colour),
+            hoverinfo="text",
+            hovertext=[
+                hover(
+                    line.name, f"{point.load} at once", *what.lines(point), *mixed_lines(point.run.speed_mixed),
+                )
+                for point in drawn
+            ],
+        )  # fmt: skip
+    loads = sorted({point.load for drawn in points.values() for point in drawn})
+    fig.update_xaxes(type="log", tickvals=loads, ticktext=[f"{load}" for load in loads])
+    return fig.update_yaxes(rangemode="tozero")

@@ -1,0 +1,93 @@
+"""A running engine in a browser: added, measured under several loads beside our own loop, and compared.
+
+Our own loop stands behind a real server; the test plays the worker, with real weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.building import method
+from fsd_core.evaluation.runner import execute_runs
+from fsd_core.models.loading import LoadedPair
+from tests.tools.settled import settled
+from tests.tools.site import Site
+from tests.tools.sizes import PATIENCE
+from tests.tools.toy_engine import MODEL, ToyEngine
+
+pytestmark = pytest.mark.ui
+
+SD = method({"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 8})
+
+
+@pytest.fixture(scope="module")
+def engine(pair: LoadedPair) -> Iterator[ToyEngine]:
+    with ToyEngine(pair, SD) as engine:
+        yield engine
+
+
+def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
+    page: Page, site: Site, toy: str, pair: LoadedPair, engine: ToyEngine
+) -> None:
+    for known in site.repository.engines():  # of a test that is repeated
+        site.repository.remove_engine(known.name)
+    like = RunConfig(setting=SettingConfig(pair=toy, decoding=SD), task="arithmetic", limit=4)
+    page.goto(f"{site.url}/experiments?like={site.repository.create_run(like)}")
+    expect(page.get_by_text("2 settings × 1 seed × 4 prompts = 8 generations")).to_be_visible()
+    settled(page)
+    page.get_by_role("button", name="Running engines").click()
+    answer = page.locator("#engines-answer")
+    page.get_by_label("Endpoint's name").fill("toy")
+    page.get_by_label("Address", exact=True).fill(engine.url)
+    page.get_by_label("Model, as the engine calls it").fill("another")
+    page.get_by_label("Runs on").fill("two <b>cores</b>")
+    page.get_by_role("button", name="Add the endpoint").click()
+    expect(answer).to_contain_text(f"has no model 'another': it serves {MODEL}.")
+    assert site.repository.engines() == []
+    page.get_by_label("Model, as the engine calls it").fill(MODEL)
+    page.get_by_role("button", name="Add the endpoint").click()
+    expect(answer).to_contain_text("toy is vLLM 9.8.7 with toy-model. It is chosen under")
+    expect(page.locator("#endpoints .more-task")).to_contain_text(f"vLLM at {engine.url} (two <b>cores</b>)")
+    expect(page.get_by_text("3 settings × 1 seed × 4 prompts = 12 generations")).to_be_visible()
+    page.locator("#endpoints").get_by_role("button", name="Check").click()
+    expect(answer).to_have_text("toy is vLLM 9.8.7 with toy-model.")
+
+    page.get_by_role("button", name="Drafting and sampling").click()
+    page.get_by_label("Batch sizes").fill("1, 2")
+    expect(page.get_by_text("3 settings × 2 loads × 1 seed × 4 prompts = 24 generations")).to_be_visible()
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator("#experiments article").first).to_contain_text("Served · vLLM toy")
+    experiment = site.repository.experiments()[0]
+    job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
+    assert job is not None
+    assert job.claim_token is not None
+    execute_runs(site.repository, [run.id for run in experiment.runs], lambda *_: pair)
+    site.repository.finish_job(job.id, job.claim_token, "finished")
+    runs = site.repository.experiment(experiment.id).runs
+    assert [(run.status, run.config.batch) for run in runs] == [("finished", load) for load in (1, 1, 1, 2, 2, 2)]
+
+    page.goto(f"{site.url}/compare?experiment={experiment.id}")
+    place = re.escape(engine.url.removeprefix("http://"))
+    row = page.locator(".cmp").first.locator("tbody tr", has_text="Served · vLLM toy · 2 at once")
+    expect(row).to_contain_text(
+        re.compile(rf"Measured on vLLM 9.8.7 at {place} \(two <b>cores</b>\), 2 prompts at once")
+    )
+    settled(page)  # the figures come one after the other
+    load = page.locator("#over-load")
+    load.get_by_role("button", name="Over load").click()
+    expect(load.locator(".js-plotly-plot")).to_have_count(2)
+    expect(load.locator("li").filter(has_text="Served · vLLM toy writes more tokens per second than")).to_have_count(1)
+
+    served = next(run for run in runs if run.decoding.acceptance.by_endpoint and run.config.batch == 2)
+    page.goto(f"{site.url}/settings?setting={served.setting_id}")
+    expect(
+        page.get_by_role("cell", name=re.compile(rf"vLLM 9.8.7 at {place}.*, 2 prompts at once")).first
+    ).to_be_visible()
+    page.goto(f"{site.url}/runs")
+    listed = page.locator("tr", has_text="Served · vLLM toy").filter(has_text="2 prompts at once")
+    expect(listed.first).to_be_visible()

@@ -31,6 +31,8 @@ class Generated:
     turn: int = 0
     cpu_seconds: float | None = None
     latency: float | None = None
+    energy: float | None = None
+    device_memory: int | None = None
     timed: bool = True
 
 

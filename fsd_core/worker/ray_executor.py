@@ -13,10 +13,11 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from fsd_core.errors import DatabaseUnavailable, InvalidSetting
-from fsd_core.settings import Settings
+from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.connection import parse, sqlite_path
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker.worker import SchedulerFactory, Worker
@@ -38,7 +39,7 @@ def ray_scheduler(settings: Settings) -> SchedulerFactory:
             "FSD_DATABASE_URL to a PostgreSQL database."
         )
     try:
-        import ray
+        ray = import_module("ray")
     except ImportError:
         raise InvalidSetting(
             "FSD_EXECUTOR is ray, and Ray is not installed: `pip install 'fsd-lab[ray]'`, here and on every node."
@@ -104,11 +105,7 @@ class RayScheduler:
 
 def take_run(job_id: str, environment: Mapping[str, str]) -> None:
     """Execute the job of a single run, in a process of Ray on any node, and return when it has ended."""
-    import ray
-
-    from fsd_core.settings import get_settings
-
     os.environ.update(environment)
     get_settings.cache_clear()
-    node = f"ray-{ray.get_runtime_context().get_node_id()[:_NODE_DIGITS]}"
+    node = f"ray-{import_module('ray').get_runtime_context().get_node_id()[:_NODE_DIGITS]}"
     Worker(get_settings(), name=f"{node}-{os.getpid()}", recorded_as=node, only=job_id).run_as_thread()

@@ -131,4 +131,4 @@ def test_names_that_no_worker_can_have(name: str) -> None:
 def test_several_workers_need_a_server() -> None:
     check_worker_name("gpu-1", "postgresql://host/name")
     with pytest.raises(InvalidSetting, match="set FSD_DATABASE_URL to a PostgreSQL database"):
-        check_worker_name("gpu-1", "sqlite:////tmp/x.db")
+        check_worker_name("gpu-1", "sqlite:///lab.db")

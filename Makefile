@@ -4,6 +4,7 @@
 # make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
 # make lint       the checks alone
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
+# make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
 # PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
@@ -14,8 +15,9 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 ENGINES := .venv-engines
+RAY := .venv-ray
 
-.PHONY: run test test-fast test-long test-engines lint attack
+.PHONY: run test test-fast test-long test-engines test-ray lint attack
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -37,6 +39,9 @@ test-long: $(DEVELOPMENT)
 
 test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines
+
+test-ray: $(DEVELOPMENT) $(RAY)/.requirements.stamp
+	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest -q -p no:xdist --timeout 1800 tests/ray
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.tools.attack
@@ -68,4 +73,11 @@ $(ENGINES)/.requirements.stamp: engines/vllm/requirements-test.txt engines/vllm/
 	$(ENGINES)/bin/python -m pip install --disable-pip-version-check -r engines/vllm/requirements-test.txt
 	$(ENGINES)/bin/python -m pip uninstall --yes --quiet torchvision torchaudio torchcodec
 	$(ENGINES)/bin/python -m pip install --disable-pip-version-check --no-deps -e . -e engines/vllm
+	@touch $@
+
+# Ray over what tests need anyway.
+$(RAY)/.requirements.stamp: $(DEVELOPMENT)
+	$(PYTHON) -m venv $(RAY)
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$($(RAY)/bin/python -c "import site; print(site.getsitepackages()[0])")/shared.pth
+	$(RAY)/bin/python -m pip install --disable-pip-version-check "ray==2.60.0"
 	@touch $@

@@ -81,7 +81,7 @@ def database_copies(settings: Settings) -> AbstractContextManager[object]:
 
 def executor(settings: Settings) -> AbstractContextManager[object]:
     """What computes in this process; nothing where the worker does. Only here may torch come into the web process."""
-    if settings.executor == "worker":
+    if settings.executor != "in-process":
         return nullcontext()
     from fsd_core.worker.in_process import InProcess
 
@@ -112,7 +112,7 @@ def serve(settings: Settings) -> None:
         welcome_admin(repository, settings)
         with Supervisor(settings):
             if (
-                sys.platform == "linux" and settings.executor == "worker"
+                sys.platform == "linux" and settings.executor != "in-process"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
             with no_garbage_collection():

@@ -26,6 +26,8 @@ EXECUTOR = "executor"
 """key of a condition that exists only if the device is shared, so that no speed can be compared"""
 SHARED_EXECUTOR = "shared executor"
 """its name"""
+WORKER = "worker"
+"""key of a condition that exists only where several workers share runs: the name of one, and so of its machine"""
 
 
 class Condition(NamedTuple):
@@ -40,6 +42,7 @@ class Condition(NamedTuple):
 
 CONDITIONS = (
     Condition(EXECUTOR, SHARED_EXECUTOR, "by {}"),
+    Condition(WORKER, "worker", "by the worker {}"),
     Condition("engine", "engine", "on {}"),
     Condition("device", "device", "on {}"),
     Condition("cpu", "processor", "on {}"),

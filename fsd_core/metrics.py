@@ -45,6 +45,10 @@ class Generated(Protocol):
     @property
     def latency(self) -> float | None: ...
     @property
+    def energy(self) -> float | None: ...
+    @property
+    def device_memory(self) -> int | None: ...
+    @property
     def timed(self) -> bool: ...
 
 
@@ -190,6 +194,26 @@ _BUILT_IN = (
         "taken_share", "Taken by other programs",
         "Share of the decoding time in which other programs had the processor", "%", 100.0, -1, digits=0,
         compared=False,
+    ),
+    Metric(
+        "cost_per_million_tokens", "Cost per million tokens",
+        "At the price per hour of the machine, of the seconds of decoding", "in the price's currency", better=-1,
+        as_ratio=True, digits=3, compared=False, timed=True,
+    ),
+    Metric(
+        "cost_per_solved_task", "Cost per solved",
+        "At the price per hour of the machine, of the seconds of decoding of all prompts, for each one solved",
+        "in the price's currency", better=-1, as_ratio=True, digits=6, compared=False, timed=True,
+    ),
+    Metric(
+        "joules_per_token", "Energy per token", "Joules that the GPU took, as it reports them, per emitted token", "J",
+        better=-1, as_ratio=True, ratio=lambda g: (g.energy or 0.0, 0 if g.energy is None else g.tokens),
+        compared=False, timed=True,
+    ),
+    Metric(
+        "peak_memory", "Peak memory",
+        "Most of the GPU's memory in use at the end of a prompt, by all programs: torch gives none back meanwhile",
+        "GB", 1e-9, -1, compared=False,
     ),
     Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False, timed=True),
     Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),

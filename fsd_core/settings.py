@@ -20,9 +20,11 @@ from fsd_core.frozen import sentence
 from fsd_core.roles import ROLES, check_organisations, read_roles
 from fsd_core.space import SPACE_DATA, OAuthApp, here
 
-Executor = Literal["worker", "in-process"]
+Executor = Literal["worker", "in-process", "ray"]
 """which process computes"""
 
+HIGHEST_PRICE = 1_000_000
+"""per hour, of a machine, in any currency"""
 MLFLOW_PATH = "/mlflow"
 """below the app's own address"""
 _OF_EVERYBODY = frozenset(
@@ -52,11 +54,19 @@ class Settings(BaseSettings):
     threads: int | None = Field(default=None, ge=1, description="Number of CPU threads; default: as many as help.")
     executor: Executor = Field(
         default="worker",
-        description="worker (a process of its own computes), or in-process (the web process does, as on ZeroGPU).",
+        description="worker (a process of its own computes), in-process (the web process does, as on ZeroGPU), or ray "
+        "(the worker leaves the runs of experiments to tasks of a Ray cluster).",
+    )
+    ray_gpus: float = Field(
+        default=1.0, ge=0, le=1024, description="GPUs of a Ray task that measures a run, 0 or more."
     )
     gpu_seconds: int = Field(
         default=60, ge=10, le=300, description="Seconds for which a call asks ZeroGPU for a GPU, 10 to 300."
     )
+    price_per_hour: float | None = Field(
+        default=None, gt=0, le=HIGHEST_PRICE, allow_inf_nan=False,
+        description="Price of this machine per hour, in any currency, for the costs of runs; default: no costs.",
+    )  # fmt: skip
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
     port: int = Field(default=7860, ge=1, le=65535, description="Port the app listens on, 1 to 65535.")
     keep_playground_days: float = Field(

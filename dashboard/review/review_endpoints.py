@@ -199,7 +199,8 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             name: its name, which also makes its id
             description: what it is for
             requirements: margin (points of accuracy that may be lost, 2 by default), least_speedup and longest_answers
-                (times as fast by time per answer, at least; times as long, at most). null requires nothing
+                (times as fast by time per answer, at least; times as long, at most), highest_cost (per solved task, at
+                the price per hour of the machine). null requires nothing
             approvals: how many people must approve
             days: for which an approval counts. 0: for ever
             key: 32 hexadecimal digits, random for each use. Sent again with the same key, it is made once

@@ -27,10 +27,11 @@ class UseForm:
             self.margin = optional_number("Accuracy", "Points that may be lost; empty: any", "2")
             self.speed = optional_number("Speed", "Times as fast by time per answer, at least; empty: any")
             self.length = optional_number("Answers", "Times as long as the baseline's, at most; empty: any")
+            self.cost = optional_number("Cost", "Per solved task, at most, at the price per hour; empty: any")
             self.approvals = gr.Number(1, label="Approvals", info="Of different people")
             self.days = optional_number("Good for", "Days; empty: for ever")
         self.typed = [self.name, self.description]
-        self.fields = [*self.typed, self.margin, self.speed, self.length, self.approvals, self.days]
+        self.fields = [*self.typed, self.margin, self.speed, self.length, self.cost, self.approvals, self.days]
 
     def read(self, values: Values) -> dict[str, Any]:
         """Return what the fields say, by the names of ``UseDescribed`` and of its requirements."""
@@ -41,6 +42,7 @@ class UseForm:
                 "margin": read(values[self.margin], "Accuracy"),
                 "least_speedup": read(values[self.speed], "Speed"),
                 "longest_answers": read(values[self.length], "Answers"),
+                "highest_cost": read(values[self.cost], "Cost"),
             },
             "approvals": values[self.approvals] or 0,
             "days": read(values[self.days], "Good for", int),
@@ -51,7 +53,7 @@ class UseForm:
         asked = use.requirements
         optional = {
             self.margin: asked.margin, self.speed: asked.least_speedup, self.length: asked.longest_answers,
-            self.days: use.days,
+            self.cost: asked.highest_cost, self.days: use.days,
         }  # fmt: skip
         texts = {field: "" if value is None else f"{value:.12g}" for field, value in optional.items()}
         return {self.name: use.name, self.description: use.description, self.approvals: use.approvals, **texts}

@@ -69,6 +69,8 @@ def requirements_text(requirements: Requirements) -> str:
         parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
     if requirements.longest_answers is not None:
         parts.append(f"answers at most {requirements.longest_answers:g} × as long")
+    if requirements.highest_cost is not None:
+        parts.append(f"a cost of at most {requirements.highest_cost:g} per solved task")
     return ", ".join(parts) or "nothing"
 
 

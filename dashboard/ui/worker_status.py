@@ -21,8 +21,10 @@ class WorkerAbsence(NamedTuple):
     remedy: str
 
 
+_NO_WORKER = WorkerAbsence("worker is not running", "Start it with: python -m fsd_core worker.")
 _ABSENCES: dict[Executor, WorkerAbsence] = {
-    "worker": WorkerAbsence("worker is not running", "Start it with: python -m fsd_core worker."),
+    "worker": _NO_WORKER,
+    "ray": _NO_WORKER,
     "in-process": WorkerAbsence(
         "app's computing thread is not running",
         "The app begins it anew every few seconds. If this stays, the app's log says why: mend that, or restart "

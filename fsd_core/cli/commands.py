@@ -146,13 +146,14 @@ def _run_of(decoding: DecodingConfig, option_values: dict[str, Any], settings: S
 def run(
     endpoint: EndpointName = None,
     parallel: Loads = None,
+    price_per_hour: options.PricePerHour = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
     **option_values: Any,
 ) -> None:
     """Measure one setting, or a running engine, on a task and store the run. Repeat the command to continue a run that
     was killed."""
-    settings = get_settings()
+    settings = run_commands.at_price(get_settings(), price_per_hour)
     loads = read_parallel(parallel)
     if endpoint is None and parallel is not None:
         raise InvalidSetting("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
@@ -196,13 +197,16 @@ def sweep(
     endpoint: EndpointNames = None,
     parallel: Loads = None,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
+    price_per_hour: options.PricePerHour = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
     **option_values: Any,
 ) -> None:
     """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
-    settings = get_settings()
+    if enqueue and price_per_hour is not None:
+        raise InvalidSetting("The price is that of the worker's machine: set FSD_PRICE_PER_HOUR where the worker runs.")
+    settings = run_commands.at_price(get_settings(), price_per_hour)
     contenders = methods(options.unswept(option_values), options.swept_flag)
     decodings = with_baselines(contenders, everything=all_baselines) if baselines else contenders
     if endpoint:
@@ -359,10 +363,22 @@ app.command("import")(moving.import_workspace)
 
 
 @app.command()
-def worker() -> None:
-    """Run queued experiments and playground requests until stopped. A home has one worker."""
+def worker(
+    on: Annotated[
+        str, typer.Option("--on", metavar="NAME", help="Work beside other workers on one PostgreSQL, under this name.")
+    ] = "",
+) -> None:
+    """Run queued experiments and playground requests until stopped.
+
+    A home has one worker. With --on, any number of machines share the runs of each experiment.
+    """
     settings = get_settings()
     with no_garbage_collection():
         from fsd_core.worker.worker import Worker
 
-    Worker(settings).run()
+    scheduler = None
+    if settings.executor == "ray" and not on:
+        from fsd_core.worker.ray_executor import ray_scheduler
+
+        scheduler = ray_scheduler(settings)
+    Worker(settings, name=on, scheduler=scheduler).run()

@@ -65,13 +65,14 @@ def change_use(
     margin: Annotated[str | None, typer.Option(help="Points of accuracy that may be lost, or none.")] = None,
     speed: Annotated[str | None, typer.Option(help="Times as fast by time per answer, at least, or none.")] = None,
     answers: Annotated[str | None, typer.Option(help="Times as long answers, at most, or none.")] = None,
+    cost: Annotated[str | None, typer.Option(help="Cost per solved task, at most, or none.")] = None,
     approvals: Annotated[int | None, typer.Option(help="People who must approve.")] = None,
     days: Annotated[str | None, typer.Option(help="For which an approval counts, or none: for ever.")] = None,
 ) -> None:
     """Change what a use asks for. What is left out stays. Approvals of what was asked before become stale."""
     from fsd_core.review.review_service import ReviewService
 
-    bounds = {"margin": margin, "least_speedup": speed, "longest_answers": answers}
+    bounds = {"margin": margin, "least_speedup": speed, "longest_answers": answers, "highest_cost": cost}
     requirements = {field: _number(text) for field, text in bounds.items() if text is not None}
     changes: dict[str, Any] = {"name": name, "description": description, "approvals": approvals}
     changes = {field: value for field, value in changes.items() if value is not None}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
-from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
-from fsd_core.settings import Settings
+from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, TrackingUnavailable
+from fsd_core.settings import HIGHEST_PRICE, Settings
 
 if TYPE_CHECKING:
     from fsd_core.cli.find import StoredWork
@@ -53,6 +53,16 @@ def loader_for(configs: Sequence[RunConfig], number: int | None) -> PairLoader:
         return load_pair
     loaded = load_for(written, number)
     return lambda *_: loaded
+
+
+def at_price(settings: Settings, price_per_hour: float | None) -> Settings:
+    """Return the settings with the price of this machine that a command names, if it names one. Raises
+    ``InvalidSetting`` for a price out of range."""
+    if price_per_hour is None:
+        return settings
+    if not 0 < price_per_hour <= HIGHEST_PRICE:
+        raise InvalidSetting(f"--price-per-hour is {price_per_hour:g}: expected more than 0, up to {HIGHEST_PRICE:,}.")
+    return settings.model_copy(update={"price_per_hour": price_per_hour})
 
 
 def check_drafters(configs: Sequence[RunConfig]) -> None:
@@ -130,7 +140,9 @@ def perform(
         say(f"If this is killed, continue with {command}.")
     with progress_bar(title, sum(run.prompts_total for run in initial)) as advance_to:
         with telling_how_to_go_on(command):
-            execute_runs(repository, run_ids, loader, RunObserver(before_a_prompt, writing))
+            price = settings.price_per_hour
+            provenance = {} if price is None else {"price_per_hour": price}
+            execute_runs(repository, run_ids, loader, RunObserver(before_a_prompt, writing, provenance=provenance))
         advance_to(done())
     mirror(repository, run_ids, settings)
     ended = [repository.run(run_id) for run_id in run_ids]

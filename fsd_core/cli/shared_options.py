@@ -212,6 +212,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Start a new run even if an unfinished one has the same settings.")
 ]
+PricePerHour = Annotated[
+    float | None,
+    number(
+        "--price-per-hour", float,
+        "Price of this machine per hour, in any currency: costs are recorded. [default: FSD_PRICE_PER_HOUR]",
+    ),
+]  # fmt: skip
 SHORTEST_ID = 6  # characters
 
 

@@ -15,6 +15,7 @@ from fsd_core.conditions import taken
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.evaluation.prompt_clusters import by_cluster, cluster_numbers
+from fsd_core.evaluation.run_costs import cost_figures, price_of
 from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.clusters import clustered_wilson
 from fsd_core.statistics.intervals import Interval
@@ -63,6 +64,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
         **_between_tokens([g for g in done if g.timed]),
         "taken_share": taken((g.seconds, g.cpu_seconds) for g in done if g.timed),
+        "peak_memory": max((g.device_memory for g in generations if g.device_memory is not None), default=None),
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
         "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
@@ -75,7 +77,9 @@ def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
     was measured. A run without metrics is returned unchanged."""
     if not run.metrics or not prompts:
         return run
-    return replace(run, metrics=with_engine_rates(run.metrics | summarise(list(prompts.values()), None)))
+    counts = list(prompts.values())
+    figures = with_engine_rates(run.metrics | summarise(counts, None)) | cost_figures(counts, price_of(run))
+    return replace(run, metrics=figures)
 
 
 def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:

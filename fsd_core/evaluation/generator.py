@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -14,6 +15,7 @@ import torch
 
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
+from fsd_core.evaluation.device_meter import MeterOf, metered, nvml_meter
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.models.prompt import prompt_hash
@@ -71,8 +73,9 @@ class TextGenerator(Protocol):
 class LocalGenerator:
     """Writes in this process, with pairs from a loader."""
 
-    def __init__(self, pair_loader: PairLoader) -> None:
-        self._pair_loader = pair_loader
+    def __init__(self, pair_loader: PairLoader, meter_of: MeterOf = nvml_meter) -> None:
+        """``meter_of``: finds what reads the energy and the memory of a device."""
+        self._pair_loader, self._meter_of = pair_loader, cache(meter_of)
         self._decoders: dict[str, PairDecoder] = {}  # by run
 
     def open(self, run: RunView) -> dict[str, Any]:
@@ -90,7 +93,9 @@ class LocalGenerator:
         """Do nothing: this generator needs no plan."""
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
-        return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
+        decoder = self._decoders[run.id]
+        records = run_examples(decoder, task, examples, run.seed, run.config.batch)
+        return metered(records, self._meter_of(str(decoder.pair.device)))
 
     def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         return query(self._pair_loader(pair, device, dtype))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from fsd_core.storage.records import RunView
 
@@ -24,6 +25,8 @@ class RunObserver:
     """called before a run's pair is loaded"""
     on_calibration_round: Callable[[int, int, int], None] = lambda settings, start, end: None
     """called when a calibration starts new runs: number of settings, first prompt, and the one after the last"""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """recorded with each run beside what its generator says"""
 
 
 UNOBSERVED = RunObserver()

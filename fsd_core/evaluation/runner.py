@@ -23,7 +23,8 @@ from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
 from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
-from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
+from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
+from fsd_core.evaluation.run_costs import cost_figures
 from fsd_core.evaluation.served_runs import WithEngines, readings_of, served_by
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
@@ -56,6 +57,7 @@ def execute_runs(
     run_ids: Sequence[str],
     generator: PairLoader | TextGenerator,
     observer: RunObserver = UNOBSERVED,
+    among: Sequence[str] = (),
 ) -> None:
     """Execute the remaining prompts of some runs, then write their metrics.
 
@@ -69,14 +71,23 @@ def execute_runs(
     An error in one run fails only that run, with its message and the metrics so far. An error in a prompt is that
     prompt's outcome. A prompt that has killed its process repeatedly is recorded as failed. Runs that have ended are
     left alone.
+
+    ``among``: all runs of their experiment, some of which another process executes. A run that is compared with one of
+    these waits unended, with all its prompts, until somebody executes both.
     """
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
     with WithEngines(generator, repository) as every_generator:
-        _execute(repository, run_ids, every_generator, observer)
+        _execute(repository, run_ids, every_generator, observer, among or run_ids)
 
 
-def _execute(repository: Repository, run_ids: Sequence[str], generator: TextGenerator, observer: RunObserver) -> None:
+def _execute(
+    repository: Repository,
+    run_ids: Sequence[str],
+    generator: TextGenerator,
+    observer: RunObserver,
+    among: Sequence[str],
+) -> None:
     """See :func:`execute_runs`."""
     try:
         open_runs, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
@@ -85,15 +96,18 @@ def _execute(repository: Repository, run_ids: Sequence[str], generator: TextGene
             if not run.ended:
                 observer.on_start(run)
                 with _fail_on_error(repository, run_id):
-                    open_runs += _begin(repository, run, tasks, generator, observer.writing)
+                    open_runs += _begin(repository, run, tasks, generator, observer)
         generator.plan([(open_run.run, list(examples)) for open_run, examples in _in_turn(open_runs)])
         for open_run, examples in _in_turn(open_runs):
             _take_turn(repository, generator, open_run, examples, observer)
-        runs = [repository.run(run_id) for run_id in run_ids]
+        runs = {run_id: repository.run(run_id) for run_id in among}
         texts = cache(partial(_texts, repository))  # of a target alone, the baseline of several runs
-        for run in runs:
+        for run in map(runs.__getitem__, run_ids):
+            baseline = _target_alone(run, list(runs.values()))
+            if baseline is not None and baseline not in run_ids and not runs[baseline].ended:
+                continue
             with _fail_on_error(repository, run.id):
-                _finish(repository, run, _target_alone(run, runs), texts)
+                _finish(repository, run, baseline, texts)
     except Cancelled:
         for run_id in run_ids:
             repository.cancel_run(run_id, _figures(repository, run_id))
@@ -187,7 +201,7 @@ def _fail_on_error(repository: Repository, run_id: str) -> Iterator[None]:
 
 
 def _begin(
-    repository: Repository, run: RunView, tasks: Callable[[str], Task], generator: TextGenerator, writing: Writing
+    repository: Repository, run: RunView, tasks: Callable[[str], Task], generator: TextGenerator, observer: RunObserver
 ) -> list[_OpenRun]:
     """Mark a run as running and warm it up. Return ``[]`` if no prompt remains."""
     task = tasks(run.task)
@@ -197,7 +211,7 @@ def _begin(
         repository.record_generation(run.id, _set_aside(remaining.pop(position), position, run.losses[position]))
     if not remaining:
         return []
-    about = generator.open(run)
+    about = {**generator.open(run), **observer.provenance}
     if arguments := run.decoding.template.filled(template_arguments_of(run.pair)).arguments:
         about = {**about, "template_arguments": arguments}  # in force, whether the setting or the pair gives them
     if done:
@@ -206,7 +220,7 @@ def _begin(
     first = min(remaining, key=lambda position: remaining[position].turn)
     with suppress(TurnFailed):  # recorded when its turn comes
         example = asked_prompt(repository, run.id, task, first)
-        with writing(run.id, [first]):
+        with observer.writing(run.id, [first]):
             generator.warm_up(run, example)
     return [_OpenRun(run, task, remaining, conditions_of(about))]
 
@@ -306,8 +320,9 @@ def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:
 
 
 def _summary(repository: Repository, run_id: str, generations: Sequence[GenerationView]) -> dict[str, Any]:
-    """Return the metrics of a run's prompts, and those that an engine's counters give."""
-    return summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
+    """Return the metrics of a run's prompts, those that an engine's counters give, and what it cost."""
+    figures = summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
+    return figures | cost_figures(generations, repository.run(run_id).price_per_hour)
 
 
 def _records(repository: Repository, run_id: str) -> Iterator[list]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup
 from fsd_core.analysis.prompt_identity import rendered_differently
 from fsd_core.conditions import MOST_TAKEN, taken
+from fsd_core.evaluation.run_costs import cost_per_solved_task, price_of
 from fsd_core.formatting import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
@@ -155,11 +156,37 @@ def _findings(
         ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
         text, outcome = _ratio(ratio, "as long", requirements.longest_answers, -1)
         checks.append(RequirementCheck("longest_answers", outcome, text))
+    if requirements.highest_cost is not None:
+        checks.append(_cost(requirements.highest_cost, run, prompts))
     same_template = run.decoding.template == baseline.decoding.template
     if same_template and (positions := rendered_differently([run, baseline], prompts)):
         told = f", but {len(positions):,} of the prompts were not rendered to the same tokens"
         checks = [RequirementCheck(check.requirement, "undecided", check.text + told) for check in checks]
     return checks
+
+
+def _cost(bound: float, run: RunView, prompts: Prompts) -> RequirementCheck:
+    """Check the cost per solved task of the setting alone, at the price of the machine that measured it."""
+    price, counts = price_of(run), [*prompts[run.id].values()]
+    if price is None:
+        text = "no price per hour is known: set FSD_PRICE_PER_HOUR, or measure it with --price-per-hour"
+        return RequirementCheck("highest_cost", "undecided", text)
+    cost = cost_per_solved_task(counts, price)
+    at_price = f"at {price:g} per hour"
+    if cost is None:
+        return RequirementCheck("highest_cost", "undecided", f"no prompt is known to be solved, {at_price}")
+    digits = decimals(*cost)
+    text, outcome = f"{number(cost.value, digits)} per solved task", "undecided"
+    if cost.low is None or cost.high is None:
+        return RequirementCheck("highest_cost", outcome, f"{text} {at_price}, by too few prompts for an interval")
+    text += f" [{number(cost.low, digits)}, {number(cost.high, digits)}] {at_price}"
+    if run.speed_mixed:
+        text += f", but measured under conditions that differ in {', '.join(run.speed_mixed)}"
+    elif (share := taken_of({run.id: prompts[run.id]})) is not None and share > MOST_TAKEN:
+        text += f", but other programs took {100 * share:.0f} % of the time"
+    else:
+        outcome = "met" if cost.high <= bound else "not met" if cost.low > bound else "undecided"
+    return RequirementCheck("highest_cost", outcome, text)
 
 
 def taken_of(prompts: Prompts) -> float | None:

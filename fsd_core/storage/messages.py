@@ -70,6 +70,15 @@ class RunJob(JobMessage):
 
 
 @dataclass(frozen=True)
+class ExperimentRunJob(JobMessage):
+    """One run of an experiment whose runs several workers share. Its job has the run's id."""
+
+    kind = "experiment-run"
+    experiment_id: str
+    run_id: str
+
+
+@dataclass(frozen=True)
 class BoundsJob(JobMessage):
     """The bounds on acceptance with several drafts, at positions of a run's texts."""
 

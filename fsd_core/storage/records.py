@@ -64,6 +64,10 @@ class _Generation:
     latency: float | None = None
     """wall seconds from its request to its end, whatever else was decoded meanwhile; ``seconds`` are its share of them.
     ``None`` before revision 0025"""
+    energy: float | None = None
+    """joules that the GPU took for it; ``None`` where none says, and before revision 0031"""
+    device_memory: int | None = None
+    """bytes of the GPU's memory in use at its end; ``None`` as above"""
 
     @property
     def timed(self) -> bool:
@@ -124,6 +128,8 @@ class PromptCounts(NamedTuple):
     cpu_seconds: float | None = None
     latency: float | None = None
     group: str = ""
+    energy: float | None = None
+    device_memory: int | None = None
     text: str = ""
     """read only if a metric of another package may need it"""
     timed: bool = True
@@ -210,6 +216,12 @@ class RunView:
         """What was told when the pair was loaded, such as an end token that the target's configuration lacks."""
         recorded = (self.provenance or {}).get("note")
         return recorded if isinstance(recorded, str) else ""
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Price of the machine that last continued it, in any currency; ``None`` if nobody has named one."""
+        recorded = (self.provenance or {}).get("price_per_hour")
+        return float(recorded) if isinstance(recorded, int | float) and recorded > 0 else None
 
     @property
     def speed_mixed(self) -> tuple[str, ...]:
@@ -513,7 +525,7 @@ class JobView:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerView:
-    """The one worker, as it last reported itself."""
+    """A worker, as it last reported itself."""
 
     pid: int
     host: str
@@ -523,6 +535,8 @@ class WorkerView:
     heartbeat_at: datetime
     memory: int | None = None
     """bytes that its device has, if known"""
+    name: str = ""
+    """of a worker beside others; empty for that of a home"""
 
     @property
     def alive(self) -> bool:

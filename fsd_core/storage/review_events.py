@@ -42,6 +42,10 @@ class Requirements(Frozen):
     longest_answers: float | None = Field(
         default=None, gt=0, le=1000, title="Answers", description="times as long, at most"
     )
+    highest_cost: float | None = Field(
+        default=None, gt=0, le=1e9, title="Cost", description="per solved task, at most",
+        exclude_if=lambda cost: cost is None,  # as in uses of before there were costs, whose hashes stay
+    )  # fmt: skip
 
     @classmethod
     def named(cls, values: Mapping[str, Any]) -> Self:

@@ -23,11 +23,15 @@ class Heartbeat:
     """A thread, since a prompt may take longer than a lease. Used as a context manager; each beat is its own
     session."""
 
-    def __init__(self, repository: Repository, device: str, lease: float, memory: int | None = None) -> None:
-        """``lease``: seconds until a claim without a heartbeat expires. ``memory``: bytes that the device has."""
+    def __init__(
+        self, repository: Repository, device: str, lease: float, memory: int | None = None, name: str = ""
+    ) -> None:
+        """``lease``: seconds until a claim without a heartbeat expires. ``memory``: bytes that the device has.
+        ``name``: of a worker beside others."""
         self.activity = IDLE
         """current work of the worker, as displayed on the pages"""
         self._repository, self._device, self._lease, self._memory = repository, device, lease, memory
+        self._name = name
         self._tokens: dict[str, str] = {}  # job id: claim token
         self._lost: set[str] = set()
         self._stop = threading.Event()
@@ -63,7 +67,7 @@ class Heartbeat:
         while True:
             try:
                 who = os.getpid(), socket.gethostname(), self._device
-                self._repository.report_worker(*who, self.activity, self._memory)
+                self._repository.report_worker(*who, self.activity, self._memory, self._name)
                 for job_id, token in list(self._tokens.items()):
                     if not self._repository.heartbeat(job_id, token, self._lease):
                         self._lost.add(job_id)

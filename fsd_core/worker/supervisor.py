@@ -43,7 +43,7 @@ class Supervisor:
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
-        self.services = [self.worker] if settings.executor == "worker" else []
+        self.services = [self.worker] if settings.executor != "in-process" else []
         if settings.serves_mlflow:
             self.services.append(mlflow_service(settings, environment))
         self.settings = settings

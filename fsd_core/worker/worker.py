@@ -1,4 +1,6 @@
-"""The worker, one per home, which executes queued jobs in its own process or, if necessary, in the web process.
+"""The worker, which executes queued jobs in its own process or, if necessary, in the web process.
+
+A home has one without a name. On PostgreSQL any number of workers with names work beside it (``sharing``).
 
 All its work consists of rows in the ``jobs`` table, claimed under a lease that a thread renews. A killed worker leaves
 its job to the next one, which continues at the first unrecorded prompt.
@@ -12,12 +14,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsd_core.calibration.running import calibrate
+from fsd_core.conditions import WORKER
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import (
     Cancelled,
@@ -37,8 +40,16 @@ from fsd_core.settings import Settings
 from fsd_core.signals import handle_hangup
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PairFetchJob, PlaygroundJob, RunJob
-from fsd_core.storage.records import JobView, RunView
+from fsd_core.storage.messages import (
+    BoundsJob,
+    ExperimentJob,
+    ExperimentRunJob,
+    FetchJob,
+    PairFetchJob,
+    PlaygroundJob,
+    RunJob,
+)
+from fsd_core.storage.records import UNENDED, JobView, RunView
 from fsd_core.tasks import download
 from fsd_core.worker import lock, playground
 from fsd_core.worker.device import DeviceFactory, LocalDevice
@@ -46,11 +57,14 @@ from fsd_core.worker.heartbeat import IDLE, Heartbeat
 from fsd_core.worker.lock_metadata import LockMetadata
 from fsd_core.worker.mirroring import Mirroring
 from fsd_core.worker.service import SUPERVISED
+from fsd_core.worker.sharing import HOME_WORKER, can_be_shared, check_unique, check_worker_name
 from fsd_core.worker.worker_log import log_to
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
+SchedulerFactory = Callable[[Repository], AbstractContextManager[None]]
+"""runs a scheduler of the waiting jobs of single runs during a block"""
 LEASE = 10.0  # seconds
 POLL = 0.2  # seconds between two polls of an empty queue
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
@@ -83,6 +97,10 @@ class ClaimLost(Exception):
     """Another worker has claimed the job, which must not be touched any more."""
 
 
+class ExperimentShared(Exception):
+    """The runs of the job are jobs of their own now, and any worker takes them."""
+
+
 class Worker:
     """Executes jobs until it is asked to stop. The current prompt is then finished and the job returned."""
 
@@ -93,9 +111,22 @@ class Worker:
         *,
         lease: float = LEASE,
         busy_timeout: float = BUSY_TIMEOUT,
+        name: str = "",
+        recorded_as: str = "",
+        only: str | None = None,
+        scheduler: SchedulerFactory | None = None,
     ) -> None:
         """``lease``: seconds until a claim without a heartbeat expires. ``busy_timeout``: as in
-        :func:`open_database`."""
+        :func:`open_database`. ``name``: of a worker beside others, with which its runs are recorded unless
+        ``recorded_as`` is another. ``only``: the id of a job, with whose end the worker ends. ``scheduler``: what has
+        the jobs of single runs of experiments executed elsewhere.
+
+        Raises ``InvalidSetting`` for a name that no worker can have, or where there can be only one.
+        """
+        if name:
+            check_worker_name(name, settings.resolved_database_url)
+        self._name, self._only, self._recorded_as = name, only, recorded_as or name
+        self._scheduler = scheduler
         self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
         self._stop = threading.Event()
         self._claimed: dict[str, str] = {}  # job id: claim token
@@ -103,10 +134,12 @@ class Worker:
         self._prune_at = 0.0
         self._preloaded = False
         self._kinds = {
-            ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
+            ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs, ExperimentRunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
             FetchJob.kind: self._fetch, PairFetchJob.kind: self._fetch_pair,
         }  # fmt: skip
+        if scheduler is not None:
+            del self._kinds[ExperimentRunJob.kind]
 
     def run(self) -> None:
         """Run as a process until SIGTERM, SIGINT or SIGHUP.
@@ -114,7 +147,7 @@ class Worker:
         Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
         """
         with self._exclusive():
-            log_to(self._settings.home / "logs" / "worker.log")
+            log_to(self._settings.home / "logs" / f"{self._file_name}.log")
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, self._on_signal)
             handle_hangup(self._on_signal)
@@ -135,17 +168,24 @@ class Worker:
             with suppress(DatabaseUnavailable):
                 self._repository.finish_job(job_id, token, "queued")
 
+    @property
+    def _file_name(self) -> str:
+        """Name of the worker's lock and log, without an ending."""
+        return f"worker-{self._name}" if self._name else "worker"
+
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold the home's worker lock."""
+        """Hold the home's worker lock, or that of the worker's name."""
         home = self._settings.home
         self._settings.make_folders()
-        worker_lock = lock.acquire(home / "worker.lock")
+        path = home / f"{self._file_name}.lock"
+        worker_lock = lock.acquire(path)
         if worker_lock is None:
-            about = lock.holder(home / "worker.lock") or {}
+            pid = (lock.holder(path) or {}).get("pid", "unknown")
+            only_one = f"has only one named '{self._name}'" if self._name else "has only one"
             raise WorkerRunning(
-                f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has only "
-                "one: stop it first, or set FSD_HOME to another folder."
+                f"A worker (process {pid}) already serves {home}, and a home {only_one}: stop it first, or set "
+                "FSD_HOME to another folder."
             )
         # The supervisor only ends a worker that it started.
         self._lock_metadata = LockMetadata(worker_lock, pid=os.getpid(), supervised=SUPERVISED in os.environ)
@@ -162,15 +202,24 @@ class Worker:
         database = self._with_retries(lambda: open_database(url, busy_timeout=self._busy_timeout))
         self._repository = Repository(database)
         self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._has_urgent_work)
+        if self._name:
+            check_unique(self._name, self._with_retries(self._repository.workers))
         # Holding the lock proves that the previous worker is dead, even if its leases have not expired.
         self._with_retries(lambda: self._repository.worker_lost(*self._lock_metadata.inherited))
         self._lock_metadata.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
-        with Heartbeat(self._repository, device, self._lease, memory) as self._heartbeat:
+        with ExitStack() as running:
+            if self._scheduler is not None:
+                running.enter_context(self._scheduler(self._repository))
+            heartbeat = Heartbeat(self._repository, device, self._lease, memory, self._name)
+            self._heartbeat = running.enter_context(heartbeat)
             while not self._stop.is_set():
                 if job := self._next_job():
                     self._work(job)
-                    self._mirroring.after_runs()
+                    if not self._name:
+                        self._mirroring.after_runs()
+                elif self._only is not None and self._has_ended(self._only):
+                    break
                 else:
                     self._tidy()
                     self._stop.wait(POLL)
@@ -178,11 +227,16 @@ class Worker:
 
     def _next_job(self) -> JobView | None:
         try:
-            return self._with_retries(lambda: self._repository.claim(tuple(self._kinds), self._lease))
+            return self._with_retries(lambda: self._repository.claim(tuple(self._kinds), self._lease, self._only))
         except DataDamaged as error:  # work continues once somebody has repaired it
             logger.error("No job can be taken: %s", error)
             self._stop.wait(LAST_RETRY)
             return None
+
+    def _has_ended(self, job_id: str) -> bool:
+        """Whether a job has ended, or was deleted with its runs."""
+        job = self._with_retries(lambda: self._repository.find_job(job_id))
+        return job is None or job.status not in UNENDED
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.stop()
@@ -213,6 +267,9 @@ class Worker:
                 status = "queued"
             except ClaimLost:
                 logger.warning("The job %s went to another worker.", job.id)
+                return
+            except ExperimentShared:
+                logger.info("The runs of the experiment %s are shared among workers.", job.id)
                 return
             except Cancelled:
                 status = "cancelled"
@@ -249,7 +306,38 @@ class Worker:
                 return [run.id for run in experiment.runs]
             case RunJob.kind:
                 return [RunJob.read(job.payload).run_id]
+            case ExperimentRunJob.kind:
+                return [ExperimentRunJob.read(job.payload).run_id]
         return []
+
+    def _share(self, job: JobView) -> None:
+        """Raise ``ExperimentShared`` where the runs of an experiment can be left to several workers, and are now."""
+        if job.kind != ExperimentJob.kind:
+            return
+        experiment = self._repository.experiment(ExperimentJob.read(job.payload).experiment_id)
+        if all(run.ended for run in experiment.runs):  # by other workers: nothing below asks for each of them
+            self._check(job)
+        if not can_be_shared(experiment):
+            return
+        others = self._name or self._scheduler or any(w.name and w.alive for w in self._repository.workers())
+        if not others:
+            return
+        if self._repository.share_experiment(job.id, job.claim_token or ""):
+            raise ExperimentShared
+
+    def _provenance(self, job: JobView) -> dict[str, Any]:
+        """Return the price of this machine, if known, and what tells runs of several workers apart."""
+        price = self._settings.price_per_hour
+        found: dict[str, Any] = {} if price is None else {"price_per_hour": price}
+        if self._name or job.kind == ExperimentRunJob.kind:
+            found[WORKER] = self._recorded_as or HOME_WORKER
+        return found
+
+    def _among(self, job: JobView) -> list[str]:
+        """Return the runs of the experiment whose run a job is; none for other jobs."""
+        if job.kind != ExperimentRunJob.kind:
+            return []
+        return [run.id for run in self._repository.experiment(ExperimentRunJob.read(job.payload).experiment_id).runs]
 
     def _check(self, job: JobView) -> None:
         """Raise whatever should end the job now."""
@@ -267,13 +355,19 @@ class Worker:
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        observer = RunObserver(before_a_prompt, self._lock_metadata.writing, on_start=lambda _: self._check(job))
+        observer = RunObserver(
+            before_a_prompt,
+            self._lock_metadata.writing,
+            on_start=lambda _: self._check(job),
+            provenance=self._provenance(job),
+        )
 
         def execute() -> None:
+            self._share(job)
             config = self._calibration(job)
             with self._device.generator(job.id) as generator:
                 if config is None:
-                    execute_runs(self._repository, self._runs_of(job), generator, observer)
+                    execute_runs(self._repository, self._runs_of(job), generator, observer, self._among(job))
                 else:
                     calibrate(self._repository, job.id, config, generator, observer)
 
@@ -297,6 +391,8 @@ class Worker:
 
     def _serve_waiting(self) -> None:
         """Run interactive jobs before an experiment's next prompt, then restore the threads of its pair."""
+        if self._only is not None:
+            return
         with self._device.aside():
             while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, self._lease)):
                 self._work(job)
@@ -378,10 +474,14 @@ class Worker:
 
     def _tidy(self) -> None:
         """Do the work that can wait until the queue is empty."""
+        if self._only is not None:
+            return
         if not self._preloaded:
             self._preload()
             return
         self._lock_metadata.idle()
+        if self._name:  # copies are made, and old data deleted, by the worker of a home
+            return
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
             self._with_retries(self._prune)
@@ -398,6 +498,7 @@ class Worker:
 
     def _prune(self) -> None:
         """Delete data older than the settings keep."""
+        self._repository.prune_workers(timedelta(days=1))
         self._repository.prune_playground(timedelta(days=self._settings.keep_playground_days))
         if self._settings.keep_traces_days is not None:
             self._repository.prune_traces(timedelta(days=self._settings.keep_traces_days))

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0033"
-down_revision = "0026"
+down_revision = "0031"
 branch_labels = None
 depends_on = None
 

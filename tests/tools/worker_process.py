@@ -45,32 +45,35 @@ def free_port(first: int) -> int:
     raise OSError(f"No port from {first} to {first + 199} is free.")
 
 
-def _work(first: First) -> None:
+def _work(first: First, name: str) -> None:
     from fsd_core.cli.commands import main
 
     if first is not None:
         first()
-    main(("worker",))
+    main(("worker", "--on", name) if name else ("worker",))
 
 
-def _work_held(first: First, turnstile: Turnstile, lease: float, busy_timeout: float) -> None:
+def _work_held(first: First, turnstile: Turnstile, lease: float, busy_timeout: float, name: str) -> None:
     if first is not None:
         first()
     turnstile.stand()
-    Worker(get_settings(), lease=lease, busy_timeout=busy_timeout).run()
+    Worker(get_settings(), lease=lease, busy_timeout=busy_timeout, name=name).run()
 
 
 class Home:
     """A home folder in use. MLflow is away, which nothing here may mind.
 
     ``forked``: whether a worker comes from a process that has loaded what it needs, and not from the command line.
+    ``database_url``: of an empty PostgreSQL database; default: SQLite in the home.
     """
 
-    def __init__(self, folder: Path, forked: bool = False) -> None:
+    def __init__(self, folder: Path, forked: bool = False, database_url: str | None = None) -> None:
         self.forked = forked
         self.settings = Settings(
-            home=folder / "home", mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu"
-        )
+            home=folder / "home", mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu",
+            database_url=database_url,
+        )  # fmt: skip
+        self.settings.make_folders()
         self.pair = save_toy_pair(folder / "pair")
         upgrade(self.settings.resolved_database_url)
         self.database = open_database(self.settings.resolved_database_url)
@@ -84,13 +87,13 @@ class Home:
         own = {f"FSD_{k}".upper(): str(v) for k, v in self.settings.model_dump().items() if v is not None}
         return {**os.environ, **own}
 
-    def worker(self, *command: str, first: First = None) -> subprocess.Popen[str] | Forked:
+    def worker(self, *command: str, first: First = None, name: str = "") -> subprocess.Popen[str] | Forked:
         """A new worker process; ``command``: Python's arguments, where it is not the usual one.
 
-        ``first`` is called in one that is forked before it begins.
+        ``first`` is called in one that is forked before it begins, and ``name`` is what that one works under.
         """
         if self.forked and not command:
-            return self._forked(_work, (first,))
+            return self._forked(_work, (first, name))
         process = subprocess.Popen(
             [sys.executable, *(command or ("-m", "fsd_core", "worker"))],
             cwd=ROOT,
@@ -103,14 +106,19 @@ class Home:
         return process
 
     def held_worker(
-        self, prompts: int, lease: float = LEASE, busy_timeout: float = BUSY_TIMEOUT, first: First = None
+        self,
+        prompts: int,
+        lease: float = LEASE,
+        busy_timeout: float = BUSY_TIMEOUT,
+        first: First = None,
+        name: str = "",
     ) -> Forked:
         """A new worker that has recorded so many prompts, and is held by ``turnstile`` in the midst of the next.
 
-        ``lease`` and ``busy_timeout``, in seconds, as in :class:`Worker`; ``first`` as above.
+        ``lease`` and ``busy_timeout``, in seconds, and ``name`` as in :class:`Worker`; ``first`` as above.
         """
         self.turnstile.allow(prompts)
-        process = self._forked(_work_held, (first, self.turnstile, lease, busy_timeout))
+        process = self._forked(_work_held, (first, self.turnstile, lease, busy_timeout, name))
         self.turnstile.until_held()
         return process
 

@@ -18,7 +18,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import Database, open_database, upgrade
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import WorkerStateRow
+from fsd_core.storage.database.tables import WorkerRow
 from tests.tools.tracking_examples import playground_job
 
 
@@ -40,7 +40,7 @@ def test_the_worker_is_told_as_it_is(database: Database) -> None:
     assert "SD &lt;b&gt;: prompt 3 of 50 · cuda · 1 waiting" in worker_status(repository, "worker")
 
     with database.session() as session:
-        session.execute(update(WorkerStateRow).values(heartbeat_at=datetime.now(UTC) - timedelta(seconds=30)))
+        session.execute(update(WorkerRow).values(heartbeat_at=datetime.now(UTC) - timedelta(seconds=30)))
     assert "worker is not running" in worker_status(repository, "worker")
 
 

@@ -32,6 +32,8 @@ class Generated:
     group: str = ""
     cpu_seconds: float | None = None
     latency: float | None = None
+    energy: float | None = None
+    device_memory: int | None = None
     timed: bool = True
 
 

@@ -1,4 +1,4 @@
-"""The job queue: claims with a lease and a token, cancellation, playground streams, the worker's heartbeat."""
+"""The job queue: claims with a lease and a token, cancellation, playground streams."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import Select, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from fsd_core.storage.database.rows import job_view, storable, worker_view
+from fsd_core.storage.database.rows import job_view, storable
+from fsd_core.storage.database.run_shares import close_sharing, is_shared, lock_sharing_job, shared_jobs
 from fsd_core.storage.database.runs import count_losses, of_owner
-from fsd_core.storage.database.store import Store, changed, get_row, new_id
-from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, WorkerStateRow, now
+from fsd_core.storage.database.store import Store, changed, get_row, new_id, unknown
+from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, now
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
-from fsd_core.storage.records import UNENDED, JobView, WorkerView
+from fsd_core.storage.records import UNENDED, JobView
 
 
 class JobStore(Store):
@@ -45,12 +46,14 @@ class JobStore(Store):
         with self._database.session(readonly=True) as session:
             return [job_view(job) for job in session.scalars(newest)]
 
-    def claim(self, kinds: tuple[str, ...], lease_seconds: float) -> JobView | None:
+    def claim(self, kinds: tuple[str, ...], lease_seconds: float, only: str | None = None) -> JobView | None:
         """Claim the next job that is queued, or whose worker's lease expired; ``None`` if there is none.
 
-        Several processes that claim at once each get a different job.
+        Several processes that claim at once each get a different job. ``only``: the id of the one that may be claimed.
         """
         waiting = _waiting(kinds)
+        if only is not None:
+            waiting = waiting.where(JobRow.id == only)
         with self._database.session(readonly=True) as session:
             if session.scalar(waiting) is None:
                 return None  # an idle worker takes no write lock
@@ -95,7 +98,8 @@ class JobStore(Store):
         """End a job as finished, failed or cancelled. Returns ``False``, with nothing changed, if the claim is lost.
 
         With the status ``queued`` it is released for a worker to continue, and its runs wait with it. Open runs of an
-        experiment that failed or was cancelled end with it.
+        experiment that failed or was cancelled end with it. When the last of the runs that workers share has ended,
+        their experiment waits for a worker.
         """
         ended = None if status == "queued" else now()
         values = {"status": status, "error": storable(error), "finished_at": ended, "lease_expires_at": None}
@@ -104,17 +108,19 @@ class JobStore(Store):
     def request_cancel(self, job_id: str) -> None:
         """Request that a job stops. A queued one is cancelled at once, with its runs. An ended one stays unchanged.
 
-        A queued job with progress is left to the worker, which records the metrics of the finished prompts.
+        A queued job with progress is left to the worker, which records the metrics of the finished prompts. Of an
+        experiment that workers share, all of them are asked.
         """
         with self._database.session() as session:
             job = session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
             if job is None:
-                get_row(session, JobRow, job_id, "job")
-            elif job.status == "queued" and not _runs_progress(session, job):
-                job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
-                session.execute(_close_runs(job_id, "cancelled", None))
-            elif job.status in UNENDED:
-                job.cancel_requested = True
+                raise unknown("job", job_id)
+            if is_shared(job):
+                for run_job in shared_jobs(session, job_id):
+                    _cancel(session, run_job)
+                session.flush()
+                close_sharing(session, job)
+            _cancel(session, job)
 
     def cancel_requested(self, job_id: str) -> bool:
         with self._database.session(readonly=True) as session:
@@ -156,33 +162,30 @@ class JobStore(Store):
             ended = JobRow.kind == PlaygroundJob.kind, JobRow.finished_at < now() - older_than
             return changed(session, delete(JobRow).where(*ended))
 
-    def report_worker(self, pid: int, host: str, device: str, activity: str, memory: int | None = None) -> None:
-        """Record the worker's heartbeat and its activity. ``memory``: bytes that its device has, if known."""
-        with self._database.session() as session:
-            row = session.get(WorkerStateRow, 1)
-            if row is None:
-                row = WorkerStateRow(id=1)
-                session.add(row)
-            if (row.pid, row.host) != (pid, host):
-                row.started_at = now()
-            row.pid, row.host, row.device, row.activity = pid, host[:255], device[:255], storable(activity)[:255]
-            row.heartbeat_at, row.memory = now(), memory
-
-    def worker(self) -> WorkerView | None:
-        """Return the worker as it last reported itself; ``None`` if none ever did."""
-        with self._database.session(readonly=True) as session:
-            row = session.get(WorkerStateRow, 1)
-            return worker_view(row) if row else None
-
     def _update_claimed(self, job_id: str, token: str, values: dict[str, Any]) -> bool:
         claimed = JobRow.id == job_id, JobRow.claim_token == token, JobRow.status == "running"
+        ends = values.get("status") not in (None, *UNENDED)
         with self._database.session() as session:
+            sharing = lock_sharing_job(session, job_id) if ends else None
             updated = changed(session, update(JobRow).where(*claimed).values(values)) == 1
             if updated and values.get("status") in ("failed", "cancelled"):
                 session.execute(_close_runs(job_id, values["status"], values["error"]))
             if updated and values.get("status") == "queued":
                 session.execute(_requeue_runs(job_id))
+            if updated and sharing is not None:
+                close_sharing(session, sharing)
             return updated
+
+
+def _cancel(session: Session, job: JobRow) -> None:
+    """Cancel a queued job without progress at once, with its runs, and one whose runs have all ended. Ask the worker of
+    any other unended one."""
+    unended = select(RunRow.id).where(of_owner(job.id), RunRow.status.in_(UNENDED)).limit(1)
+    if job.status == "queued" and (session.scalar(unended) is None or not _runs_progress(session, job)):
+        job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
+        session.execute(_close_runs(job.id, "cancelled", None))
+    elif job.status in UNENDED:
+        job.cancel_requested = True
 
 
 def _runs_progress(session: Session, job: JobRow) -> int:

@@ -15,9 +15,11 @@ from fsd_core.storage.database.outbox import OutboxStore
 from fsd_core.storage.database.own_pairs import OwnPairStore
 from fsd_core.storage.database.report_store import ReportStore
 from fsd_core.storage.database.reviews import ReviewStore
+from fsd_core.storage.database.run_shares import RunShareStore
 from fsd_core.storage.database.runs import RunStore
 from fsd_core.storage.database.served_engines import ServedEngineStore
 from fsd_core.storage.database.view_store import ViewStore
+from fsd_core.storage.database.worker_store import WorkerStore
 
 
 class Repository(
@@ -37,6 +39,8 @@ class Repository(
     ReportStore,
     ServedEngineStore,
     ViewStore,
+    RunShareStore,
+    WorkerStore,
 ):
     """The contents of the database. Every method is one transaction (``traces``: one per batch).
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fsd_core.config import RunConfig
 from fsd_core.config.calibration_config import read_sweep
-from fsd_core.storage.database.tables import Base, ExperimentRow, GenerationRow, JobRow, RunRow, WorkerStateRow
+from fsd_core.storage.database.tables import Base, ExperimentRow, GenerationRow, JobRow, RunRow, WorkerRow
 from fsd_core.storage.records import (
     UNENDED,
     ExperimentView,
@@ -34,7 +34,7 @@ def job_view(row: JobRow) -> JobView:
     return _columns(JobView, row)
 
 
-def worker_view(row: WorkerStateRow) -> WorkerView:
+def worker_view(row: WorkerRow) -> WorkerView:
     return _columns(WorkerView, row)
 
 

@@ -25,7 +25,7 @@ from fsd_core.storage.database.tables import (
     SettingRow,
     now,
 )
-from fsd_core.storage.messages import ExperimentJob, RunJob
+from fsd_core.storage.messages import ExperimentJob, ExperimentRunJob, RunJob
 from fsd_core.storage.records import UNDER_WAY, UNENDED, RunName, RunValues, RunView
 
 _COLUMNS: dict[str, Any] = {
@@ -221,8 +221,8 @@ class RunStore(Store):
 
 
 def of_owner(id: str) -> ColumnElement[bool]:
-    """Return the condition that a run is of the experiment with this id, or is the single run."""
-    return or_(RunRow.experiment_id == id, and_(RunRow.id == id, RunRow.experiment_id.is_(None)))
+    """Return the condition that a run belongs to the job with this id: it is of that experiment, or is that run."""
+    return or_(RunRow.experiment_id == id, RunRow.id == id)
 
 
 def check_ended(job: JobRow | None) -> None:
@@ -258,6 +258,8 @@ def _reopen(session: Session, run: RunRow) -> bool:
     count = changed(session, delete(GenerationRow).where(*failed))
     if run.status == "finished" and not count:
         return False
+    # Any worker may take it again.
+    session.execute(delete(JobRow).where(JobRow.id == run.id, JobRow.kind == ExperimentRunJob.kind))
     empty = ~select(GenerationRow.id).where(GenerationRow.sitting_id == MeasurementSessionRow.id).exists()
     session.execute(delete(MeasurementSessionRow).where(MeasurementSessionRow.run_id == run.id, empty))
     seconds = select(func.coalesce(func.sum(GenerationRow.seconds), 0.0)).where(GenerationRow.run_id == run.id)

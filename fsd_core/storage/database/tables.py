@@ -168,6 +168,8 @@ class GenerationRow(Base):
     time_to_first_token: Mapped[float]
     cpu_seconds: Mapped[float | None]  # of this process meanwhile; None: another device computes, or not recorded
     latency: Mapped[float | None]  # wall seconds from its request to its end; None: not recorded
+    energy: Mapped[float | None]  # joules of the GPU; None: no GPU says
+    device_memory: Mapped[int | None] = mapped_column(BigInteger)  # bytes in use at its end; None as well
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
@@ -434,11 +436,11 @@ class AccountEventRow(Base):
     detail: Mapped[str]  # such as the new role
 
 
-class WorkerStateRow(Base):
-    """The one worker, as the pages see it: alive if its heartbeat is recent, and its activity."""
+class WorkerRow(Base):
+    """A worker, as the pages see it: alive if its heartbeat is recent, and its activity."""
 
-    __tablename__ = "worker_state"
-    id: Mapped[int] = mapped_column(primary_key=True)  # always 1
+    __tablename__ = "workers"
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)  # empty: that of a home
     pid: Mapped[int]
     host: Mapped[str]
     device: Mapped[str]

@@ -98,6 +98,8 @@ class _Prompt(Frozen):
     time_to_first_token: _Amount
     cpu_seconds: _Amount | None
     latency: _Amount | None
+    energy: _Amount | None
+    device_memory: _Count | None
 
 
 class UnreadableValue(ValueError):

@@ -9,6 +9,7 @@ from fsd_core.storage.database.deletions import DeletionStore
 from fsd_core.storage.database.experiments import ExperimentStore
 from fsd_core.storage.database.generations import GenerationStore
 from fsd_core.storage.database.jobs import JobStore
+from fsd_core.storage.database.logged_runs import LoggedRunStore
 from fsd_core.storage.database.marks import MarkStore
 from fsd_core.storage.database.measured_settings import SettingStore
 from fsd_core.storage.database.outbox import OutboxStore
@@ -23,6 +24,7 @@ from fsd_core.storage.database.view_store import ViewStore
 class Repository(
     ExperimentStore,
     RunStore,
+    LoggedRunStore,
     GenerationStore,
     JobStore,
     DeletionStore,

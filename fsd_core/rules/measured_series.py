@@ -63,14 +63,14 @@ class _Elsewhere(Rule):
 class MeasuredSeries(_Elsewhere):
     """Figures that a program has logged with ``fsd_core.log_run``."""
 
-    title, symbol, colour = "Measured elsewhere", "star-diamond", None
+    title, symbol, colour = "Measured elsewhere", "diamond-open", None
     kind: Literal["measured"] = "measured"
 
 
 class ImportedSeries(_Elsewhere):
     """Figures from the result file of another tool."""
 
-    title, symbol, colour = "Imported", "bowtie", None
+    title, symbol, colour = "Imported", "square-open", None
     explanation = "Figures from another tool's result file. Nothing here has verified them."
     kind: Literal["imported"] = "imported"
 

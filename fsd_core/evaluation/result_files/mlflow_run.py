@@ -43,7 +43,7 @@ class _MlflowData(ToolFields):
 
 class _MlflowRun(ToolFields):
     info: _MlflowInfo
-    data: _MlflowData = _MlflowData()
+    data: _MlflowData = Field(default_factory=lambda: _MlflowData.model_validate({}))
 
 
 class _MlflowAnswer(ToolFields):

@@ -9,6 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import numpy as np
 import pytest
 
@@ -16,7 +17,10 @@ import fsd_core
 from dashboard.compare import export_files
 from dashboard.compare.compared_runs import compare
 from dashboard.runs.elsewhere_html import origin_html
+from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_html import prompts_html, tiles_html
+from dashboard.runs.run_list import runs_html
+from dashboard.settings.settings_page import setting_page
 from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined
 from fsd_core.cli.output import print_runs, run_json
@@ -31,6 +35,8 @@ from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.workspace.staged_values import check_measurements
 from fsd_core.worker import local_runs
+from tests.tools.asking import asked
+from tests.tools.built import built
 from tests.tools.run_views import decoding, metrics, run_view
 
 SECONDS = [0.21, 0.2, 0.22]
@@ -149,6 +155,26 @@ def test_every_door_says_that_they_were_measured_elsewhere(tmp_path: Path, capsy
         draw(comparison.runs, comparison.baseline, comparison.prompts)
     with repository._database.session(readonly=True) as session:  # what an import of the workspace would check
         check_measurements(session)
+
+
+def test_its_pages_open_without_prompts_and_offer_neither_a_resumption_nor_a_proposal(tmp_path: Path) -> None:
+    repository = stored(tmp_path)
+    run = repository.run(log(tmp_path))
+
+    def build() -> OpenedRun:
+        with gr.Blocks(analytics_enabled=False):
+            return OpenedRun(repository, None)
+
+    opened = built(build)
+    fields = {opened.outcome: "all", opened.search: "", opened.order: ""}
+    updates = opened.redraw(asked(dict.fromkeys(opened.panel.fields) | fields), run.id)
+    assert "measured elsewhere are kept here" in updates[opened.prompts]
+    assert "logged with fsd_core.log_run" in updates[opened.tiles]
+    assert "Resume" not in updates[opened.head]
+    assert "Measured elsewhere · ViTTM, 4 process tokens" in runs_html([run], filtered=False)
+    page = setting_page(repository, run.setting_id)
+    assert "there is nothing here to run" in page
+    assert "review?propose=" not in page
 
 
 def test_the_figure_counts_answers_where_nothing_has_tokens_and_never_puts_them_on_the_front(tmp_path: Path) -> None:

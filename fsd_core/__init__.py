@@ -1,8 +1,8 @@
 """Lossless and lossy speculative decoding, measured and compared.
 
-``load_pair``, ``load_task``, ``Decoder``, ``compare``, ``sweep``, ``calibrate``, ``record`` and ``replay`` are the
-library (docs/library.md). ``generate`` plugs into transformers' ``model.generate(custom_generate=…)``. Each is imported
-on first use, because the pages import this package and must not load torch.
+``load_pair``, ``load_task``, ``Decoder``, ``compare``, ``sweep``, ``calibrate``, ``record``, ``replay`` and ``log_run``
+are the library (docs/library.md). ``generate`` plugs into transformers' ``model.generate(custom_generate=…)``. Each is
+imported on first use, because the pages import this package and must not load torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fsd_core.errors import FsdError
     from fsd_core.library.calibrate_runs import Calibration, calibrate
     from fsd_core.library.comparison import Comparison
+    from fsd_core.library.logging_runs import log_run
     from fsd_core.library.measuring import compare, sweep
     from fsd_core.library.pairs import load_pair
     from fsd_core.library.replay_runs import Predictions, record, replay
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Calibration", "Comparison", "Completion", "Decoder", "DecodingConfig", "FsdError", "LoadedPair", "Piece",
-    "Predictions", "calibrate", "compare", "generate", "load_pair", "load_task", "record", "replay", "sweep",
+    "Predictions", "calibrate", "compare", "generate", "load_pair", "load_task", "log_run", "record", "replay", "sweep",
 ]  # fmt: skip
 
 _MODULES = {
@@ -43,6 +44,7 @@ _MODULES = {
     "generate": "fsd_core.decoding.generate",
     "load_pair": "fsd_core.library.pairs",
     "load_task": "fsd_core.library.task_loading",
+    "log_run": "fsd_core.library.logging_runs",
     "record": "fsd_core.library.replay_runs",
     "replay": "fsd_core.library.replay_runs",
     "sweep": "fsd_core.library.measuring",

@@ -130,7 +130,12 @@ def content_hash(value: Frozen) -> str:
 
 def text_hash(text: str) -> str:
     """Return the first 16 hex digits of the SHA-256 of a text in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return text_digest(text)[:16]
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text in UTF-8, as 64 hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def kind_of(part: type[Frozen]) -> str:

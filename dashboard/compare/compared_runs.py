@@ -86,9 +86,11 @@ def selected_runs(repository: Repository, run_ids: Sequence[str]) -> list[RunVie
 
 
 def baseline_of(runs: Sequence[RunView], baseline_id: str | None) -> RunView | None:
-    """Return the run of this id, or else the first run with metrics, or else the first run."""
+    """Return the run of this id, or else the first run with metrics, of those measured here if there are any, or else
+    the first run."""
     named = next((run for run in runs if run.id == baseline_id), None)
-    return named or next((run for run in runs if run.metrics), runs[0] if runs else None)
+    with_figures = sorted((run for run in runs if run.metrics), key=lambda run: run.measured_elsewhere)
+    return named or next(iter(with_figures or runs), None)
 
 
 def compare(
@@ -178,7 +180,7 @@ def unmatched_warnings(
     runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]
 ) -> list[str]:
     """Return a warning if measured runs have no prompt in common with the baseline and so cannot be compared."""
-    measured = [run for run in runs if run.metrics and run.id != baseline.id]
+    measured = [run for run in runs if run.metrics and run.id != baseline.id and not run.measured_elsewhere]
     if not baseline.metrics or not (unmatched := [run for run in measured if not shared(run, baseline, prompts)[0]]):
         return []
     labels = _list([names[run.id] for run in unmatched])
@@ -222,6 +224,12 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    if elsewhere := [names[run.id] for run in runs if run.measured_elsewhere]:
+        reasons.append(
+            f"{_count(elsewhere, 'run')} {'was' if len(elsewhere) == 1 else 'were'} measured elsewhere: "
+            f"{_list(elsewhere)}. Nothing here has verified these figures, so no difference and no verdict is drawn "
+            "from them."
+        )
     if weights := _differing_weights(runs):
         reasons.append(f"The runs differ in weights ({_list(weights)}): {_PAIR}.")
     if positions := rendered_differently(runs, prompts):
@@ -253,8 +261,16 @@ _CRITERIA = (
         lambda run: run.prompts_total,
         "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
     ),
-    ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
-    ("batch size", lambda run: run.config.batch, "throughput cannot be compared between them"),
+    (
+        "length limit",
+        lambda run: None if run.measured_elsewhere else run.decoding.max_new_tokens,
+        "a shorter limit truncates more answers",
+    ),
+    (
+        "batch size",
+        lambda run: None if run.measured_elsewhere else run.config.batch,
+        "throughput cannot be compared between them",
+    ),
 )
 
 

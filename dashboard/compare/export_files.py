@@ -23,6 +23,7 @@ from fsd_core.analysis.matching import match
 from fsd_core.config.flat import settings_read
 from fsd_core.plots.gallery import MATCHED, comparison_figures
 from fsd_core.plots.style import EXPORT_CONFIG
+from fsd_core.storage.elsewhere import origin_text, other_figures
 
 
 def table(comparison: ComparedRuns) -> pd.DataFrame:
@@ -104,7 +105,10 @@ def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
     record |= settings_read(run.config)
     record["task_version"] = run.task.partition("@")[2] or None
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
-    record["negative_log_likelihood_under"] = only_model(run) if run.metrics else None
+    record |= {f"figure {name}": figure.value for name, figure in other_figures(run.metrics).items()}
+    if run.measured_elsewhere:
+        record["measured_elsewhere"] = origin_text(run)
+    record["negative_log_likelihood_under"] = only_model(run) if run.metrics and not run.measured_elsewhere else None
     record |= {
         "margin": margin,
         "margin_share": None if margin is None else margin / 100,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.runs.annotation_panel import AnnotationPanel
+from dashboard.runs.elsewhere_html import origin_html
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     categories_html,
@@ -161,7 +162,9 @@ class OpenedRun:
         generations = self.repository.generations(run.id, **filters, **part)
         html = hidden_html(len(without), hidden.proposals)
         if generations or not without or filtered:
-            html = joined([prompts_html(run.id, generations, selected, filtered=filtered), html])
+            html = joined(
+                [prompts_html(run.id, generations, selected, filtered=filtered, elsewhere=run.measured_elsewhere), html]
+            )
         return {self.prompts: html} | self.pager.updates(page, total, of)
 
     def _selected_prompt(self, asked: Asked, run: RunView, position: int | None, hidden: frozenset[int]) -> Updates:
@@ -198,6 +201,7 @@ class OpenedRun:
             + sittings_html(run, session_positions)
             + models_note_html(run)
             + engine_html(run)
+            + origin_html(run)
             + (slower_html(slower) if slower else ""),
             self.categories: categories_html(by_category(prompts.get(run.id, {}), self._categories(run))),
             self.figures: gr.Row(visible=has_drafts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dashboard.runs.elsewhere_html import known_tiles
 from dashboard.runs.run_list import estimate, mixed_of
 from dashboard.tables.run_settings import settings_table
 from dashboard.tables.task_version import lines_link
@@ -88,6 +89,8 @@ def tiles_html(run: RunView) -> Html:
         }
         ended = "The run ended before its results were computed: resume it above, or look at others."
         return empty_state("No results yet", texts.get(run.status, ended), ("runs", "See all runs"))
+    if run.measured_elsewhere:
+        return known_tiles(m)
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
@@ -255,8 +258,13 @@ def provenance_html(
     return render("runs/run.html", "provenance", facts(values))
 
 
-def prompts_html(run_id: str, generations: Sequence[GenerationView], selected: int | None, filtered: bool) -> Html:
+def prompts_html(
+    run_id: str, generations: Sequence[GenerationView], selected: int | None, filtered: bool, *, elsewhere: bool = False
+) -> Html:
     """Return a page of prompts with the chosen one marked."""
+    if elsewhere:
+        others = f"compare?runs={run_id}", "Compare this run"
+        return empty_state("No prompts", "Only figures of a run that was measured elsewhere are kept here.", others)
     if not generations and filtered:
         show_all = f"runs?run={run_id}", "Show all prompts"
         return empty_state("No prompt matches", "Choose another outcome, or clear the search.", show_all)

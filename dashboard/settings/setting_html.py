@@ -90,7 +90,8 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
     aliases = [(alias, use) for use in uses for alias in ("approved", "candidate") if use.named(alias) == setting.id]
     measured = [run for run in runs if run.metrics]
     links = _runs_links(measured)
-    links += [link(f"review?propose={setting.id}", "Propose it for a use")] if measured else []
+    if measured and not setting.config.decoding.acceptance.logged:
+        links.append(link(f"review?propose={setting.id}", "Propose it for a use"))
     return render("settings/setting.html", "header", setting, pair_title(setting.pair), links, aliases)
 
 

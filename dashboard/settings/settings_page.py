@@ -118,7 +118,7 @@ def setting_page(repository: Repository, setting_id: str) -> Html:
     for weights, same_weights in groups:
         parts.append(forms_html({form: _delivered(setting.config, form, weights) for form in FORMS}))
         parts.append(runs_html(measurements(repository, same_weights), weights))
-    proposed = setting_id if any(run.metrics for run in runs) else ""
+    proposed = setting_id if any(run.metrics and not run.measured_elsewhere for run in runs) else ""
     return joined([*parts, history_html(_events(uses, setting_id), proposed)])
 
 

@@ -9,6 +9,8 @@ from typing_extensions import TypedDict
 from fsd_core.analysis.cells import estimate
 from fsd_core.config.flat import options_read
 from fsd_core.metrics import compared
+from fsd_core.rules import ImportedSeries, MeasuredSeries
+from fsd_core.storage.elsewhere import other_figures
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
@@ -21,6 +23,17 @@ class MetricAnswer(TypedDict):
     low: float | None
     high: float | None
     unit: str
+
+
+class ElsewhereAnswer(TypedDict):
+    """What was logged or imported, and where it comes from."""
+
+    family: str
+    name: str
+    knobs: dict[str, float]
+    figures: dict[str, MetricAnswer]
+    """those by names of their own"""
+    origin: dict[str, Any]
 
 
 class _Described(TypedDict):
@@ -51,6 +64,8 @@ class RunAnswer(_Described):
     created_at: str
     metrics: dict[str, MetricAnswer]
     speed_mixed: list[str]
+    measured_elsewhere: ElsewhereAnswer | None
+    """for figures that nothing here has verified"""
 
 
 class ExperimentAnswer(_Described):
@@ -89,7 +104,22 @@ def run_record(run: RunView) -> RunAnswer:
         **_annotations(run),
         "metrics": metrics_record(run),
         "speed_mixed": list(run.speed_mixed),
+        "measured_elsewhere": _elsewhere(run),
     }
+
+
+def _elsewhere(run: RunView) -> ElsewhereAnswer | None:
+    series = run.decoding.acceptance
+    if not isinstance(series, MeasuredSeries | ImportedSeries):
+        return None
+    figures = {
+        name: MetricAnswer(value=found.value, low=found.low, high=found.high, unit="")
+        for name, found in other_figures(run.metrics).items()
+    }
+    return {
+        "family": series.family, "name": series.name, "knobs": dict(series.values), "figures": figures,
+        "origin": run.origin,
+    }  # fmt: skip
 
 
 def metrics_record(run: RunView) -> dict[str, MetricAnswer]:

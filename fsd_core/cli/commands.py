@@ -15,7 +15,17 @@ from typing import Annotated, Any
 
 import typer
 
-from fsd_core.cli import annotating, calibrate_command, catalogue, moving, output, replay_commands, run_commands, timing
+from fsd_core.cli import (
+    annotating,
+    calibrate_command,
+    catalogue,
+    import_results_command,
+    moving,
+    output,
+    replay_commands,
+    run_commands,
+    timing,
+)
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.engine_commands import (
@@ -360,6 +370,7 @@ app.command("annotate")(annotating.annotate)
 app.command("runs")(catalogue.list_runs)
 app.command("export")(moving.export_workspace)
 app.command("import")(moving.import_workspace)
+app.command("import-results")(import_results_command.import_results)
 
 
 @app.command()

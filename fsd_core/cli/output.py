@@ -26,6 +26,7 @@ from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import DASH, written
 from fsd_core.metrics import Metric, listed
+from fsd_core.storage.elsewhere import origin_text
 from fsd_core.storage.messages import StreamFigures
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def print_runs(runs: Sequence[RunView]) -> None:
     for run in runs:
         if run.metrics and run.speed_mixed:
             print(f"{MIXED_MARK} {run.label}: {mixed_sentence(run.speed_mixed)}")
+        if run.measured_elsewhere:
+            print(f"{run.label}: nothing here has verified these figures ({origin_text(run)}).")
         if told := engine_sentences(run):
             print(" ".join((f"{run.label}:", *told, latency_sentence(run))).strip())
 

@@ -229,10 +229,8 @@ class DecodingConfig(Frozen):
 
     def without_knob(self) -> DecodingConfig:
         """Return the method with its knob at 0, which settings that differ only in the knob share."""
-        rule = self.acceptance
-        if rule.knob is None:
-            return self
-        return self.model_copy(update={"acceptance": rule.model_copy(update={rule.knob.field: 0.0})})
+        rule = self.acceptance.without_knob()
+        return self if rule is self.acceptance else self.model_copy(update={"acceptance": rule})
 
     def _named(self, knob: str, *, draft_length: bool) -> str:
         parts = [self.acceptance.title, *self.acceptance.label_parts(knob)]

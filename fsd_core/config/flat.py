@@ -9,8 +9,9 @@ from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import BY_KEY, METHOD_OPTIONS, OPTIONS
 from fsd_core.config.run_config import RunConfig
 from fsd_core.frozen import before_fields
-from fsd_core.rules import MissingRule
+from fsd_core.rules import ImportedSeries, MeasuredSeries, MissingRule
 
+_RULE = "setting.decoding.acceptance"
 _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
 
 
@@ -18,10 +19,13 @@ def settings_read(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
     flat = flatten(config.as_json())
     rule = config.setting.decoding.acceptance
+    if isinstance(rule, MeasuredSeries | ImportedSeries):
+        read = ("setting.pair", "task", "limit", *(f"{_RULE}.{name}" for name in ("kind", "family", "name")))
+        return {key: flat[key] for key in read} | {f"{_RULE}.{name}": value for name, value in rule.values}
     if isinstance(rule, MissingRule) or rule.by_endpoint:
         return flat
     for name in before_fields(type(rule)):
-        flat[f"setting.decoding.acceptance.{name}"] = getattr(rule, name)
+        flat[f"{_RULE}.{name}"] = getattr(rule, name)
     selected = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
     unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, selected)]
     return {key: value for key, value in flat.items() if key not in unread}

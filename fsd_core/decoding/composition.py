@@ -114,7 +114,7 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     for a rule, a drafter or a topology of a package that is not installed, for a running engine in place of a rule, and
     for leniency in thoughts or answers without a tokenizer.
     """
-    if isinstance(config.acceptance, MissingRule) or config.acceptance.by_endpoint:
+    if isinstance(config.acceptance, MissingRule) or config.acceptance.by_endpoint or config.acceptance.logged:
         config.acceptance.refuse()
     sampling = config.sampling
     if sampling.greedy and config.acceptance.samples_target:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class TradeoffPoint(NamedTuple):
-    """One run: tokens per second and quality in percent, each with its interval."""
+    """One run: its speed and quality in percent, each with its interval."""
 
     run_id: str
     name: str
@@ -71,21 +71,37 @@ ACCURACY_AXIS = QualityMeasure("accuracy", "Accuracy", "Accuracy (% of prompts)"
 SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
 
 
+class SpeedMeasure(NamedTuple):
+    """What the speed counts."""
+
+    unit: str
+    axis: str
+
+
+TOKENS = SpeedMeasure("tokens/s", "Throughput (tokens per second)")
+ANSWERS = SpeedMeasure("answers/s", "Throughput (answers per second)")
+"""for a measured series without tokens, such as images"""
+
+
 class TradeoffInfo(NamedTuple):
-    """Data of the figure. ``measure`` is its quality. ``left_out`` counts runs that lack it."""
+    """Data of the figure. ``measure`` is its quality. ``left_out`` counts runs that lack it, or the speed."""
 
     measure: QualityMeasure
     groups: list[TradeoffGroup]
     front: list[TradeoffPoint]
     left_out: int
+    speed: SpeedMeasure = TOKENS
 
 
 def info(runs: Sequence[RunView]) -> TradeoffInfo:
     """Return the points of the runs that have the quality, and those on the Pareto front.
 
-    The quality is accuracy if any run has one, or if none has a share of same texts.
+    The quality is accuracy if any run has one, or if none has a share of same texts. The speed is in tokens a second if
+    any run has tokens. What was measured elsewhere is never on the front, for nothing here has verified it.
     """
-    timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
+    with_tokens = [run for run in measured(runs) if _speed(run, TOKENS)[1]]
+    unit = TOKENS if with_tokens else ANSWERS
+    timed = with_tokens or [run for run in measured(runs) if _speed(run, ANSWERS)[1]]
     has_accuracy = any(metrics(run)["accuracy"] is not None for run in timed)
     measure = (
         ACCURACY_AXIS
@@ -94,16 +110,28 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     )
     scored = [run for run in timed if _quality(run, measure)[1] is not None]
     names = run_names(scored)
-    best = pareto_front([(metrics(run)["tokens_per_second"], _quality(run, measure)[1]) for run in scored])
-    front = [_point(scored[index], measure, names[scored[index].id], True) for index in best]
+    verified = [run for run in scored if not run.measured_elsewhere]
+    best = pareto_front([(_speed(run, unit)[1], _quality(run, measure)[1]) for run in verified])
+    front = [_point(verified[index], measure, unit, names[verified[index].id], True) for index in best]
     on_front = {point.run_id for point in front}
     groups = [
         TradeoffGroup(
-            f.name, f.colour, f.symbol, [_point(run, measure, names[run.id], run.id in on_front) for run in f.runs]
+            f.name,
+            f.colour,
+            f.symbol,
+            [_point(run, measure, unit, names[run.id], run.id in on_front) for run in f.runs],
         )
         for f in families(scored)
     ]
-    return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
+    return TradeoffInfo(measure, groups, front, len(runs) - len(scored), unit)
+
+
+def _speed(run: RunView, unit: SpeedMeasure) -> tuple[Any, Any, Any]:
+    """Return a run's speed between the ends of its interval. Answers a second are the inverse of the time of one."""
+    if unit is TOKENS:
+        return interval(run, "tokens_per_second")
+    fast, answer, slow = interval(run, "seconds_per_answer")
+    return (1 / slow, 1 / answer, 1 / fast) if answer else (None, None, None)
 
 
 def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
@@ -114,9 +142,11 @@ def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
     return interval(run, measure.key)
 
 
-def _point(run: RunView, measure: QualityMeasure, name: str, on_front: bool) -> TradeoffPoint:
+def _point(
+    run: RunView, measure: QualityMeasure, unit: SpeedMeasure, name: str, on_front: bool
+) -> TradeoffPoint:  # fmt: skip
     low, value, high = (100 * end for end in _quality(run, measure))
-    slow, speed, fast = interval(run, "tokens_per_second")
+    slow, speed, fast = _speed(run, unit)
     ends = speed, slow, fast, value, low, high
     return TradeoffPoint(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
 
@@ -125,7 +155,7 @@ def draw(data: TradeoffInfo) -> go.Figure:
     """Draw quality over throughput. Up and to the right is better."""
     fig = figure(
         f"{data.measure.title} against throughput",
-        "Throughput (tokens per second)",
+        data.speed.axis,
         data.measure.axis,
         height=height_for(len(data.groups), 400),
     )
@@ -151,7 +181,7 @@ def draw(data: TradeoffInfo) -> go.Figure:
             error_y=error_bar(
                 qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
             ),
-            hoverinfo="text", hovertext=[_hover(p, data.measure) for p in group.points],
+            hoverinfo="text", hovertext=[_hover(p, data) for p in group.points],
         )  # fmt: skip
     return fig
 
@@ -189,11 +219,11 @@ def _quality_text(p: TradeoffPoint) -> str:
     return text._replace(value=f"{text.value} %").with_ends(" ({} to {})")
 
 
-def _hover(p: TradeoffPoint, measure: QualityMeasure) -> str:
+def _hover(p: TradeoffPoint, data: TradeoffInfo) -> str:
     return hover(
         p.name,
-        f"{measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
-        f"{p.speed:.1f} tokens/s{MIXED_MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
+        f"{data.measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
+        f"{p.speed:.1f} {data.speed.unit}{MIXED_MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
         *mixed_lines(p.mixed),
     )

@@ -23,6 +23,11 @@ def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[
         raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
     if unmeasured := [run for run in by_id.values() if not run.metrics]:
         raise InvalidSetting(f"The run {_name(unmeasured[0])} has no figures yet: wait for its end.")
+    if elsewhere := [run for run in by_id.values() if run.measured_elsewhere]:
+        raise InvalidSetting(
+            f"The figures of {_name(elsewhere[0])} were measured elsewhere, and nothing here can verify them: choose "
+            "runs that were measured here."
+        )
     settings = {by_id[id].setting_id for id in runs}
     if len(settings) > 1:
         raise InvalidSetting("These runs are of several settings: propose one of them.")

@@ -15,7 +15,7 @@ import yaml
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import UnknownName
+from fsd_core.errors import NoEquivalent, UnknownName
 from fsd_core.models.specs import HubModel
 from fsd_core.review.engines import Weights, sglang, vllm
 from fsd_core.review.measured_weights import pinned, pinned_name
@@ -29,6 +29,8 @@ def deliver(setting: SettingConfig, form: str, weights: Weights | None = None) -
     ``NoEquivalent`` where an engine cannot run the setting."""
     if form not in FORMS:
         raise UnknownName(f"There is no form '{form[:40]}': expected one of {', '.join(FORMS)}.")
+    if setting.decoding.acceptance.logged:
+        raise NoEquivalent("It was measured elsewhere, by a program of its own: there is nothing here to run.")
     return FORMS[form](setting, weights or {})
 
 

@@ -40,6 +40,7 @@ from fsd_core.rules.k_seq import KSeq
 from fsd_core.rules.lenience import Lenience
 from fsd_core.rules.lookahead import Lookahead
 from fsd_core.rules.margin import Margin
+from fsd_core.rules.measured_series import ImportedSeries, MeasuredSeries
 from fsd_core.rules.mentored import Mentored
 from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
 from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
@@ -86,11 +87,13 @@ __all__ = [
     "GreedyOptimal",
     "Head",
     "HeadStrict",
+    "ImportedSeries",
     "KSeq",
     "Knob",
     "Lenience",
     "Lookahead",
     "Margin",
+    "MeasuredSeries",
     "Mentored",
     "MissingRule",
     "NaiveSampling",
@@ -143,12 +146,14 @@ _BUILT_IN: tuple[type[Rule], ...] = (
     GreedyOptimal,
     Synthetic,
     Served,
+    MeasuredSeries,
+    ImportedSeries,
 )
 
 
 EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, classes_of(Rule))
 """all rules by ``kind``, in display order"""
-RULES = EVERY_RULE.where(lambda rule: not (rule.timing_only or rule.by_endpoint))
+RULES = EVERY_RULE.where(lambda rule: not (rule.timing_only or rule.by_endpoint or rule.logged))
 """rules that a user may select"""
 VERIFIERS = cast("Registry[type[Verifier]]", RULES.where(lambda rule: issubclass(rule, Verifier)))
 """rules that verify several drafts per position"""

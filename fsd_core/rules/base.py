@@ -109,6 +109,8 @@ class Rule(Frozen):
     """whether its texts are meaningless, so that no run may use it"""
     by_endpoint: ClassVar[bool] = False
     """whether a running engine writes the texts, so that an endpoint is chosen and not a rule"""
+    logged: ClassVar[bool] = False
+    """whether its figures were measured elsewhere, so that nothing here can run or verify it"""
     shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
     """draft structures that it judges"""
     drafts: ClassVar[int | None] = None
@@ -179,6 +181,10 @@ class Rule(Frozen):
     def knob_value(self) -> float | None:
         """Value of its knob; ``None`` if the knob is off or the rule has none."""
         return getattr(self, self.knob.field) if self.knob else None
+
+    def without_knob(self) -> Rule:
+        """Return the rule with its knob at 0, which rules that differ only in the knob share."""
+        return self if self.knob is None else self.model_copy(update={self.knob.field: 0.0})
 
     def label_parts(self, knob: str) -> list[str]:
         """Return the parts of its label after the title. ``knob``: its value as text, such as ``≤ 0.1``."""

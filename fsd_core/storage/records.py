@@ -18,6 +18,9 @@ UNDER_WAY = ("queued", "running")
 UNENDED = (*UNDER_WAY, "stopped")
 """statuses of what has not ended; what is stopped waits for somebody to resume it"""
 
+ORIGIN = "measured_elsewhere"
+"""key of a run's provenance that says where figures come from that were not measured here"""
+
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
 
@@ -229,6 +232,17 @@ class RunView:
         return mixed([session.conditions for session in self.measurement_sessions])
 
     @property
+    def measured_elsewhere(self) -> bool:
+        """Whether its figures were logged or imported, so that nothing here has verified them."""
+        return self.decoding.acceptance.logged
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where figures that were measured elsewhere come from: tool, version, file, date; empty if not recorded."""
+        recorded = (self.provenance or {}).get(ORIGIN)
+        return recorded if isinstance(recorded, dict) else {}
+
+    @property
     def ended(self) -> bool:
         return self.status in ("finished", "failed", "cancelled")
 
@@ -239,7 +253,8 @@ class RunView:
     @property
     def has_more_to_do(self) -> bool:
         """Whether resuming it would do anything: it is not finished, or some of its prompts failed."""
-        return self.status != "finished" or bool((self.metrics or {}).get("failed"))
+        failed = (self.metrics or {}).get("failed")
+        return not self.measured_elsewhere and (self.status != "finished" or bool(failed))
 
 
 @dataclass(frozen=True, kw_only=True)

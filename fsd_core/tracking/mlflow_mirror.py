@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from fsd_core.conditions import MIXED_MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
+from fsd_core.statistics.intervals import keyed
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.elsewhere import other_figures
 from fsd_core.storage.records import UNENDED, ExperimentView, GenerationView, RunView
 from fsd_core.storage.review_events import Alias
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
@@ -250,6 +252,8 @@ def _metrics(run: RunView, generations: list[GenerationView]) -> Iterator[Metric
     for key, value in (run.metrics or {}).items():
         values = value if isinstance(value, list) else [value]
         yield from (Metric(key, number, ended_at, i) for i, number in enumerate(values) if _is_number(number))
+    for name, figure in other_figures(run.metrics).items():
+        yield from (Metric(key, end, ended_at, 0) for key, end in keyed(name, figure).items() if end is not None)
     for generation in generations:
         rates = {
             "prompt/tokens_per_second": (generation.tokens, generation.seconds),

@@ -17,6 +17,8 @@ from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.view import Question
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.evaluation.result_files import result_reading
+from fsd_core.evaluation.result_files.result_reading import read_result
 from fsd_core.models import eagle_files, json_files, weight_files
 from fsd_core.models.calibrations import _read
 from fsd_core.models.json_files import check_sizes, read_object
@@ -111,6 +113,15 @@ def test_json_of_models_is_read_within_bounds_or_not_at_all(tmp_path: Path, monk
     assert read_object(tmp_path / "large.json") == {"a": 1}
     monkeypatch.setattr(json_files, "LARGEST_JSON", 7)
     assert read_object(tmp_path / "large.json") == {}
+
+
+def test_result_files_of_other_tools_are_no_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for data in (DEEP_JSON, b"[" * DEEP, b"[" + DEEP_JSON + b"]", b"{}\n" + DEEP_JSON):
+        with pytest.raises(InvalidSetting, match=r"^results\.json is not JSON: .{1,320}$"):
+            read_result(data, "results.json")
+    monkeypatch.setattr(result_reading, "LARGEST_RESULT", 7)
+    with pytest.raises(InvalidSetting, match="has more than 7 bytes"):
+        read_result(b'{"a": 1}', "results.json")
 
 
 def test_headers_of_weights_are_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from fsd_core.storage.database.deletions import DeletionStore
 from fsd_core.storage.database.experiments import ExperimentStore
 from fsd_core.storage.database.generations import GenerationStore
 from fsd_core.storage.database.jobs import JobStore
+from fsd_core.storage.database.logged_runs import LoggedRunStore
 from fsd_core.storage.database.marks import MarkStore
 from fsd_core.storage.database.measured_settings import SettingStore
 from fsd_core.storage.database.outbox import OutboxStore
@@ -25,6 +26,7 @@ from fsd_core.storage.database.worker_store import WorkerStore
 class Repository(
     ExperimentStore,
     RunStore,
+    LoggedRunStore,
     GenerationStore,
     JobStore,
     DeletionStore,

@@ -282,7 +282,7 @@ def add_runs(
     """
     # Sorted, so that two sweeps that start at once do not wait for rows that the other has locked.
     for setting in sorted(dict.fromkeys(config.setting for config in configs), key=lambda setting: setting.id):
-        _add_setting(session, setting)
+        add_setting(session, setting)
     moment, expected = now(), predicted or {}  # one time for all, so that a list by time keeps their order
     runs = [
         RunRow(
@@ -296,7 +296,8 @@ def add_runs(
     return [run.id for run in runs]
 
 
-def _add_setting(session: Session, setting: SettingConfig) -> None:
+def add_setting(session: Session, setting: SettingConfig) -> None:
+    """Add a setting, unless it is there."""
     decoding = setting.decoding
     row = insert(session, SettingRow).values(
         id=setting.id, pair=checked_length(setting.pair), label=decoding.label, acceptance=decoding.acceptance.kind,

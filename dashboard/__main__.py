@@ -50,10 +50,14 @@ def export(
         if paper:
             (out / f"{name}.tex").write_text(latex(comparison), encoding="ascii")
             for figure_name in FIGURE_NAMES if comparison.rows else ():
-                drawn = named_figure(figure_name, comparison.runs, comparison.baseline, comparison.prompts)
+                drawn = named_figure(
+                    figure_name, comparison.runs, comparison.baseline, comparison.prompts, marked=comparison.best
+                )
                 if drawn.data:  # otherwise these runs have nothing that it shows
                     (out / f"{name}.{figure_name}.pdf").write_bytes(printed(drawn, "pdf"))
         print(out / f"{name}.md")
+        if comparison.recommendation:
+            print(comparison.recommendation.sentence)
 
 
 def _baseline(title: str, runs: list[str], prefix: str | None) -> str | None:

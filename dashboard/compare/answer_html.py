@@ -60,13 +60,13 @@ class OneLine(NamedTuple):
     tone: str
 
 
-def sentence_html(comparison: ComparedRuns) -> Html:
-    """Return what the comparison comes to, with a link to the measurement that would decide what is open."""
+def sentence_html(comparison: ComparedRuns, *, link: bool = True) -> Html:
+    """Return what the comparison comes to, with a ``link`` to the measurement that would decide what is open."""
     found, baseline = comparison.recommendation, comparison.baseline
     if found is None or baseline is None:
         return Html()
     step = ""
-    if found.undecided_id and found.prompts:
+    if link and found.undecided_id and found.prompts:
         ids = dict.fromkeys(filter(None, (baseline.id, found.run_id, found.undecided_id)))
         step = f"experiments?{urlencode({'again': ','.join(ids), 'limit': found.prompts}, safe=',')}"
     return render(_FILE, "sentence", found.sentence, step)

@@ -215,7 +215,7 @@ class ComparePage:
         """Return an error in place of a comparison. The clock asks again."""
         if not asked.opening:
             asked.shown["opened"] = "yes"  # the fields hold a person's choices, which the address does not replace
-        return {
+        return {section.fold.part: gr.Accordion(open=False) for section in self.sections} | {
             self.warnings: notice(str(error), "bad"),
             self.empty: "",
             self.results: gr.Column(visible=False),

@@ -22,6 +22,11 @@ class Fold:
             view.by_script(trigger, [], script("ui/fold.js", NAME=self._wanted, OPEN=is_open))
 
     def is_open(self, asked: Asked, *, at_first: bool = False) -> bool:
-        """Return whether the browser shows what is in it: what a person did last, or else ``at_first``."""
+        """Return whether the browser shows what is in it: what a person did last, or else whether it was ever open
+        ``at_first``."""
         last = asked.wanted(self._wanted)
-        return last if isinstance(last, bool) else at_first
+        if isinstance(last, bool):
+            return last
+        if at_first:
+            asked.shown[self._wanted] = "open"
+        return self._wanted in asked.shown

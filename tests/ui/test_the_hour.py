@@ -295,8 +295,9 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
 
     card.get_by_role("link", name="Compare these 5 runs").click()
     expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
-    rows = page.locator(".cmp").first.locator("tbody tr")
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_text("Accuracy against throughput")
+    page.get_by_role("button", name="All figures", exact=True).click()
+    rows = page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")
     expect(rows).to_have_count(len(LABELS))
     for i, label in enumerate(LABELS):
         expect(rows.nth(i)).to_contain_text(re.compile(rf"{re.escape(label)}.* prompts.*\d to \d+.*\d to \d+"))

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.compare.answer_html import answers_html
 from dashboard.compare.compared_runs import ComparedRuns, compare
+from dashboard.compare.export_files import csv_text, html, matched_csv
+from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
 from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks.generators import long_problems
@@ -145,3 +149,15 @@ def test_what_cannot_be_answered_says_why(repository: Repository):
     unscored = compared(repository, known, outcome="unscored")
     assert "no prompt of it is scored. Fastest without loss: SD · γ 5" in told(unscored)
     assert told(compared(repository, {TARGET: (0, 1.0), SD: (0, 2.0)})) == "Nothing here is faster than the target."
+
+
+def test_every_figure_and_file_is_made_of_runs_under_way(repository: Repository):
+    known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0), LOOSE: (9, 0.5)}
+    for done in ({TARGET: 3, SD: 0, STRICT: 0, LOOSE: 0}, {SD: 1, STRICT: 3, LOOSE: 5}):
+        comparison = compared(repository, known, done=done)
+        for name in FIGURE_NAMES:
+            named_figure(name, comparison.runs, comparison.baseline, comparison.prompts, marked=comparison.best)
+        shown = f"{done[STRICT]} of {PROMPTS}"
+        assert f'<td class="verdict ">{shown}</td>' in answers_html(comparison)
+        assert f"{shown} prompts" in html(comparison)
+        assert all(write(comparison) for write in (csv_text, matched_csv, latex, lambda c: markdown(c, "Known")))

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS
 from fsd_core.storage.records import RunView
+from tests.tools.folds import head
 from tests.tools.folds import unfold as unfold_part
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import Held, go, polled, settled
@@ -139,11 +140,11 @@ def test_a_part_that_is_unfolded_while_a_choice_is_under_way_shows_the_later_cho
     go(page, f"{site.url}/compare?experiment={experiment}")
     unfold_part(page, "Further figures")
     assert f"that of {runs[0].label}" in answers_relative_to(page)
-    page.get_by_role("button", name="Further figures", exact=True).click()
+    head(page, "Further figures").click()
     held = Held(page, only=of_the_page)
     choose(page, "Baseline", runs[2].label)
     held.wait()
-    page.get_by_role("button", name="Further figures", exact=True).click()
+    head(page, "Further figures").click()
     choose(page, "Baseline", runs[3].label)
     held.release()
     settled(page)

@@ -34,7 +34,7 @@ from fsd_core.storage.database.tables import JobRow
 from fsd_core.storage.records import ExperimentView, RunView
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker import lock
-from tests.tools.folds import unfold
+from tests.tools.folds import head
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
@@ -297,7 +297,7 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
     card.get_by_role("link", name="Compare these 5 runs").click()
     expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
     expect(page.locator(".js-plotly-plot .gtitle")).to_have_text("Accuracy against throughput")
-    unfold(page, "All figures")
+    head(page, "All figures").click()
     rows = page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")
     expect(rows).to_have_count(len(LABELS))
     for i, label in enumerate(LABELS):

@@ -36,7 +36,10 @@ def export(
     ] = False,
     by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
 ) -> None:
-    """Write comparisons as Markdown and CSV, one for each named experiment or run."""
+    """Write comparisons as Markdown and CSV, one for each named experiment or run.
+
+    The names of the files go to the output, and what each comparison comes to, to the errors' output.
+    """
     repository = Repository(open_database(get_settings().resolved_database_url))
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
@@ -50,10 +53,14 @@ def export(
         if paper:
             (out / f"{name}.tex").write_text(latex(comparison), encoding="ascii")
             for figure_name in FIGURE_NAMES if comparison.rows else ():
-                drawn = named_figure(figure_name, comparison.runs, comparison.baseline, comparison.prompts)
+                drawn = named_figure(
+                    figure_name, comparison.runs, comparison.baseline, comparison.prompts, marked=comparison.best
+                )
                 if drawn.data:  # otherwise these runs have nothing that it shows
                     (out / f"{name}.{figure_name}.pdf").write_bytes(printed(drawn, "pdf"))
         print(out / f"{name}.md")
+        if comparison.recommendation:
+            print(comparison.recommendation.sentence, file=sys.stderr)
 
 
 def _baseline(title: str, runs: list[str], prefix: str | None) -> str | None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import gradio as gr
 
+from dashboard.compare.answer_panel import AnswerPanel
 from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_COMPARED_RUNS,
@@ -18,22 +19,18 @@ from dashboard.compare.compared_runs import (
     progress,
     selected_runs,
 )
-from dashboard.compare.comparison_html import (
-    comparison_html,
-    no_runs_html,
-    settings_html,
-    warnings_html,
-    worst_prompts_html,
-)
-from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs, query_of
-from dashboard.compare.figures_panel import FiguresPanel
-from dashboard.compare.load_panel import LoadPanel
+from dashboard.compare.comparison_html import no_runs_html, warnings_html
+from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs
+from dashboard.compare.further_figures import FurtherFigures
 from dashboard.compare.matched_panel import MatchedPanel
+from dashboard.compare.over_load import OverLoad
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.report_form import ReportForm
 from dashboard.compare.run_picker import PICK_RUNS, picker_html
+from dashboard.compare.section import Comparing, Section
+from dashboard.compare.tables_section import AllFigures, SettingsSection
 from dashboard.tables.saved_views_panel import SavedViewsPanel
-from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show
+from dashboard.ui.components import PRIVATE_EVENT, heading, notice, show
 from dashboard.ui.templates import Html, joined, script
 from dashboard.ui.view import Asked, Updates, Values, View, digest
 from fsd_core.analysis.series import run_names
@@ -54,7 +51,12 @@ REFRESH_SECONDS = 5.0
 _SHOW_ADDRESS = script("compare/show_address.js")
 _WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}}); }"
 
-_LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
+_LEAD = "Which setting to use: what each gains in speed, and costs in accuracy."
+
+SECTIONS: tuple[type[Section], ...] = (
+    AllFigures, MatchedPanel, FurtherFigures, OverLoad, SettingsSection, PromptPairsPanel, ReportForm,
+)  # fmt: skip
+"""folded parts below the answer, in their order"""
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -91,14 +93,12 @@ class ComparePage:
         self.warnings = show()
         self.empty = show()
         with gr.Column(visible=False) as self.results:
+            self.answer = AnswerPanel()
+            self.sections = [section(repository) for section in SECTIONS]
             self._build_link()
-            self.table = show(js_on_load=KEEP_PLACE)
-            self.figures = FiguresPanel()
-            self.load = LoadPanel()
-            self.matched = MatchedPanel()
-            self._build_settings()
-            self.pairs = PromptPairsPanel(repository)
-            self.report = ReportForm(repository)
+        self.views = SavedViewsPanel(
+            repository, "compare", "Choose runs, a baseline and a margin, type a name, and save them for the team."
+        )
         self.clock = gr.Timer(REFRESH_SECONDS, active=False)
         self._listen()
 
@@ -106,20 +106,10 @@ class ComparePage:
 
     def _build_choices(self) -> None:
         with gr.Row():
-            self.experiment = gr.Dropdown([], label="Whole experiment", info="Chooses all of its runs", min_width=240)
-            self.baseline = gr.Dropdown(
-                [], label="Baseline", info="All differences are against it", min_width=240, allow_custom_value=True
-            )
-            self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", info="Points that may be lost", min_width=140)
+            self.experiment = gr.Dropdown([], label="Whole experiment", min_width=240, scale=3)
+            self.baseline = gr.Dropdown([], label="Baseline", min_width=240, scale=3, allow_custom_value=True)
+            self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", min_width=140)
         self.picker = show(js_on_load=PICK_RUNS, elem_id="runs-to-compare")
-        self.views = SavedViewsPanel(
-            self.repository, "compare", "Choose runs, a baseline and a margin, type a name, and save them for the team."
-        )
-
-    def _build_settings(self) -> None:
-        show(section("Settings"))
-        self.differences_only = gr.Checkbox(True, label="Differences only", container=False)
-        self.settings = show()
 
     def _build_link(self) -> None:
         with gr.Row(equal_height=True):
@@ -138,26 +128,27 @@ class ComparePage:
     def _listen(self) -> None:
         view = View(self.warnings, self.fail)
         view.on(self.picker.click, self.clock.tick)
-        self.matched.listen(view)
-        self.pairs.listen(view)
-        self.report.listen(view, self.link)
+        self.answer.listen(view)
+        for section in self.sections:
+            section.fold.listen(view)
+            section.listen(view, self.link)
         self.views.listen(view, [self.link], self._query_at)
         # Of ticks and an experiment, the later choice counts.
         self.experiment.change(
             None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
         )
         self.link.change(None, self.link, self.link, js=_SHOW_ADDRESS)
-        fields = [
-            self.experiment, self.baseline, self.margin, self.differences_only, *self.figures.fields,
-            *self.matched.fields, *self.pairs.fields,
-        ]  # fmt: skip
+        fields = [self.experiment, self.baseline, self.margin]
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
-            self.exports, self.table, self.settings, self.clock, *self.figures.outputs, *self.load.outputs,
-            *self.matched.outputs,
-            *self.pairs.outputs, *self.report.outputs, *self.views.outputs,
+            self.exports, self.clock, *self.answer.outputs, *self.views.outputs,
         ]  # fmt: skip
-        view.listen(self.redraw, fields, outputs, [*self.matched.forms, *self.report.fields, *self.views.forms])
+        forms = [*self.views.forms]
+        for section in self.sections:
+            fields += section.fields
+            forms += section.forms
+            outputs += [section.fold.part, *section.outputs]
+        view.listen(self.redraw, fields, outputs, forms)
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
@@ -194,7 +185,8 @@ class ComparePage:
     # --- the page ------------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the page. Figures and prompts come after the table, each in an answer of its own."""
+        """Return what differs of the page: the answer first, then the picture, and of the sections those that are
+        open."""
         choice = self._choice(asked)
         runs, baseline, stages = choice.runs, choice.baseline, progress(choice.runs)
         prompt = _compared(named_prompt(asked.address), runs)
@@ -205,30 +197,26 @@ class ComparePage:
 
         updates = self._choices(asked, choice) | self.views.redraw(asked)
         pinned = [[run.id for run in runs], baseline and baseline.id]
-        if asked.differs("table", pinned, choice.margin, stages, choice.problem):
-            updates |= self._table(asked, choice, comparison())
+        if asked.differs("compared", pinned, choice.margin, stages, choice.problem):
+            updates |= self._around(asked, choice, comparison())
         if not baseline:
             asked.new_address = "" if choice.ticked_in is not None else None
             return updates | ({self.link: ""} if asked.differs("link", "") else {})
-        if asked.differs("settings", pinned, asked[self.differences_only]):
-            updates[self.settings] = settings_html(comparison(), asked[self.differences_only])
-        pair = self.pairs.chosen(asked, runs, baseline, prompt)
-        if prompt and (prompt.run_a, prompt.run_b) != pair:
-            prompt = None
-        query = f"?{query_of(runs, baseline, choice.margin)}" + (f"&{prompt.query}" if prompt else "")
+        now = Comparing(runs, baseline, choice.margin, stages, prompt, comparison)
+        updates |= self.answer.redraw(asked, now)
+        for section in self.sections:
+            updates |= section.redraw(asked, now)
+        query = "?" + "&".join(filter(None, [now.query, *(section.query(asked, now) for section in self.sections)]))
         asked.new_address = query
         if asked.differs("link", query):
             updates[self.link] = query
-        updates |= self.figures.redraw(asked, runs, pinned, stages, comparison)
-        updates |= self.load.redraw(asked, pinned, stages, comparison)
-        updates |= self.matched.redraw(asked, [*pinned, choice.margin], stages, comparison)
-        return updates | self.pairs.redraw(asked, runs, pair, stages, prompt)
+        return updates
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of a comparison. The clock asks again."""
         if not asked.opening:
             asked.shown["opened"] = "yes"  # the fields hold a person's choices, which the address does not replace
-        return {
+        return {section.fold.part: gr.Accordion(open=False) for section in self.sections} | {
             self.warnings: notice(str(error), "bad"),
             self.empty: "",
             self.results: gr.Column(visible=False),
@@ -249,7 +237,7 @@ class ComparePage:
             asked.fill(self.experiment, None)
         names = [(name, id) for id, name in run_names(choice.runs).items()]
         if asked.differs("names", names):
-            updates |= {field: gr.Dropdown(names) for field in (self.baseline, *self.pairs.runs)}
+            updates[self.baseline] = gr.Dropdown(names)
         asked.fill(self.baseline, choice.baseline and choice.baseline.id)
         if asked.opening:
             asked.fill(self.margin, choice.margin)
@@ -270,8 +258,8 @@ class ComparePage:
         asked.shown["list"] = digest(selected, drawn)
         return {self.picker: picker_html([*latest, *older], selected, asked.shown["list"])}
 
-    def _table(self, asked: Asked, choice: Choice, comparison: ComparedRuns) -> Updates:
-        """Return the table and what stands around it, or what to do if no run is chosen."""
+    def _around(self, asked: Asked, choice: Choice, comparison: ComparedRuns) -> Updates:
+        """Return what stands around the answer, or what to do if no run is chosen."""
         problems = [choice.problem, warnings_html(comparison.warnings)]
         prompt, ids = named_prompt(asked.address), {run.id for run in choice.runs}
         if comparison.rows and prompt and (missing := sorted({prompt.run_a, prompt.run_b} - ids)):
@@ -284,7 +272,6 @@ class ComparePage:
             self.warnings: joined(problems),
             self.empty: "" if comparison.rows else no_runs_html(none),
             self.results: gr.Column(visible=bool(comparison.rows)),
-            self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
             self.exports: links_html(comparison),
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
         }

@@ -9,13 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.analysis.cells import Cell, cells, ratio_mixed, shared
+from fsd_core.analysis.cells import Cell, cells, shared
 from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
+from fsd_core.analysis.recommendation import Recommendation, comparable_times, recommend
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed, taken_sentence
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.evaluation.aggregate import refreshed
+from fsd_core.evaluation.aggregate import so_far
 from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
@@ -32,6 +33,7 @@ MARKED = (
     "or by an executor that is shared."
 )
 """note below a table with marks"""
+_UNFINISHED = (*UNENDED, "cancelled")
 _ID = re.compile("[0-9a-f]{32}")  # anything else in a link is not worth a database query
 
 
@@ -61,6 +63,13 @@ class ComparedRuns(NamedTuple):
     """points of accuracy that may be lost; ``None`` if the given margin was invalid"""
     times: str = ""
     """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
+    recommendation: Recommendation | None = None
+    """what the comparison comes to; ``None`` if nothing is compared"""
+
+    @property
+    def best(self) -> str | None:
+        """Id of the run that the comparison recommends."""
+        return self.recommendation.run_id if self.recommendation else None
 
     @property
     def subject(self) -> str:
@@ -104,8 +113,8 @@ def compare(
     """
     requested = list(dict.fromkeys(run_ids))
     selected = selected_runs(repository, requested) if selected is None else selected
-    prompts = repository.prompts(run.id for run in selected if run.metrics)
-    runs = [refreshed(run, prompts.get(run.id, {})) for run in selected]
+    prompts = repository.prompts(run.id for run in selected if run.metrics or run.prompts_done)
+    runs = [so_far(run, prompts.get(run.id, {})) for run in selected]
     by_id = {run.id: run for run in runs}
     warnings = []
     try:
@@ -131,9 +140,16 @@ def compare(
     results, same = cells(runs, baseline, prompts), same_texts(repository, runs, baseline)
     rows = []
     for run in runs:
-        findings = _verdict(results[run.id], margin, run.id in same), slowdown(run, baseline, prompts)
+        ended = all(side.status not in _UNFINISHED for side in (run, baseline))
+        told = _verdict(results[run.id], margin, run.id in same) if ended else None  # looked up anew at each prompt
+        findings = told, slowdown(run, baseline, prompts)
         rows.append(ComparisonRow(run, names[run.id], run.id == baseline.id, results[run.id], *findings))
-    return ComparedRuns(runs, baseline, rows, warnings, prompts, margin, times_text(runs, baseline, names, prompts))
+    verdicts = {row.run.id: row.verdict for row in rows}
+    points = {id: 100 * cell.paired.difference for id, row in results.items() for cell in row if cell.paired}
+    return ComparedRuns(
+        runs, baseline, rows, warnings, prompts, margin, times_text(runs, baseline, names, prompts),
+        recommend(runs, baseline, prompts, names, verdicts, points, margin),
+    )  # fmt: skip
 
 
 def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, str], prompts: Prompts) -> str:
@@ -142,13 +158,8 @@ def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, s
     It names those that are not told apart from it, and says which of them needs the fewest target passes. Runs whose
     times cannot be compared, and drafts alone, which have no target passes, are left out.
     """
-    timed = {
-        run.id: prompts[run.id]
-        for run in runs
-        if prompts.get(run.id) and run.pair == baseline.pair and run.config.batch == baseline.config.batch
-        and run.decoding.acceptance.kind != "draft-only" and not ratio_mixed(run, baseline)
-        and shared(run, baseline, prompts)[0]
-    }  # fmt: skip
+    drafts_alone = {run.id for run in runs if run.decoding.acceptance.kind == "draft-only"}
+    timed = {id: p for id, p in comparable_times(runs, baseline, prompts).items() if id not in drafts_alone}
     if len(timed) < 2:
         return ""
     ranking = rank_by_time(timed)
@@ -215,10 +226,10 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
     reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
         reasons.append(f"{_count(failed, 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
-    if unfinished := [names[run.id] for run in runs if run.status in (*UNENDED, "cancelled")]:
+    if unfinished := [names[run.id] for run in runs if run.status in _UNFINISHED]:
         reasons.append(
             f"{_count(unfinished, 'run')} {_is(unfinished)} not finished: {_list(unfinished)}. "
-            "Missing numbers are shown as a dash."
+            "Their figures are of the prompts so far, and no verdict is given yet."
         )
     for title, read, consequence in _CRITERIA:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})

@@ -24,6 +24,10 @@ class ComparisonAnswer(TypedDict):
     rows: list[dict[str, Any]]
     warnings: list[str]
     times: Any
+    answer: str | None
+    best: str | None
+    undecided: str | None
+    prompts_to_decide: int | None
     page: str
 
 
@@ -50,7 +54,9 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
 
         Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, which run is the
-        fastest and what time does not tell apart from it, and warnings if the runs are not comparable.
+        fastest and what time does not tell apart from it, and warnings if the runs are not comparable. The answer says
+        in a sentence which run is the fastest within the margin (best), or which lossy run (undecided) how many prompts
+        in all would decide.
 
         Args:
             runs: ids of the runs
@@ -64,11 +70,16 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         comparison = compare(repository, ids, baseline or None, margin)
         if not comparison.runs:
             raise UnknownName("None of these runs is in this database: list_runs has those that are.")
+        found = comparison.recommendation
         return {
             "baseline": comparison.baseline.id if comparison.baseline else None,
             "rows": [record(row, comparison.margin) for row in comparison.rows],
             "warnings": comparison.warnings,
             "times": comparison.times,
+            "answer": found.sentence if found else None,
+            "best": comparison.best,
+            "undecided": found.undecided_id if found else None,
+            "prompts_to_decide": found.prompts if found else None,
             "page": f"{root_path}/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
         }
 

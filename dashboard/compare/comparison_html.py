@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView
 
 _FILE = "compare/comparison.html"
-_VERDICT_TONES = {"identical": "good", "non-inferior": "good", "worse": "bad"}
+VERDICT_TONES = {"identical": "good", "non-inferior": "good", "worse": "bad"}
 _TONES = {1: "good", -1: "bad", 0: ""}
 
 
@@ -83,7 +83,7 @@ def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tu
         more += f". Measured on {engine}"
     tone = verdict = ""
     if row.verdict and margin is not None:
-        tone, verdict = _VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)
+        tone, verdict = VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)
     cells = [_cell(row.cells[i], compared()[i]) for i in columns]
     return "baseline" if row.is_baseline else "", render(_FILE, "run", row, more, tone, verdict), cells
 

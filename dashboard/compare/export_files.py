@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 
+from dashboard.compare.answer_html import sentence_html
 from dashboard.compare.compared_runs import ComparedRuns, ComparisonRow
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.compare.matched_html import matched_html
@@ -61,6 +62,7 @@ def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
         STYLE_SHEETS + _PAGE_CSS,
         title=title,
         lead=f"FSD Lab, {moment(datetime.now(UTC))}",
+        answer=sentence_html(comparison, link=False),
         warnings=warnings_html(comparison.warnings),
         metrics=comparison_html(comparison),
         matched=matched_html(matched),

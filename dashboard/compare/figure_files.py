@@ -69,7 +69,7 @@ def draw_figure(
         raise UnknownName(UNKNOWN)
     points = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
     compared = comparison.runs, comparison.baseline, comparison.prompts
-    figure = named_figure(name, *compared, cost=cost, margin=points)
+    figure = named_figure(name, *compared, cost=cost, margin=points, marked=comparison.best)
     one = f" run {comparison.runs[0].id[:8]}" if len(comparison.runs) == 1 else ""
     file_name = slug(f"{plain_title(figure)}{one}", 100) or "figure"
     return DrawnFigure(figure, comparison.subject, file_name)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.compare.compared_runs import DEFAULT_MARGIN
-from dashboard.compare.export_links import query_of
 from dashboard.compare.matched_html import addition_links, matched_html
-from dashboard.ui.components import notice, section, show
+from dashboard.compare.section import Comparing, Section
+from dashboard.ui.components import notice, show
 from dashboard.ui.figure_address import addressed
 from dashboard.ui.templates import script
 from dashboard.ui.view import Asked, Updates, View
@@ -21,17 +21,21 @@ from fsd_core.plots import draft_lengths, matched_curves, predicted
 from fsd_core.statistics.ranking import MARGINS_LISTED, RATIOS
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import ComparedRuns, RunProgress
+    from dashboard.compare.compared_runs import ComparedRuns
 
 MOST_POINTS = 8
 BRING_INTO_VIEW = script("compare/bring_into_view.js")
 
 
-class MatchedPanel:
-    """The panel's components as attributes."""
+class MatchedPanel(Section):
+    """Which rule loses least at one cost, and which costs least within a loss."""
 
-    def __init__(self) -> None:
-        show(section("At matched points"))
+    name = "matched-points"
+    title = "At matched points"
+    parts = ("matched",)
+
+    def build(self) -> None:
+        """Make the fields, the figures and the tables."""
         with gr.Row():
             self.cost = gr.Radio(
                 [(cost.title, key) for key, cost in COSTS.items()], value="target_passes", label="Cost", min_width=240
@@ -50,37 +54,35 @@ class MatchedPanel:
         self.tables = show(elem_id="matched", js_on_load=BRING_INTO_VIEW)
 
     @property
-    def fields(self) -> list[Any]:
-        """Components that :meth:`redraw` reads."""
+    def fields(self) -> Sequence[Any]:
         return [self.cost]
 
     @property
-    def forms(self) -> list[Any]:
-        """Fields of several numbers, which :meth:`redraw` reads once all are typed."""
+    def forms(self) -> Sequence[Any]:
+        """Fields of several numbers, which are read once all are typed."""
         return [self.ratios, self.margins]
 
     @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`redraw` changes."""
-        return [self.row, self.curves, self.reach, self.lengths, self.predicted, self.tables]
+    def drawn(self) -> Sequence[Any]:
+        return [self.curves, self.reach, self.lengths, self.predicted, self.tables]
 
-    def listen(self, view: View) -> None:
-        """Attach the events."""
+    @property
+    def outputs(self) -> Sequence[Any]:
+        return [self.row, *self.drawn]
+
+    def listen(self, view: View, link: gr.Textbox) -> None:
         view.on(*(event for field in self.forms for event in (field.submit, field.blur)))
 
-    def redraw(
-        self, asked: Asked, compared: object, stages: Mapping[str, RunProgress], comparison: Callable[[], ComparedRuns]
-    ) -> Updates:
+    def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return all figures and tables, if they differ."""
         values = [asked[field] or "" for field in (*self.fields, *self.forms)]
-        measured = {id: stage for id, stage in stages.items() if stage.measured}
-        if not asked.differs("matched", compared, measured, values, slow=True):
+        measured = {id: stage for id, stage in now.stages.items() if stage.measured}
+        if not asked.differs("matched", now.pinned, now.margin, measured, values, slow=True):
             return {}
-        return self._draw(comparison(), *values)
+        return self._draw(now.comparison(), now.query, *values)
 
-    def _draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
+    def _draw(self, comparison: ComparedRuns, query: str, cost: str, ratios: str, margins: str) -> Updates:
         """Return all figures and tables. An invalid number becomes a sentence in place of the tables."""
-        query = query_of(comparison.runs, comparison.baseline, comparison.margin)
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
         predictions = predicted.info(comparison.runs)
         updates: Updates = {

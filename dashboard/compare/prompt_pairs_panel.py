@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.compare.chosen_run import chosen_run
 from dashboard.compare.comparison_html import pairing_summary
+from dashboard.compare.section import Comparing, Section
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pairing
-from dashboard.ui.components import notice, section, show
+from dashboard.ui.components import notice, show
 from dashboard.ui.templates import joined
 from dashboard.ui.view import Asked, Updates, View
 from fsd_core.analysis.series import run_names
 from fsd_core.plots import divergence
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import RunProgress
     from dashboard.compare.export_links import NamedPrompt
-    from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
+_PAIR = "pair"
 
-class PromptPairsPanel:
-    """The panel's components as attributes."""
 
-    def __init__(self, repository: Repository) -> None:
-        show(section("Prompt by prompt"))
+class PromptPairsPanel(Section):
+    """What run A and run B wrote for each prompt."""
+
+    name = "prompts"
+    title = "Prompt by prompt"
+    parts = ("prompts",)
+
+    def build(self) -> None:
+        """Make the choice of two runs, and the reader of their prompts."""
         with gr.Row():
             self.run_a = gr.Dropdown([], label="Run A", min_width=240, allow_custom_value=True)
             self.run_b = gr.Dropdown([], label="Run B", min_width=240, allow_custom_value=True)
         self.summary = show()
-        self.reader = PairReader(repository, links=True)
+        self.reader = PairReader(self.repository, links=True)
 
     @property
     def runs(self) -> list[Any]:
@@ -41,18 +46,23 @@ class PromptPairsPanel:
         return [self.run_a, self.run_b]
 
     @property
-    def fields(self) -> list[Any]:
-        """Components that :meth:`chosen` and :meth:`redraw` read."""
+    def fields(self) -> Sequence[Any]:
         return [*self.runs, *self.reader.fields]
 
     @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`redraw` changes."""
+    def drawn(self) -> Sequence[Any]:
+        return [self.summary, self.reader.summary, self.reader.pairs]
+
+    @property
+    def outputs(self) -> Sequence[Any]:
         return [*self.runs, self.summary, *self.reader.outputs]
 
-    def listen(self, view: View) -> None:
-        """Attach the events."""
+    def listen(self, view: View, link: gr.Textbox) -> None:
         self.reader.listen(view)
+
+    def at_first(self, asked: Asked, now: Comparing) -> bool:
+        """Return whether the address names a prompt, or the section."""
+        return now.prompt is not None or super().at_first(asked, now)
 
     def chosen(
         self, asked: Asked, runs: Sequence[RunView], baseline: RunView, prompt: NamedPrompt | None
@@ -74,11 +84,26 @@ class PromptPairsPanel:
         )
         return run_a, run_b
 
-    def redraw(
-        self, asked: Asked, runs: Sequence[RunView], pair: tuple[str | None, str | None],
-        stages: Mapping[str, RunProgress], prompt: NamedPrompt | None,
-    ) -> Updates:  # fmt: skip
+    def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return a page of two runs' prompts, if it differs: at first the page with the address's prompt."""
+        names = [(name, id) for id, name in run_names(now.runs).items()]
+        offers: Updates = (
+            {field: gr.Dropdown(names) for field in self.runs} if asked.differs("names of the pair", names) else {}
+        )
+        pair = self.chosen(asked, now.runs, now.baseline, now.prompt)
+        asked.shown[_PAIR] = " ".join(map(str, pair))
+        prompt = now.prompt if now.prompt and (now.prompt.run_a, now.prompt.run_b) == pair else None
+        return offers | self._prompts(asked, now, pair, prompt)
+
+    def query(self, asked: Asked, now: Comparing) -> str:
+        """Return the address's prompt, until two other runs are chosen."""
+        prompt = now.prompt
+        same = prompt and asked.shown.get(_PAIR) in (None, f"{prompt.run_a} {prompt.run_b}")
+        return prompt.query if prompt and same else ""
+
+    def _prompts(
+        self, asked: Asked, now: Comparing, pair: tuple[str | None, str | None], prompt: NamedPrompt | None
+    ) -> Updates:
         if asked.opening and prompt:
             asked.fill(self.reader.filter, "all")
         run_a, run_b = pair
@@ -86,7 +111,7 @@ class PromptPairsPanel:
             hint = notice("Choose two runs to see where they disagree.")
             updates = self.reader.redraw(asked, None, slow=True)
             return updates and updates | {self.summary: hint}
-        names = run_names([run for run in runs if run.id in pair])
+        names = run_names([run for run in now.runs if run.id in pair])
         linked = prompt.number - 1 if prompt else None
 
         def summary(pairing: Pairing) -> Updates:
@@ -96,6 +121,6 @@ class PromptPairsPanel:
             return {self.summary: joined(parts)}
 
         return self.reader.redraw(
-            asked, RunPair(run_a, run_b, names[run_a], names[run_b]), [stages[run_a], stages[run_b]],
+            asked, RunPair(run_a, run_b, names[run_a], names[run_b]), [now.stages[run_a], now.stages[run_b]],
             which="all" if asked.opening and prompt else None, linked=linked, about=summary, slow=True,
         )  # fmt: skip

@@ -39,6 +39,8 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
     lines = [f"## {_plain(title)}", "", f"{_setup(comparison)}", ""]
     if commands:
         lines += ["```", *commands, "```", ""]
+    if comparison.recommendation:
+        lines += [_plain(comparison.recommendation.sentence), ""]
     lines += [f"- {_plain(warning)}" for warning in comparison.warnings] + [""] * bool(comparison.warnings)
     lines += ["| Run | " + " | ".join(f"{metric.title}, {metric.unit}" for metric in columns) + " |"]
     lines += ["|---" * (len(columns) + 1) + "|"]

@@ -45,7 +45,9 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
         raise InvalidSetting("A report is of runs, and none is compared: choose runs first.")
     margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
     compared_runs = comparison.runs, comparison.baseline, comparison.prompts
-    figures = [named_figure(name, *compared_runs, margin=margin) for name in names if name in _FIGURES]
+    figures = [
+        named_figure(name, *compared_runs, margin=margin, marked=comparison.best) for name in names if name in _FIGURES
+    ]
     made = {"metrics": _metrics, "settings": _settings, "matched_points": _matched}
     return check_fields(
         ReportContent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
@@ -22,9 +22,12 @@ from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import offered
 
 if TYPE_CHECKING:
+    from fsd_core.config import DecodingConfig
     from fsd_core.storage.database.repository import Repository
 
 _ID = re.compile("[0-9a-f]{32}")
+MOST_REPEATED = 20
+"""runs that a link may name to be measured again"""
 _SAMPLING = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")
 
 
@@ -36,8 +39,12 @@ def prefilled(repository: Repository, query: Mapping[str, str], person: Person =
 
     ``settings=`` is the id of a job of the Playground, whose settings are measured, and ``task=`` the name of a task.
 
+    ``again=`` has ids of runs between commas, whose settings are measured once more, on ``limit=`` prompts.
+
     Raises ``UnknownName`` for a pair that is not known here, and for a job that is somebody else's.
     """
+    if ids := [id for id in query.get("again", "").split(",") if _ID.fullmatch(id)]:
+        return _of_runs(repository, ids, query.get("limit", ""))
     id = query.get("settings", "")
     if not _ID.fullmatch(id):
         return _of_run(repository, query)
@@ -57,10 +64,28 @@ def _of_job(repository: Repository, id: str, person: Person) -> dict[str, Any]:
     if job.owner not in (None, person.name if person.known else None):
         raise UnknownName("The settings of this link are somebody else's: choose your own here.")
     spec = get_pair(job.pair)
-    decodings = job.decodings
+    return {"pair": job.pair, "seeds": f"{job.seed}", "task": offered(spec)[0].name} | _of_decodings(job.decodings)
+
+
+def _of_runs(repository: Repository, ids: Sequence[str], limit: str) -> dict[str, Any]:
+    """Return the settings of runs as lists of an experiment on the same task, with more prompts if it has them."""
+    by_id = {run.id: run for run in repository.runs(ids=ids[:MOST_REPEATED])}
+    if not (runs := [by_id[id] for id in ids if id in by_id]):
+        return {}
+    first = runs[0]
+    get_pair(first.pair)
+    prompts = int(limit) if limit.isascii() and limit.isdigit() and len(limit) < 7 else first.config.limit
+    values: dict[str, Any] = {
+        "pair": first.pair, "task": first.task, "seeds": f"{first.seed}", "batch": first.config.batch,
+        "limit": max(1, min(find_task(first.task, repository).size, prompts)),
+    }  # fmt: skip
+    return values | _of_decodings([run.decoding for run in runs if run.pair == first.pair])
+
+
+def _of_decodings(decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
+    """Return the options of some settings as lists of an experiment, which measures every combination."""
     kinds = [*dict.fromkeys(decoding.acceptance.kind for decoding in decodings)]
     values: dict[str, Any] = {
-        "pair": job.pair, "seeds": f"{job.seed}", "task": offered(spec)[0].name,
         "baselines": [kind for kind in kinds if kind in PLAIN_RULES],
         "tuned": [kind for kind in kinds if kind in TUNED], "several": [kind for kind in kinds if kind in SEVERAL],
     }  # fmt: skip

@@ -82,6 +82,17 @@ def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
     return replace(run, metrics=figures)
 
 
+def so_far(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
+    """Return the run with the metrics of the prompts that it has done, whether it has ended or not.
+
+    Before the end there are none of rounds, and none that compare its texts with the target's. A run that failed before
+    it had any keeps none.
+    """
+    if run.metrics or not prompts or run.status == "failed":
+        return refreshed(run, prompts)
+    return replace(run, metrics=with_engine_rates(summarise(list(prompts.values()), None)))
+
+
 def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
     """Return a metric that is a ratio of sums over prompts, with its interval. Return ``{}`` for any other metric."""
     if metric.ratio is None:

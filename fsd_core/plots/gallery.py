@@ -40,6 +40,8 @@ COMPARISON_FIGURES: Mapping[str, Draw] = {
     "requests": lambda runs, *_: requests.draw(requests.info(runs)),
 }
 """figures of all runs together"""
+FIRST_FIGURE = "tradeoff"
+"""the one that a comparison answers with"""
 
 _MARGIN = 2.0
 """default points for the figure at equal accuracy"""
@@ -64,13 +66,16 @@ FIGURE_NAMES = (*COMPARISON_FIGURES, *MATCHED, *OVER_LOAD, DIVERGENCE_FIGURE)
 
 def named_figure(
     name: str, runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, *,
-    cost: str = "target_passes", margin: float = _MARGIN,
+    cost: str = "target_passes", margin: float = _MARGIN, marked: str | None = None,
 ) -> go.Figure:  # fmt: skip
     """Return the figure of this name, one of ``FIGURE_NAMES``.
 
-    ``cost`` (a key of ``matching.COSTS``) and ``margin`` (points) are those of the figures at matched points. Raises
-    ``InvalidSetting`` for an unknown name, ``UnknownName`` for an unknown cost.
+    ``cost`` (a key of ``matching.COSTS``) and ``margin`` (points) are those of the figures at matched points, and
+    ``marked`` is the id of the run that the first figure marks. Raises ``InvalidSetting`` for an unknown name,
+    ``UnknownName`` for an unknown cost.
     """
+    if name == FIRST_FIGURE:
+        return tradeoff.draw(tradeoff.info(runs), marked)
     if name == DIVERGENCE_FIGURE:
         run = divergence.telling(divergence.judged(runs)) or next(iter(runs), None)
         if run is None:

@@ -37,7 +37,7 @@ class PositionsInfo(NamedTuple):
 
 def info(runs: Sequence[RunView]) -> PositionsInfo:
     """Return the curves of the runs that draft."""
-    drafted = [run for run in measured(runs) if metrics(run)["acceptance_at_position"]]
+    drafted = [run for run in measured(runs) if metrics(run).get("acceptance_at_position")]
     names = run_names(drafted)
     curves = []
     for family in families(drafted):

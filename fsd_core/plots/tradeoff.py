@@ -16,6 +16,7 @@ from fsd_core.formatting import count, written
 from fsd_core.plots.labels import LABEL_FONT, places
 from fsd_core.plots.style import (
     MUTED,
+    TEXT,
     between,
     error_bar,
     escape,
@@ -151,8 +152,8 @@ def _point(
     return TradeoffPoint(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
 
 
-def draw(data: TradeoffInfo) -> go.Figure:
-    """Draw quality over throughput. Up and to the right is better."""
+def draw(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
+    """Draw quality over throughput. Up and to the right is better. The run whose id is ``marked`` gets a ring."""
     fig = figure(
         f"{data.measure.title} against throughput",
         data.speed.axis,
@@ -182,6 +183,12 @@ def draw(data: TradeoffInfo) -> go.Figure:
                 qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
             ),
             hoverinfo="text", hovertext=[_hover(p, data) for p in group.points],
+        )  # fmt: skip
+    ringed = next((point for group in data.groups for point in group.points if point.run_id == marked), None)
+    if ringed is not None:
+        fig.add_scatter(
+            x=[ringed.speed], y=[ringed.quality], mode="markers", name="The answer", hoverinfo="skip",
+            marker={"symbol": "circle-open", "size": 24, "color": TEXT, "line": {"width": 3}},
         )  # fmt: skip
     return fig
 

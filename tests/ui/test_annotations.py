@@ -81,7 +81,7 @@ def test_what_is_archived_is_hidden_from_lists_and_never_from_links(page: Page, 
     page.reload()
     expect(page.locator(f"#runs [data-run='{run}']")).to_have_count(1)
     go(page, f"{site.url}/compare?experiment={experiment}")
-    expect(page.get_by_role("table", name="Metrics of the runs")).to_be_visible()
+    expect(page.get_by_role("table", name="Answers of the runs")).to_be_visible()
     go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Unarchive").click()
     expect(page.get_by_text("is in the lists again")).to_be_visible()

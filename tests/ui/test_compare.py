@@ -5,21 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.compared_runs import experiment_runs
+from dashboard.compare.further_figures import FurtherFigures
+from dashboard.compare.matched_panel import MatchedPanel
+from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
+from dashboard.compare.section import Section
+from dashboard.compare.tables_section import AllFigures, SettingsSection
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import summarise
 from tests.tools.asking import asked
 from tests.tools.chromium import BROWSER_PATIENCE
+from tests.tools.folds import EVERY_FOLD, unfold
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
-from tests.tools.settled import polled, settled
+from tests.tools.settled import go, polled, settled
 from tests.tools.site import Site
 from tests.ui.conftest import forget, problems_of
 
@@ -36,18 +42,18 @@ def experiment(site: Site) -> str:
     return add_finished(site.repository, HOSTILE)
 
 
-def open_experiment(page: Page, site: Site, experiment: str) -> None:
-    page.goto(f"{site.url}/compare?experiment={experiment}")
+def open_experiment(page: Page, site: Site, experiment: str, more: str = "") -> None:
+    page.goto(f"{site.url}/compare?experiment={experiment}{more}")
     expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
     expect(page).to_have_url(re.compile("runs=.*baseline="))
 
 
 @pytest.fixture(scope="module")
 def opened(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
-    """The experiment in a wide window for all tests that read, or turn what no other test looks at."""
+    """The experiment in a wide window, unfolded, for all tests that read, or turn what no other test looks at."""
     page = other_profile.new_page()
     problems = problems_of(page)
-    open_experiment(page, site, experiment)
+    open_experiment(page, site, experiment, EVERY_FOLD)
     settled(page)
     yield page
     forget(other_profile)
@@ -56,13 +62,18 @@ def opened(other_profile: BrowserContext, site: Site, experiment: str) -> Iterat
 
 @pytest.fixture(scope="module")
 def narrow(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
-    """The experiment as a phone shows it, for tests that read."""
+    """The experiment as a phone shows it, unfolded, for tests that read."""
     page = other_profile.new_page()
     page.set_viewport_size({"width": PHONE, "height": 900})
-    open_experiment(page, site, experiment)
+    open_experiment(page, site, experiment, EVERY_FOLD)
     settled(page)
     yield page
     page.close()
+
+
+def figures(page: Page) -> Locator:
+    """The table of all figures."""
+    return page.get_by_role("table", name="Metrics of the runs")
 
 
 def choose(page: Page, label: str, option: str) -> None:
@@ -126,13 +137,13 @@ def test_no_line_runs_through_the_labels_of_the_throughputs(request: pytest.Fixt
 
 
 def test_the_table_ends_without_a_line_of_its_own(opened: Page):
-    last = opened.locator(".cmp").first.locator("tbody tr:last-child > *")
+    last = figures(opened).locator("tbody tr:last-child > *")
     widths = last.evaluate_all("all => all.map((cell) => getComputedStyle(cell).borderBottomWidth)")
     assert set(widths) == {"0px"}
 
 
 def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
-    box = narrow.locator(".fsd-scroll", has=narrow.locator(".cmp")).first
+    box = narrow.locator(".fsd-scroll", has=figures(narrow))
     name = box.locator("tbody th").nth(3)
     before, frame = name.bounding_box(), box.bounding_box()
     assert before is not None
@@ -144,7 +155,7 @@ def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
 
 
 def test_a_draft_alone_tells_that_its_likelihood_is_its_own(opened: Page):
-    cell = opened.locator(".cmp").first.locator("tbody tr", has_text="Draft alone").locator("td").last
+    cell = figures(opened).locator("tbody tr", has_text="Draft alone").locator("td").last
     expect(cell).to_contain_text("under the draft")
     expect(cell.locator(".delta")).to_have_count(0)
 
@@ -162,80 +173,138 @@ def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, exp
     expect(page.locator(".fsd-notice.bad")).to_contain_text("nonsense")
 
 
+def test_the_answer_is_on_the_first_screen_and_nothing_folded_is_drawn(page: Page, site: Site, experiment: str):
+    page.set_viewport_size({"width": 1440, "height": 900})
+    go(page, f"{site.url}/compare?experiment={experiment}")
+    told = page.locator("#answer")
+    expect(told).to_contain_text("No lossy setting is within 2 points of the target yet")
+    expect(told).to_contain_text("Fastest without loss: SD · γ 5")
+    expect(page.locator("#answer-picture .js-plotly-plot .gtitle")).to_have_text("Accuracy against throughput")
+    expect(page.locator("#answer-picture .legendtext", has_text="The answer")).to_have_count(1)
+    table = page.get_by_role("table", name="Answers of the runs")
+    rows = table.locator("tbody tr")
+    expect(rows.last).to_be_in_viewport(ratio=1)
+    assert all(row.bounding_box()["height"] < 40 for row in rows.all())  # type: ignore[index]
+    expect(table.locator("tr.chosen th")).to_have_text("SD · γ 5")
+    page.mouse.move(0, 0)
+    table.get_by_role("button", name="Draft alone").focus()
+    expect(page.locator("#fsd-about")).to_contain_text(re.compile(r"Accuracy: .* \(.* to .*\) %.*24 of 24 prompts"))
+    table.get_by_role("button", name="Sort: Speed").click()
+    expect(rows.first).to_contain_text("Draft alone")
+    expect(table.locator("th[aria-sort]")).to_contain_text("Speed")
+    table.get_by_role("button", name="Sort: Speed").click()
+    expect(rows.first).to_contain_text("Target alone")
+    expect(page.locator(".js-plotly-plot")).to_have_count(1)
+    expect(page.locator("article.pair")).to_have_count(0)
+    expect(figures(page)).to_have_count(0)
+    unfold(page, "All figures")
+    expect(figures(page).locator("tbody tr")).to_have_count(RUNS)
+    told.get_by_role("link", name="Measure them").click()
+    expect(page.get_by_text("3 settings × 1 seed × 600 prompts")).to_be_visible()  # all that the task has
+
+
 def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, site: Site):
     repository = site.repository
     ids = experiment_runs(repository, repository.create_experiment(sweep("Under way"), enqueue=False))
     runs = repository.runs(ids=ids, order_by="position", descending=False)
     page.set_viewport_size({"width": 420, "height": 900})
-    page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}")
-    table = page.locator(".cmp").first
-    expect(table).to_contain_text("0 of 24 prompts")
+    page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}&open=all-figures,prompts")
+    answers, table = page.get_by_role("table", name="Answers of the runs"), figures(page)
+    expect(answers.locator("tbody tr").first).to_contain_text("0 of 24")
     expect(page.locator(".fsd-notice.warn")).to_contain_text("7 runs are not finished")
     expect(page.locator(".js-plotly-plot:visible")).to_have_count(0)  # there is nothing to draw
     finish(repository, runs[0])
-    expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(7)  # and nothing was judged yet
-    assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
+    expect(page.locator("#answer")).to_contain_text("Nothing can be said yet: 6 runs are not finished.")
+    expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(1)
+    expect(table).to_contain_text("0 of 24 prompts")
     choose(page, "Run B", "SD · γ 5")
+    settled(page)
     mark = "node => { node.dataset.same = 'yes'; }"
-    table.evaluate(mark)
-    page.locator(".js-plotly-plot").first.evaluate(mark)
+    for node in (answers, table, page.locator(".js-plotly-plot").first):
+        node.evaluate(mark)
     polled(page, REFRESH_SECONDS)
-    expect(table).to_have_attribute("data-same", "yes")  # nothing changed, so nothing is drawn
+    for node in (answers, table, page.locator(".js-plotly-plot").first):
+        expect(node).to_have_attribute("data-same", "yes")  # nothing changed, so nothing is drawn
 
     table.evaluate("table => { table.parentElement.scrollLeft = 150; }")
     generations = do_prompts(repository, runs[2], 6)
+    line = answers.locator("tbody tr", has_text="SD · γ 5")
+    expect(line).to_contain_text(re.compile(r"\d.*\d.*6 of 24"))  # what is known so far
+    expect(line).not_to_contain_text("–")
     expect(table).to_contain_text("6 of 24 prompts")
-    assert table.evaluate("table => [table.parentElement.scrollLeft, table.dataset.same]") == [150, None]
+    assert table.evaluate("table => [table.parentElement.scrollLeft, table.dataset.same ?? null]") == [150, None]
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 6 shared prompts")
-    expect(page.locator(".js-plotly-plot").first).to_have_attribute("data-same", "yes")
     repository.finish_run(runs[2].id, summarise(generations, (g.records for g in generations)))
     for run in (*runs[1:2], *runs[3:]):
         finish(repository, run)
     expect(page.locator(".fsd-notice.warn")).to_have_count(0)
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
+    expect(page.locator("#answer")).to_contain_text("Fastest without loss")
     expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
     expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
 
 
+S = TypeVar("S", bound=Section)
+
+
+def section(page: ComparePage, kind: type[S]) -> S:
+    """The page's section of this kind."""
+    return next(one for one in page.sections if isinstance(one, kind))
+
+
 def values(page: ComparePage, ids: list[str]) -> dict[Any, Any]:
     """What the fields of the page hold when two runs are compared."""
+    matched, pairs = section(page, MatchedPanel), section(page, PromptPairsPanel)
     return {
-        page.experiment: None, page.baseline: ids[0], page.margin: 2, page.differences_only: True,
-        page.figures.run: None, page.matched.cost: "target_passes", page.matched.ratios: "1.3",
-        page.matched.margins: "2", page.pairs.run_a: ids[0], page.pairs.run_b: ids[1],
-        page.pairs.reader.filter: "all", page.pairs.reader.size: 5,
+        page.experiment: None, page.baseline: ids[0], page.margin: 2,
+        section(page, SettingsSection).differences_only: True, section(page, FurtherFigures).run: None,
+        matched.cost: "target_passes", matched.ratios: "1.3", matched.margins: "2",
+        pairs.run_a: ids[0], pairs.run_b: ids[1], pairs.reader.filter: "all", pairs.reader.size: 5,
     }  # fmt: skip
 
 
-def test_a_tick_redraws_what_has_changed_and_stops_at_the_end(site: Site):
+def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(site: Site):
     repository = site.repository
     ids = experiment_runs(repository, repository.create_experiment(sweep("Watched"), enqueue=False))[:4:3]
     with gr.Blocks():
         page = ComparePage(repository)
     fields = values(page, ids)
     shown: dict[str, str] = {}
+    wanted = {f"fold {name}": True for name in ("all-figures", "matched-points", "further", "prompts")}
 
     def tick() -> list[Any]:
         """All answers of one event."""
         question, answers = None, []
         while question is None or question.postponed:
-            question = asked(fields, {"runs": ",".join(ids)}, shown=dict(shown))
+            question = asked(fields, {"runs": ",".join(ids)}, shown=dict(shown), wanted=wanted)
             answers.append(page.redraw(question))
             shown.update(question.shown)
+            for gone in shown.keys() - question.shown.keys():
+                del shown[gone]
         return answers
 
     first = tick()
+    pairs, further = section(page, PromptPairsPanel).reader.pairs, section(page, FurtherFigures)
     assert first[0][page.clock].active
-    assert page.pairs.reader.pairs in first[-1]
+    assert pairs in first[-1]
     assert tick() == [{}]
     for run in repository.runs(ids=ids):
         finish(repository, run)
     last = tick()
     assert not last[0][page.clock].active
-    assert {page.table, page.warnings} <= set(last[0])
-    drawn = {page.pairs.reader.pairs, *page.figures.plots, page.figures.histogram, page.matched.tables}
+    table, tables = section(page, AllFigures).table, section(page, MatchedPanel).tables
+    assert {table, page.warnings, page.answer.sentence, page.answer.table} <= set(last[0])
+    drawn = {pairs, page.answer.picture, *further.drawn, tables}
     assert drawn <= {part for answer in last[1:] for part in answer}
+    assert section(page, SettingsSection).settings not in {part for answer in (*first, *last) for part in answer}
     assert tick() == [{}]
+
+    wanted["fold further"] = False  # it keeps what it shows, until something else is compared
+    assert tick() == [{}]
+    fields[page.margin] = 5
+    (emptied,) = [answer for answer in tick() if further.histogram in answer]
+    assert {emptied[part] for part in further.drawn} == {None}
+    wanted["fold further"] = True
+    assert {*further.drawn} <= {part for answer in tick() for part in answer}
 
 
 def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: Site, experiment: str):

@@ -15,6 +15,7 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
+from tests.tools.folds import unfold
 from tests.tools.settled import settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
@@ -72,14 +73,14 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     assert [(run.status, run.config.batch) for run in runs] == [("finished", load) for load in (1, 1, 1, 2, 2, 2)]
 
     page.goto(f"{site.url}/compare?experiment={experiment.id}")
+    unfold(page, "All figures")
     place = re.escape(engine.url.removeprefix("http://"))
     row = page.locator(".cmp").first.locator("tbody tr", has_text="Served · vLLM toy · 2 at once")
     expect(row).to_contain_text(
         re.compile(rf"Measured on vLLM 9.8.7 at {place} \(two <b>cores</b>\), 2 prompts at once")
     )
-    settled(page)  # the figures come one after the other
-    load = page.locator("#over-load")
-    load.get_by_role("button", name="Over load").click()
+    unfold(page, "Over load")
+    load = page.locator("#fold-load")
     expect(load.locator(".js-plotly-plot")).to_have_count(2)
     expect(load.locator("li").filter(has_text="Served · vLLM toy writes more tokens per second than")).to_have_count(1)
 

@@ -26,6 +26,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from tests.tools.chromium import BROWSER_PATIENCE
+from tests.tools.folds import EVERY_FOLD
 from tests.tools.plausible import add_finished
 from tests.tools.settled import settled, watch
 from tests.tools.site import Site, serving
@@ -106,7 +107,7 @@ def _hostile(told: dict[str, Any] | None) -> dict[str, Any]:
 DOORS = {
     "": True,
     "experiments": True,
-    "compare?runs={first},{run}&baseline={first}": True,
+    "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD: True,
     "runs": True,
     "runs?search=" + quote(HOSTILE): True,
     "runs?run={run}": True,

@@ -126,7 +126,7 @@ def test_runs_are_chosen_and_compared_by_the_keyboard(page: Page, site: Site, pa
         if "Compare selected (2)" in (page.evaluate(FOCUSED) or {"name": ""})["name"]:
             break
     page.keyboard.press("Enter")
-    table = page.get_by_role("table", name="Metrics of the runs")
+    table = page.get_by_role("table", name="Answers of the runs")
     expect(table.locator("tbody tr")).to_have_count(2)
     tab_to(page, "^Runs 2 runs")
     page.keyboard.press("Enter")
@@ -138,8 +138,11 @@ def test_runs_are_chosen_and_compared_by_the_keyboard(page: Page, site: Site, pa
     expect(table.locator("tbody tr")).to_have_count(3)
     expect(page.locator(".pick-said")).to_have_text("3 runs chosen")
     expect(page).to_have_url(re.compile("runs=[0-9a-f]{32},[0-9a-f]{32},[0-9a-f]{32}"))
-    tab_to(page, "^Throughput")
-    expect(page.locator("#fsd-about")).to_have_text("Emitted tokens per second of decoding")
+    tab_to(page, "^Speed")
+    expect(page.locator("#fsd-about")).to_contain_text("Times as fast as the baseline")
+    tab_to(page, "^All figures")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")).to_have_count(3)
 
 
 def test_an_experiment_is_begun_and_deleted_by_the_keyboard(page: Page, site: Site, pages: dict[str, str]) -> None:

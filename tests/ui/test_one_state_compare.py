@@ -10,6 +10,8 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS
 from fsd_core.storage.records import RunView
+from tests.tools.folds import head
+from tests.tools.folds import unfold as unfold_part
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import Held, go, polled, settled
 from tests.tools.site import Site
@@ -48,7 +50,11 @@ def address(site: Site, *runs: RunView, more: str = "") -> str:
 
 
 def rows(page: Page) -> Locator:
-    return page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")
+    return page.get_by_role("table", name="Answers of the runs").locator("tbody tr")
+
+
+def baseline(page: Page) -> Locator:
+    return rows(page).and_(page.locator(".baseline"))
 
 
 def choose(page: Page, label: str, option: str) -> None:
@@ -99,14 +105,14 @@ def test_a_run_that_is_ticked_while_the_one_before_is_compared_counts(
 def test_the_later_choice_of_a_baseline_counts_for_table_and_figures(
     page: Page, site: Site, experiment: str, runs: list[RunView]
 ) -> None:
-    go(page, f"{site.url}/compare?experiment={experiment}")
+    go(page, f"{site.url}/compare?experiment={experiment}&open=further,prompts")
     held = Held(page, only=of_the_page)
     choose(page, "Baseline", runs[2].label)
     held.wait()
     choose(page, "Baseline", runs[3].label)
     held.release()
     settled(page)
-    expect(page.locator("tr.baseline")).to_contain_text(runs[3].label)
+    expect(baseline(page)).to_contain_text(runs[3].label)
     expect(page.get_by_label("Baseline", exact=True)).to_have_value(runs[3].label)
     expect(page.get_by_label("Run A", exact=True)).to_have_value(runs[3].label)
     expect(page).to_have_url(re.compile(f"baseline={runs[3].id}"))
@@ -116,15 +122,33 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures(
 def test_a_baseline_that_is_chosen_before_the_figures_have_come_is_theirs_too(
     page: Page, site: Site, experiment: str, runs: list[RunView]
 ) -> None:
-    go(page, f"{site.url}/compare?experiment={experiment}")
+    go(page, f"{site.url}/compare?experiment={experiment}&open=further")
     held = Held(page, only=after(1))
     choose(page, "Baseline", runs[2].label)
     held.wait()  # for the figures
-    expect(page.locator("tr.baseline")).to_contain_text(runs[2].label)
+    expect(baseline(page)).to_contain_text(runs[2].label)
     choose(page, "Baseline", runs[3].label)
     held.release()
     settled(page)
-    expect(page.locator("tr.baseline")).to_contain_text(runs[3].label)
+    expect(baseline(page)).to_contain_text(runs[3].label)
+    assert f"that of {runs[3].label}" in answers_relative_to(page)
+
+
+def test_a_part_that_is_unfolded_while_a_choice_is_under_way_shows_the_later_choice(
+    page: Page, site: Site, experiment: str, runs: list[RunView]
+) -> None:
+    go(page, f"{site.url}/compare?experiment={experiment}")
+    unfold_part(page, "Further figures")
+    assert f"that of {runs[0].label}" in answers_relative_to(page)
+    head(page, "Further figures").click()
+    held = Held(page, only=of_the_page)
+    choose(page, "Baseline", runs[2].label)
+    held.wait()
+    head(page, "Further figures").click()
+    choose(page, "Baseline", runs[3].label)
+    held.release()
+    settled(page)
+    expect(baseline(page)).to_contain_text(runs[3].label)
     assert f"that of {runs[3].label}" in answers_relative_to(page)
 
 
@@ -137,7 +161,7 @@ def test_a_margin_is_used_as_it_is_typed(page: Page, site: Site, runs: list[RunV
     held.wait()
     margin.press_sequentially("2.5")
     held.release()
-    expect(page.get_by_text("Non-inferior within 12.5 points").first).to_be_visible()
+    expect(page.locator("#answer")).to_contain_text("within 12.5 points")
     settled(page)
     expect(margin).to_have_value("12.5")
     expect(page).to_have_url(re.compile("margin=12.5"))
@@ -147,8 +171,9 @@ def test_a_margin_is_used_as_it_is_typed(page: Page, site: Site, runs: list[RunV
 def test_a_filter_that_is_chosen_before_the_prompts_have_come_is_theirs(
     page: Page, site: Site, runs: list[RunView], prompt: bool
 ) -> None:
-    held = Held(page, answers=True, only=after(4))  # the table, two times figures, and the matched points
-    page.goto(address(site, runs[0], runs[3], more=f"&a={runs[0].id}&b={runs[3].id}&prompt=8" if prompt else ""))
+    held = Held(page, answers=True, only=after(2))  # the answer and the picture
+    more = f"&a={runs[0].id}&b={runs[3].id}&prompt=8" if prompt else "&open=prompts"
+    page.goto(address(site, runs[0], runs[3], more=more))
     held.wait()
     filter = "Marked" if prompt else "All"
     page.get_by_label(filter, exact=True).check()
@@ -167,7 +192,7 @@ def test_a_late_look_at_runs_under_way_keeps_the_runs_that_were_ticked_meanwhile
     unfold(page)
     held = Held(page, answers=True, only=of_the_page)
     do_prompts(repository, under_way[0], 6)
-    polled_answer = page.locator("tr.baseline", has_text="6 of 24 prompts")
+    polled_answer = baseline(page).filter(has_text="6 of 24")
     held.wait()  # the clock's
     page.locator("fieldset", has_text="Late").get_by_role("button", name="All").click()
     page.wait_for_timeout(500)
@@ -205,7 +230,7 @@ def test_an_experiment_takes_the_place_of_ticks_and_ticks_that_of_an_experiment(
 
 def all_prompts(page: Page, site: Site, *runs: RunView) -> Locator:
     """The outputs of the first page of all prompts."""
-    go(page, address(site, *runs))
+    go(page, address(site, *runs, more="&open=prompts"))
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("24 prompts of 24, 1 to 5 shown.")).to_be_visible()
     return page.locator(".side[data-run]")

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.tools import plausible
+from tests.tools.folds import unfold
 from tests.tools.settled import go
 from tests.tools.site import Site
 
@@ -21,6 +22,7 @@ def test_a_report_is_saved_read_exported_and_deleted(page: Page, fresh: Page, si
     go(page, f"{site.url}/reports")
     expect(page.get_by_text("No reports yet")).to_be_visible()
     go(page, f"{site.url}/compare?experiment={experiment}")
+    unfold(page, "Save as a report")
     page.get_by_role("button", name="Save the report").click()
     expect(page.get_by_text("Title")).to_be_visible()  # it needs one
     assert site.repository.reports() == []

@@ -284,9 +284,10 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     expect(mark).to_be_visible()
     assert mark.bounding_box()["width"] < 20  # type: ignore[index]
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    page.goto(f"{site.url}/compare?experiment={experiment}")
+    page.goto(f"{site.url}/compare?experiment={experiment}&open=all-figures")
     expect(page.get_by_text("The runs differ in number of threads (1, 2)")).to_be_visible()
-    expect(page.get_by_role("img", name="differ in number of threads")).to_have_count(6)
+    table = page.get_by_role("table", name="Metrics of the runs")
+    expect(table.get_by_role("img", name="differ in number of threads")).to_have_count(6)
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 

@@ -253,7 +253,7 @@ def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application
         expect(compared).to_be_visible(timeout=LONG)
         hand.click(compared)
         expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
-        rows = page.locator(".cmp").first.locator("tbody tr")
+        rows = page.get_by_role("table", name="Answers of the runs").locator("tbody tr")
         expect(rows).to_have_count(len(experiment.runs))
         with page.expect_download() as download:
             hand.click(page.get_by_role("link", name="Export CSV"))

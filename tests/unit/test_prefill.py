@@ -71,3 +71,16 @@ def test_the_settings_of_a_job_become_an_experiment_on_a_task_for_its_owner_alon
     for other in (Person("bob", "admin"), Person("nobody", "viewer", known=False)):
         with pytest.raises(UnknownName, match="somebody else's"):
             prefilled(repository, link, other)
+
+
+def test_settings_are_measured_again_on_more_prompts(repository: Repository) -> None:
+    runs = repository.experiment(repository.create_experiment(sweep("Again"), enqueue=False)).runs
+    ids = ",".join(run.id for run in (runs[0], runs[2], runs[4]))
+    values = prefilled(repository, {"again": ids, "limit": "150"})
+    asked = build_sweep({"name": "", "max_new_tokens": 128, "strict_first": 0} | values)
+    assert [*asked.decodings] == [run.decoding for run in (runs[0], runs[2], runs[4])]
+    assert (asked.limit, asked.task, asked.pair) == (150, "arithmetic", "bundled")
+    size = find_task("arithmetic", repository).size
+    assert prefilled(repository, {"again": ids, "limit": "999999"})["limit"] == size
+    assert prefilled(repository, {"again": ids, "limit": "many"})["limit"] == 24
+    assert prefilled(repository, {"again": "f" * 32, "limit": "9"}) == {}

@@ -1,6 +1,6 @@
 """The README's picture: ``python -m tests.tools.pictures.picture RUN … --baseline RUN --out FILE``, of FSD_HOME.
 
-What Compare shows of these runs in a window 1,280 pixels wide, from the table to the first figures, in Chromium. With
+What Compare shows of these runs in a window 1,280 pixels wide, from the sentence to the table, in Chromium. With
 ``--figure TITLE`` that figure alone.
 """
 
@@ -28,14 +28,16 @@ if __name__ == "__main__":
     with served(get_settings().home) as (url, _), sync_playwright() as playwright:
         browser = launch(playwright)
         page = browser.new_page(viewport=WINDOW, color_scheme="dark" if given.dark else "light")
-        page.goto(f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}")
+        page.goto(
+            f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}&open=all-figures,further,matched-points"
+        )
         figures = page.locator(".js-plotly-plot")
-        figures.nth(1).wait_for(timeout=60_000)
+        figures.nth(1 if given.figure else 0).wait_for(timeout=60_000)
         page.wait_for_timeout(3_000)  # they are drawn one behind the other
         if given.figure:
             figures.filter(has_text=given.figure).first.screenshot(path=given.out)
         else:
-            top, bottom = page.locator("table").first.bounding_box(), figures.first.bounding_box()
+            top, bottom = page.locator("#answer").bounding_box(), page.locator("table").first.bounding_box()
             assert top is not None
             assert bottom is not None
             height = bottom["y"] + bottom["height"] + 8 - top["y"]

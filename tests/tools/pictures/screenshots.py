@@ -111,7 +111,7 @@ def _settle(page: Page, name: str) -> None:
         page.locator("#verdict .cmp-note").wait_for(timeout=120_000)
         return
     if name == "compare":
-        page.locator(".js-plotly-plot").nth(7).wait_for(timeout=60_000)
+        page.locator(".js-plotly-plot").first.wait_for(timeout=60_000)
     page.wait_for_timeout(2500)  # figures are drawn one behind the other
 
 

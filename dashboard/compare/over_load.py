@@ -1,0 +1,58 @@
+"""Speed over the load: two figures of a comparison, and where speculation stops paying."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from dashboard.compare.section import Comparing, Section
+from dashboard.ui.components import empty_state, show
+from dashboard.ui.figure_address import addressed
+from dashboard.ui.templates import render
+from dashboard.ui.view import Asked, Updates
+from fsd_core.analysis.loads import load_lines, load_sentences
+from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
+
+
+class OverLoad(Section):
+    """Throughput and time per output token, over how many prompts are decoded at once."""
+
+    name = "load"
+    title = "Over load"
+    parts = ("over load",)
+
+    def build(self) -> None:
+        """Make the sentences and the figures."""
+        self.told = show()
+        with gr.Row(equal_height=False) as self.row:
+            self.plots = {name: gr.Plot(show_label=False, min_width=340) for name in SPEEDS_BY_LOAD}
+
+    @property
+    def drawn(self) -> Sequence[Any]:
+        return [self.told, *self.plots.values()]
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        return [self.row, *self.drawn]
+
+    def draw(self, asked: Asked, now: Comparing) -> Updates:
+        """Return the figures and sentences, if they differ."""
+        measured = {id: stage for id, stage in now.stages.items() if stage.measured}
+        if not asked.differs("over load", now.pinned, measured, slow=True):
+            return {}
+        result = now.comparison()
+        lines = load_lines(result.runs, result.baseline, result.prompts)
+        if not lines:
+            told = empty_state(
+                "No setting was measured under two loads", "Give an experiment several batch sizes, such as 1, 2, 4."
+            )
+            return {self.told: told, self.row: gr.Row(visible=False)}
+        return {
+            self.told: render("compare/load.html", "sentences", load_sentences(lines)),
+            self.row: gr.Row(visible=True),
+            **{
+                plot: addressed(draw(lines, SPEEDS_BY_LOAD[name]), name, now.query) for name, plot in self.plots.items()
+            },
+        }

@@ -1,0 +1,1 @@
+() => window.fsd.want({$NAME$: $OPEN$})

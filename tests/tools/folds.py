@@ -1,0 +1,24 @@
+"""The folded parts of Compare, opened as people do, or by the address."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.tools.settled import settled
+
+EVERY_FOLD = "&open=all-figures,matched-points,further,load,settings,prompts,report"
+"""opens all of them, in an address"""
+
+
+def head(page: Page, title: str) -> Locator:
+    """What opens and closes a folded part. Behind its title stands an arrow."""
+    return page.get_by_role("button", name=re.compile(f"^{re.escape(title)} ▼$"))
+
+
+def unfold(page: Page, title: str) -> None:
+    """Opens a folded part, and waits until it is drawn."""
+    head(page, title).click()
+    expect(head(page, title)).to_contain_class("open")
+    settled(page)

@@ -1,0 +1,163 @@
+"""The one sentence that a comparison comes to, over runs whose figures are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboard.compare.answer_html import answers_html
+from dashboard.compare.compared_runs import ComparedRuns, compare
+from dashboard.compare.export_files import csv_text, html, matched_csv
+from dashboard.compare.latex import latex
+from dashboard.compare.report import markdown
+from fsd_core.conditions import conditions_of
+from fsd_core.config import DecodingConfig, SweepConfig
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.tasks.generators import long_problems
+from tests.tools.plausible import PROVENANCE, decoding, generation, new_repository
+
+TARGET, SD = decoding("autoregressive"), decoding("speculative")
+STRICT, LOOSE = (decoding("fsd-reducible", divergence="js", threshold=t) for t in (0.05, 0.2))
+PROMPTS = 60
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return new_repository(tmp_path)
+
+
+def compared(
+    repository: Repository, runs: Mapping[DecodingConfig, tuple[int, float]], margin: float | None = 2.0,
+    done: Mapping[DecodingConfig, int] = {}, outcome: str = "wrong",
+) -> ComparedRuns:  # fmt: skip
+    """Runs on the same prompts, each with how many of the first ones it does not solve, and its seconds an answer.
+    Those of ``done`` are under way with so many prompts."""
+    sweep = SweepConfig(name="Known", limit=PROMPTS, seeds=(0,), decodings=tuple(runs))
+    experiment = repository.create_experiment(sweep, enqueue=False)
+    views = repository.experiment(experiment).runs
+    for run in views:
+        _measure(repository, run, *runs[run.decoding], done.get(run.decoding, PROMPTS), outcome)
+    return compare(repository, [run.id for run in views], None, margin)
+
+
+def _measure(repository: Repository, run: RunView, lost: int, seconds: float, done: int, outcome: str) -> None:
+    repository.start_run(run.id, PROVENANCE)
+    problems = long_problems.held_out(PROMPTS)
+    texts = [
+        replace(
+            generation(run, position, problem),
+            outcome=outcome if position < lost or outcome == "unscored" else "correct",
+            seconds=seconds,
+            text=f"{lost}",
+        )
+        for position, problem in enumerate(problems[:done])
+    ]
+    for text in texts:
+        repository.record_generation(run.id, text, conditions_of(PROVENANCE))
+    if done == PROMPTS:
+        repository.finish_run(run.id, summarise(texts, (text.records for text in texts)))
+
+
+def told(comparison: ComparedRuns) -> str:
+    assert comparison.recommendation is not None
+    return comparison.recommendation.sentence
+
+
+def named(comparison: ComparedRuns, decoding: DecodingConfig) -> str:
+    return next(run.id for run in comparison.runs if run.decoding == decoding)
+
+
+def test_the_fastest_lossy_setting_within_the_margin_is_the_answer(repository: Repository):
+    comparison = compared(repository, {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0), LOOSE: (30, 0.5)}, margin=6.0)
+    start = "Fastest within 6 points of the target: FSD reducible · js ≤ 0.05 · γ 5, 2.0"
+    assert told(comparison).startswith(start)
+    assert told(comparison).endswith("× SD · γ 5, 100 % solved, identical texts.")
+    assert comparison.best == named(comparison, STRICT)
+    assert told(comparison) in markdown(comparison, "Known").splitlines()
+
+
+def test_without_exact_sd_the_speed_is_held_against_the_baseline(repository: Repository):
+    comparison = compared(repository, {TARGET: (1, 4.0), STRICT: (0, 1.0)}, margin=10.0)
+    assert "× the target, 100 % solved, non-inferior." in told(comparison)
+
+
+def test_what_would_decide_is_the_setting_that_may_be_within_the_margin_and_is_faster(repository: Repository):
+    comparison = compared(repository, {TARGET: (1, 4.0), SD: (1, 2.0), STRICT: (0, 1.0), LOOSE: (40, 0.5)})
+    found = comparison.recommendation
+    assert found is not None
+    verdict = next(row.verdict for row in comparison.rows if row.run.decoding == STRICT)
+    assert verdict is not None
+    assert verdict.kind == "undecided"
+    assert (found.undecided_id, found.prompts) == (named(comparison, STRICT), verdict.prompts)
+    assert verdict.prompts is not None
+    more = f"about {verdict.prompts - PROMPTS:,} more prompts would decide on FSD reducible · js ≤ 0.05 · γ 5."
+    assert told(comparison).startswith(f"No lossy setting is within 2 points of the target yet: {more} Fastest without")
+    assert comparison.best == named(comparison, SD)
+
+
+@pytest.mark.parametrize(("lost", "seconds"), [(3, 1.0), (0, 3.0)])
+def test_no_more_prompts_are_asked_for_where_they_promise_nothing(repository: Repository, lost: int, seconds: float):
+    comparison = compared(repository, {TARGET: (1, 4.0), SD: (1, 2.0), STRICT: (lost, seconds)})
+    assert "what is undecided loses more so far, or is not faster. Fastest without loss: SD · γ 5" in told(comparison)
+    assert comparison.recommendation is not None
+    assert comparison.recommendation.prompts is None
+
+
+def test_where_all_lossy_settings_are_worse_the_lossless_one_is_the_answer(repository: Repository):
+    comparison = compared(repository, {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (30, 1.0), LOOSE: (40, 0.5)})
+    assert told(comparison).startswith("No lossy setting is known to be within 2 points of the target: all of them are")
+    assert comparison.best == named(comparison, SD)
+
+
+def test_a_lossy_setting_that_is_slower_than_sd_is_not_the_answer(repository: Repository):
+    comparison = compared(repository, {TARGET: (0, 4.0), SD: (0, 1.0), STRICT: (0, 2.0)}, margin=10.0)
+    assert told(comparison).startswith(
+        "No lossy setting within 10 points of the target is faster. Fastest without loss"
+    )
+
+
+def test_a_margin_of_nothing_asks_for_more_accuracy(repository: Repository):
+    comparison = compared(repository, {TARGET: (30, 4.0), SD: (30, 2.0), STRICT: (0, 1.0)}, margin=0.0)
+    assert told(comparison).startswith("Fastest more accurate than the target: FSD reducible")
+
+
+def test_runs_that_are_not_finished_are_told_and_get_no_verdict(repository: Repository):
+    known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0)}
+    comparison = compared(repository, known, 20.0, done={STRICT: 40})
+    assert told(comparison).startswith("Fastest without loss: SD · γ 5")
+    assert told(comparison).endswith("1 run is not finished.")
+    row = next(row for row in comparison.rows if row.run.decoding == STRICT)
+    assert row.verdict is None
+    assert row.run.metrics is not None
+    assert (row.run.metrics["n"], row.run.metrics["accuracy"]) == (40, 1.0)
+    assert row.run.metrics["accuracy_low"] is not None
+    assert all(cell.estimate for cell in row.cells[:1])
+    assert told(compared(repository, known, done={SD: 10, STRICT: 3})).startswith("Nothing can be said yet: 2 runs are")
+    assert "before the baseline is measured" in told(compared(repository, known, done={TARGET: 3}))
+
+
+def test_what_cannot_be_answered_says_why(repository: Repository):
+    known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0)}
+    assert "Without a margin of 0 to 20 points" in told(compared(repository, known, margin=None))
+    assert "choose another one" in told(compared(repository, {TARGET: (0, 4.0)}))
+    unscored = compared(repository, known, outcome="unscored")
+    assert "no prompt of it is scored. Fastest without loss: SD · γ 5" in told(unscored)
+    assert told(compared(repository, {TARGET: (0, 1.0), SD: (0, 2.0)})) == "Nothing here is faster than the target."
+
+
+def test_every_figure_and_file_is_made_of_runs_under_way(repository: Repository):
+    known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0), LOOSE: (9, 0.5)}
+    for done in ({TARGET: 3, SD: 0, STRICT: 0, LOOSE: 0}, {SD: 1, STRICT: 3, LOOSE: 5}):
+        comparison = compared(repository, known, done=done)
+        for name in FIGURE_NAMES:
+            named_figure(name, comparison.runs, comparison.baseline, comparison.prompts, marked=comparison.best)
+        shown = f"{done[STRICT]} of {PROMPTS}"
+        assert f'<td class="verdict ">{shown}</td>' in answers_html(comparison)
+        assert f"{shown} prompts" in html(comparison)
+        assert all(write(comparison) for write in (csv_text, matched_csv, latex, lambda c: markdown(c, "Known")))

@@ -49,7 +49,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
     links = [(f"settings?setting={setting}", "The setting, to take along")] if outcome.chosen.sure else []
     if outcome.chosen.sure and outcome.chosen.prompts:
-        label = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
+        label = "exact SD" if outcome.chosen.decoding.acceptance.is_exact else "this setting"
         links.insert(0, (f"review?propose={setting}&calibration={e.id}", f"Propose {label}"))
     further = []
     if outcome.more and not e.under_way:

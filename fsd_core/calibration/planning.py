@@ -90,8 +90,9 @@ class MoreWanted(NamedTuple):
 def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationStep | Outcome:
     """Return the next step, or the outcome. Raises ``FsdError`` if the target or exact SD cannot be measured."""
     target, started = config.target, evidence.started or config.decodings
-    alive = tuple(setting for setting in started if setting not in evidence.failed and setting != target)
-    if target in evidence.failed or not any(setting.acceptance.lossless for setting in alive):
+    is_candidate = target in config.decodings  # an engine's strict setting stands for its target too
+    alive = tuple(s for s in started if s not in evidence.failed and (s != target or is_candidate))
+    if target in evidence.failed or not any(setting.acceptance.is_exact for setting in alive):
         message = " ".join(dict.fromkeys(evidence.failed.values()))
         raise FsdError(message or "No run of exact SD is left to hold the others against: start the calibration anew.")
     in_time, done = True, 0
@@ -117,13 +118,15 @@ def _missing(
     evidence: Measurements, settings: Sequence[DecodingConfig], start: int, end: int
 ) -> tuple[DecodingConfig, ...]:
     return tuple(
-        setting for setting in settings if setting not in evidence.failed and evidence.lacks(setting, start, end)
+        setting
+        for setting in dict.fromkeys(settings)
+        if setting not in evidence.failed and evidence.lacks(setting, start, end)
     )
 
 
 def best_exact(evidence: Measurements, alive: Sequence[DecodingConfig], end: int) -> DecodingConfig:
     """Return the lossless setting to prefer by time: of those as fast as the fastest, the one of fewest passes."""
-    return _first_timed(evidence, [setting for setting in alive if setting.acceptance.lossless], end).first
+    return _first_timed(evidence, [setting for setting in alive if setting.acceptance.is_exact], end).first
 
 
 def _first_timed(evidence: Measurements, settings: Sequence[DecodingConfig], end: int) -> TimeRanking[DecodingConfig]:
@@ -142,7 +145,7 @@ def _better_half(
         setting: forecast(config, evidence, setting, exact, done).expected_value for setting in _unproven(config, alive)
     }
     exacts = {
-        setting: steady_speedup(evidence, setting, exact, 0, done) for setting in alive if setting.acceptance.lossless
+        setting: steady_speedup(evidence, setting, exact, 0, done) for setting in alive if setting.acceptance.is_exact
     }
     best = _best(lossy, max(FINALISTS, math.ceil(len(lossy) / 2)))
     best += [
@@ -154,7 +157,7 @@ def _better_half(
 
 def _unproven(config: CalibrationConfig, alive: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     """Return the settings that must prove the promise. Exact SD keeps it by definition, except for acceptance."""
-    return [setting for setting in alive if config.goal == "acceptance" or not setting.acceptance.lossless]
+    return [setting for setting in alive if config.goal == "acceptance" or not setting.acceptance.is_exact]
 
 
 def _best(scored: Mapping[DecodingConfig, float], count: int) -> list[DecodingConfig]:
@@ -230,7 +233,7 @@ def _ranked(
         return ranking(evidence, [most], end)
     if sure:
         return ranking(evidence, sure, end)
-    others = [one for one in evidence.started if one.acceptance.lossless and one not in (config.target, exact)]
+    others = [one for one in evidence.started if one.acceptance.is_exact and one not in (config.target, exact)]
     if evidence.again.get(exact):  # those that were not timed with it are not ranked beside it
         others = [one for one in others if evidence.again.get(one)]
     found = ranking(evidence, [exact, *(one for one in others if one not in evidence.failed)], end)

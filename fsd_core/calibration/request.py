@@ -14,10 +14,13 @@ from fsd_core.config.calibration_config import (
     REPLAYED,
     CalibrationConfig,
     candidates,
+    engine_candidates,
 )
+from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
+from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
 from fsd_core.tasks import Task
 
 _LONGEST_NAME = 120
@@ -41,6 +44,7 @@ def build_calibration(
     pair: str = "bundled",
     limit: int | None = None,
     name: str = "",
+    endpoint: Served | None = None,
     **others: Any,
 ) -> CalibrationConfig:
     """Return the calibration of these options.
@@ -53,6 +57,7 @@ def build_calibration(
         named: returns the user-facing name of a method's option, for messages
         field_names: user-facing names of the calibration's fields, by field
         limit: maximum number of prompts
+        endpoint: a running engine that is told the rules, in place of our own loop
         others: other fields of :class:`CalibrationConfig`
 
     Raises ``InvalidSetting`` before anything is loaded: for a task whose later turns follow answers, as ``candidates``,
@@ -63,14 +68,21 @@ def build_calibration(
     given = [
         {option: value for option, value in entry.items() if value is not None and value != []} for entry in options
     ]
-    replayed = not any("draft_length" in entry for entry in given)
-    defaults = {} if replayed else {"draft_length": DRAFT_LENGTHS}
+    if endpoint is not None:
+        given = [_of_an_engine(entry, named) for entry in given]
+    replayed = endpoint is None and not any("draft_length" in entry for entry in given)
+    defaults = {} if replayed or endpoint else {"draft_length": DRAFT_LENGTHS}
     decodings = dict.fromkeys(decoding for entry in given for decoding in candidates(defaults | entry, named))
     if any(entry.shared != next(iter(decodings)).shared for entry in decodings):
         raise InvalidSetting(
             "A calibration holds its settings against one target, so all are asked and sampled alike: give each the "
             "same temperature, top_k, top_p, min_p, max_new_tokens, template_arguments and template_date."
         )
+    if endpoint is not None:
+        decodings = dict.fromkeys(engine_candidates(endpoint, list(decodings)))
+        from fsd_core.engines.engine_client import check_sampling
+
+        check_sampling(endpoint, next(iter(decodings)).sampling)
     fields = {field: value for field, value in others.items() if value is not None}
     limit = min(task.size, MOST_FRESH_PROMPTS) if limit is None else limit
     fields |= {"name": name.strip()[:_LONGEST_NAME] or f"Find the setting on {task.title}"}
@@ -94,6 +106,20 @@ def build_calibration(
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config
+
+
+def _of_an_engine(options: Mapping[str, Any], named: Named) -> dict[str, Any]:
+    """Return the options of an engine's settings. Raises ``InvalidSetting`` for those of our own loop."""
+    given = [METHOD_OPTIONS[name] for name in options if name in METHOD_OPTIONS and name not in SHARED_OPTIONS]
+    if own := [option for option in given if option.part != "acceptance"]:
+        raise InvalidSetting(
+            f"{named(own[0], options[own[0].name])} does not apply to an endpoint, which was started with its own "
+            "drafts: leave it out."
+        )
+    rule = options.get("acceptance") or FuzzyReducible().kind
+    if other := next((kind for kind in ([rule] if isinstance(rule, str) else rule) if kind in VERIFIERS), None):
+        raise InvalidSetting(f"The rule '{other}' judges several drafts, and an endpoint is told of one: leave it out.")
+    return {**options, "acceptance": rule}
 
 
 def _too_few(config: CalibrationConfig, task: Task, limit: int, field_names: Mapping[str, str]) -> str:

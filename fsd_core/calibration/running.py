@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from fsd_core.calibration.knob_effect import check_knob
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.proposing import propose
 from fsd_core.calibration.status import calibration_status
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
+from fsd_core.engines.engine_knob import EngineKnob
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
 from fsd_core.evaluation.runner import execute_runs
@@ -23,17 +25,22 @@ def calibrate(
     config: CalibrationConfig,
     generator: TextGenerator | PairLoader,
     observer: RunObserver = UNOBSERVED,
+    knob: EngineKnob | None = None,
 ) -> Outcome:
     """Run what remains of a calibration. Called again after an interruption of any kind, it continues.
 
-    Raises as :func:`execute_runs`, and ``FsdError`` if the target or exact SD cannot be measured.
+    ``knob``: see :func:`execute_runs`. Raises as that, and ``FsdError`` if the target or exact SD cannot be measured,
+    or if an engine's knob does nothing.
     """
     generator = generator if isinstance(generator, TextGenerator) else LocalGenerator(generator)
     while True:
         runs = repository.experiment(experiment_id).runs
         if remaining := [run.id for run in runs if not run.ended]:
-            execute_runs(repository, remaining, generator, observer)
+            in_turns = [remaining] if knob is None or not knob.by_restart else [[id] for id in remaining]
+            for ids in in_turns:
+                execute_runs(repository, ids, generator, observer, knob)
             continue
+        check_knob(repository, config, runs)
         step = calibration_status(repository, config, runs)
         if isinstance(step, Outcome):
             return step

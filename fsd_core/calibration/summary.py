@@ -31,8 +31,8 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
 
 def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     selected, promise = outcome.chosen, goal_text(config)
-    if selected.decoding.acceptance.lossless and config.goal != "acceptance":
-        use = f"Use exact SD: {selected.decoding.label}, {_speeds(selected, exact=False)}."
+    if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
+        use = f"Use exact SD: {selected.decoding.label}{_speeds_of_exact(selected)}."
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
     if not selected.sure:
         return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
@@ -62,7 +62,9 @@ def _times(outcome: Outcome) -> str:
     sentences = []
     if outcome.equal:
         names = [decoding.label for decoding in (outcome.chosen.decoding, *outcome.equal)]
-        sentences.append(f"{equal_text(names, outcome.equal_within)}; what is chosen needs the fewest target passes.")
+        is_told = outcome.chosen.decoding.acceptance.by_endpoint  # and an engine tells no passes
+        why = "what is chosen was the fastest" if is_told else "what is chosen needs the fewest target passes"
+        sentences.append(f"{equal_text(names, outcome.equal_within)}; {why}.")
     if outcome.timed_again:
         sentences.append("Its times are those of a second time.")
     sentences.append(taken_sentence(outcome.taken))
@@ -89,13 +91,15 @@ def _close(outcome: Outcome) -> str:
 def finding_text(finding: SettingResult) -> str:
     """Return the result of one finalist: ``-0.4 points of accuracy against the target (at least -1.7 with 95 %
     confidence), 92 % accepted, on 320 fresh prompts; 1.41 × as fast as exact SD …``."""
-    parts = []
+    parts, reference = [], "the strict engine" if finding.decoding.acceptance.by_endpoint else "the target"
     if not math.isnan(finding.difference):
-        parts.append(f"{100 * finding.difference:+.1f} points of accuracy against the target")
-    if finding.at_least is not None and not finding.decoding.acceptance.lossless and parts:
+        parts.append(f"{100 * finding.difference:+.1f} points of accuracy against {reference}")
+    if finding.at_least is not None and not finding.decoding.acceptance.is_exact and parts:
         parts[0] += f" (at least {100 * finding.at_least:+.1f} with {_CONFIDENCE})"
-    parts.append(f"{100 * finding.acceptance:.0f} % of drafted tokens accepted")
-    return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
+    if not math.isnan(finding.acceptance):
+        parts.append(f"{100 * finding.acceptance:.0f} % of drafted tokens accepted")
+    text = f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}"
+    return text.replace("-", "−")
 
 
 def phase(config: CalibrationConfig, at: CalibrationStep | Outcome) -> str:
@@ -185,10 +189,20 @@ def whole_minutes(minutes: float) -> int:
     return max(1, math.ceil(minutes))
 
 
-def _speeds(finding: SettingResult, *, exact: bool = True) -> str:
-    target = f"{finding.over_target:.2f} × as fast as the target alone, by time per answer"
-    if not exact or finding.decoding.acceptance.lossless:
-        return target
+def _speeds_of_exact(finding: SettingResult) -> str:
+    return "" if finding.decoding.acceptance.by_endpoint else f", {_over_target(finding)}"
+
+
+def _speeds(finding: SettingResult) -> str:
+    """Return how fast a setting is. An engine is held against itself alone: it never stops drafting."""
+    is_told = finding.decoding.acceptance.by_endpoint
+    if finding.decoding.acceptance.is_exact:
+        return "the others are held against it" if is_told else _over_target(finding)
     ends = finding.over_exact_interval
     interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
-    return f"{finding.over_exact:.2f} ×{interval} as fast as exact SD and {target}"
+    over_exact = f"{finding.over_exact:.2f} ×{interval} as fast as exact SD"
+    return f"{over_exact} there, by time per answer" if is_told else f"{over_exact} and {_over_target(finding)}"
+
+
+def _over_target(finding: SettingResult) -> str:
+    return f"{finding.over_target:.2f} × as fast as the target alone, by time per answer"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,15 +15,29 @@ from fsd_core.cli.find import find_unfinished_calibration, find_work
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
+from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.calibration.planning import Outcome
-    from fsd_core.models.loading import LoadedPair
+    from fsd_core.engines.engine_knob import RestartKnob
+    from fsd_core.evaluation.generator import PairLoader
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
+EndpointToCalibrate = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="NAME", help="Search the knob of this running engine; see `endpoints`."),
+]
+Restart = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="With --endpoint: start the engine for each value by this command, which has {rule} or {knob} in it. It "
+        "is run without a shell, and is not stored.",
+    ),
+]  # fmt: skip
 _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
           "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
 
@@ -49,6 +65,8 @@ def calibrate(
         int | None,
         options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
     ] = None,
+    endpoint: EndpointToCalibrate = None,
+    restart: Restart = None,
     fresh: options.Fresh = False,
     time_again: Annotated[
         str, typer.Option(metavar="EXPERIMENT", help="Only time the finalists of an ended calibration again: a minute.")
@@ -57,13 +75,15 @@ def calibrate(
     **option_values: Any,
 ) -> None:
     """Find the fastest setting that keeps a promise. Rules, knobs and draft lengths are narrowed down on some prompts,
-    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue, with
-    more minutes if the previous ones ran out."""
+    and the best are tried on others. Without --acceptance all rules take part. With --endpoint a running engine is told
+    them. Repeat the command to continue, with more minutes if the previous ones ran out."""
     if sum((within is not None, accepted is not None, fastest)) > 1:
         raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
+    if restart and not endpoint:
+        raise InvalidSetting("--restart starts the engine of an endpoint: name it with --endpoint.")
     settings = get_settings()
     if time_again:
-        _time_again(time_again, settings, json)
+        _time_again(time_again, settings, restart, json)
         return
     goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
     config = _config(
@@ -75,25 +95,29 @@ def calibrate(
         minutes=minutes,
         limit=limit,
         choosing=choosing,
+        endpoint=None if endpoint is None else local_runs.open_repository(settings).engine(endpoint).served,
     )
     repository = local_runs.open_repository(settings)
-    loaded = run_commands.load_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+    loader = run_commands.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+    with _knob(repository, config, restart):  # a wrong command is refused before anything is stored
+        pass
     id = None if fresh else find_unfinished_calibration(repository, settings.home, config)
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
-    perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
+    id = id or repository.create_experiment(config, enqueue=False)
+    perform(repository, settings, id, loader, json, restart)
 
 
-def _time_again(id: str, settings: Settings, json: bool) -> None:
+def _time_again(id: str, settings: Settings, restart: str | None, json: bool) -> None:
     """Time the finalists of a calibration again in this process. Raises as ``runs_again``."""
     from fsd_core.calibration.timing_again import runs_again
 
     repository = local_runs.open_repository(settings)
     id = find_work(repository, id).id
     configs = runs_again(repository, id)
-    loaded = run_commands.load_for(configs, settings.threads)
+    loader = run_commands.loader_for(configs, settings.threads)
     repository.time_again(id, configs, enqueue=False)
-    perform(repository, settings, id, loaded, json)
+    perform(repository, settings, id, loader, json, restart)
 
 
 def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:
@@ -107,14 +131,17 @@ def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -
     )
 
 
-def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
-    """Run the remaining work of a calibration and print its result."""
+def perform(
+    repository: Repository, settings: Settings, id: str, loader: PairLoader, json: bool, restart: str | None = None
+) -> None:
+    """Run the remaining work of a calibration and print its result. ``restart``: see :class:`RestartKnob`."""
     from fsd_core.calibration.running import calibrate as go_on
     from fsd_core.evaluation.observer import RunObserver
     from fsd_core.models import threads
 
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
+    again = "the same command" if restart else f"`python -m fsd_core resume {id}`"
     with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
         with output.rounds_bar() as (begin_round, advance):
 
@@ -122,11 +149,26 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
                 threads.fit()
                 advance()
 
-            with run_commands.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
+            with run_commands.telling_how_to_go_on(again):
                 observer = RunObserver(before_a_prompt, writing, on_calibration_round=begin_round)
-                outcome = go_on(repository, id, config, lambda *_: loaded, observer)
+                with _knob(repository, config, restart) as knob:
+                    outcome = go_on(repository, id, config, loader, observer, knob)
         run_commands.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
     _print_outcome(id, config, outcome, json)
+
+
+@contextmanager
+def _knob(repository: Repository, config: CalibrationConfig, restart: str | None) -> Iterator[RestartKnob | None]:
+    """Yield what restarts the engine of a calibration; ``None`` where none is restarted."""
+    if restart is None or config.endpoint is None:
+        yield None
+        return
+    from fsd_core.engines.engine_knob import RestartKnob
+
+    rules = [one.acceptance.rule for one in config.decodings if isinstance(one.acceptance, Served)]
+    variable = repository.engine(config.endpoint.endpoint).key_variable
+    with RestartKnob(restart, [rule for rule in rules if rule is not None], variable) as knob:
+        yield knob
 
 
 def _print_outcome(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:

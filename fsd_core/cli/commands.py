@@ -276,8 +276,8 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     if isinstance(config, CalibrationConfig) and not work.owned_by_worker:
         if remaining := [run.id for run in work.runs if run.has_more_to_do]:
             repository.reopen_runs(remaining, enqueue=False)
-        loaded = run_commands.load_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
-        calibrate_command.perform(repository, settings, work.id, loaded, json)
+        loader = run_commands.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+        calibrate_command.perform(repository, settings, work.id, loader, json)
         return
     check_resumable(work)
     if work.owned_by_worker:

@@ -14,7 +14,7 @@ from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.config.run_config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules import RULES, Autoregressive
+from fsd_core.rules import RULES, Autoregressive, Served, Speculative
 
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
@@ -62,17 +62,38 @@ class CalibrationConfig(SweepConfig):
             raise InvalidSetting("A calibration has one seed, which draws the order of the prompts.")
         if self.batch != 1:
             raise InvalidSetting("A calibration times each text alone: choose a batch of 1.")
-        if not any(decoding.acceptance.kind == "speculative" for decoding in self.decodings):
+        if self.endpoint is not None:
+            self._check_endpoint(self.endpoint)
+        elif not any(decoding.acceptance.kind == "speculative" for decoding in self.decodings):
             raise InvalidSetting("A calibration needs exact SD among its settings, to fall back on.")
-        if any(decoding.acceptance.baseline for decoding in self.decodings):
+        elif any(decoding.acceptance.baseline for decoding in self.decodings):
             raise InvalidSetting("A calibration chooses among settings that draft: leave the baselines out.")
         if self.limit < self.fewest:
             raise InvalidSetting(f"{self.needs}, and there are {self.limit}: take more prompts, or let fewer choose.")
         return self
 
+    def _check_endpoint(self, endpoint: Served) -> None:
+        told = [one.acceptance for one in self.decodings if isinstance(one.acceptance, Served) and one.acceptance.rule]
+        if len(told) < len(self.decodings) or any(served.engine_alone != endpoint for served in told):
+            raise InvalidSetting("A calibration of an engine tells one engine, and nothing else, which rules to use.")
+        if sum(served.is_exact for served in told) != 1 or self.lengths:
+            raise InvalidSetting("A calibration of an engine holds its rules against its one strict setting.")
+
+    @property
+    def endpoint(self) -> Served | None:
+        """The running engine whose knob is searched; ``None`` for our own loop."""
+        first = self.decodings[0].acceptance
+        return first.engine_alone if isinstance(first, Served) else None
+
     @property
     def target(self) -> DecodingConfig:
-        """The target alone, sampled like the settings: their baseline."""
+        """The target alone, sampled like the settings: their baseline.
+
+        For an engine it is the strict setting, which has the target's distribution: an engine that drafts does not stop
+        drafting.
+        """
+        if self.endpoint is not None:
+            return next(decoding for decoding in self.decodings if decoding.acceptance.is_exact)
         return DecodingConfig(acceptance=Autoregressive(), **self.decodings[0].shared)
 
     @property
@@ -152,6 +173,18 @@ def candidates(options: Mapping[str, Any], named: Named = in_python) -> list[Dec
             "always measured."
         )
     return with_exact_baselines(methods(given, named))
+
+
+def engine_candidates(served: Served, decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
+    """Return the settings of an engine that is told the rules of some settings of our own loop, its strict one first.
+
+    What they say of drafts does not count: that is the engine's affair.
+    """
+    rules = [Speculative(), *(decoding.acceptance for decoding in decodings if not decoding.acceptance.lossless)]
+    return [
+        DecodingConfig(acceptance=Served.checked(**dict(served.engine_alone) | {"rule": rule}), **decodings[0].shared)
+        for rule in dict.fromkeys(rules)
+    ]
 
 
 def read_sweep(value: Mapping[str, Any]) -> SweepConfig:

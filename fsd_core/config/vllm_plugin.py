@@ -19,6 +19,8 @@ VLLM_VERSIONS = ("0.32.0",)
 RULE_VARIABLE, KNOB_VARIABLE = "FSD_LAB_RULE", "FSD_LAB_KNOB"
 CONFIG_KEY = "fsd_lab"
 """key of the rule in vLLM's ``--additional-config``"""
+OFF_KIND = "off"
+"""in place of a rule's kind: vLLM as it comes"""
 WORKER_EXTENSION = "fsd_lab_vllm.worker.RuleExtension"
 """value of vLLM's ``--worker-extension-cls``"""
 SERVED_RULES = (
@@ -39,7 +41,7 @@ def served_rule(value: str | Mapping[str, Any], knob: str | float | None = None)
     """
     options = dict(value) if isinstance(value, Mapping) else _read(value)
     kind = options.get("kind")
-    if kind == "off":
+    if kind == OFF_KIND:
         return None
     if kind not in SERVED_RULES:
         raise InvalidSetting(f"vLLM is given no rule '{kind}' by {PLUGIN}: expected off, or {', '.join(SERVED_RULES)}.")
@@ -75,6 +77,11 @@ def _number(knob: str | float) -> float | None:
 def rule_options(rule: Rule) -> dict[str, Any]:
     """Return a rule as the object that :func:`served_rule` reads, every field included."""
     return before_fields(type(rule)) | rule.as_json()
+
+
+def told_options(rule: Rule | None) -> dict[str, Any]:
+    """Return what an engine is told: a rule's fields as JSON, or ``{"kind": "off"}`` for its own strict test."""
+    return {"kind": OFF_KIND} if rule is None or rule.lossless else json.loads(json.dumps(rule_options(rule)))
 
 
 def is_off(rule: Rule | None) -> bool:

@@ -17,6 +17,7 @@ import httpx
 
 from fsd_core.addresses import LOOPBACK
 from fsd_core.config import SamplingConfig
+from fsd_core.config.vllm_plugin import WORKER_EXTENSION
 from fsd_core.engines.answer_stream import AnswerBroken, AnswerStream, message_of, shortened
 from fsd_core.engines.engine_counters import Sample, read_metrics
 from fsd_core.engines.engine_hosts import CheckedTransport, EngineHosts
@@ -28,6 +29,8 @@ RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 """waits before a request is sent again"""
 DEADLINE = 600.0
 """seconds for one answer"""
+RPC = "/collective_rpc"
+"""address of vLLM's development server that calls a method of its workers"""
 _LONGEST_WAIT = 60.0
 _AGAIN = (429, 502, 503, 504)
 _LARGEST_PAGE = 5_000_000
@@ -43,6 +46,8 @@ class EngineQuestion:
     max_new_tokens: int
     seed: int
     sampling: SamplingConfig
+    salt: str = ""
+    """keeps what vLLM remembers of a prompt to the questions with the same one; empty for what all may share"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class EngineClient:
                 return time.perf_counter() - started
 
             try:
-                async with asyncio.timeout(self._deadline), self._stream(path, body) as response:
+                async with asyncio.timeout(self._deadline), self._stream(path, body, streamed=True) as response:
                     async for line in response.aiter_lines():
                         if stream.take(line) and not first:
                             first = timing()
@@ -180,10 +185,31 @@ class EngineClient:
         version = next((told[key] for key in ("version", "build_info") if isinstance(told.get(key), str)), "")
         return f"{title} {shortened(version)[:60]}".strip()
 
+    async def ask_workers(self, method: str, *arguments: Any) -> list[Any]:
+        """Return what each worker of vLLM answers to a call of a method, of the extension that it was started with.
+
+        It is sent again as long as the engine does not answer, so the method must stand being called twice. Raises
+        ``EngineUnavailable``, and ``AnswerBroken`` with the engine's message if the method raised.
+        """
+        answer = await self._json(RPC, {"method": method, "args": list(arguments)})
+        results = answer.get("results") if isinstance(answer, dict) else None
+        if not isinstance(results, list) or not results:
+            raise self._no_engine(f"its answer to {RPC} has no results")
+        return results
+
     async def _get_json(self, path: str) -> Any:
+        try:
+            return await self._json(path)
+        except AnswerBroken as error:
+            raise EngineUnavailable(f"{error} Expected an engine at {self.engine.url}.") from None
+
+    async def _json(self, path: str, body: dict[str, Any] | None = None) -> Any:
         for wait in (*self._waits, None):
             try:
-                async with asyncio.timeout(min(30.0, self._deadline)), self._stream(path) as response:
+                async with (
+                    asyncio.timeout(min(30.0, self._deadline)),
+                    self._stream(path, body, streamed=False) as response,
+                ):
                     return json.loads(await response.aread())
             except _Again as again:
                 if wait is None:
@@ -194,14 +220,12 @@ class EngineClient:
                     f"The engine at {self.engine.url} did not answer {path} ({type(error).__name__}): expected an "
                     "engine that has started."
                 ) from None
-            except AnswerBroken as error:
-                raise EngineUnavailable(f"{error} Expected an engine at {self.engine.url}.") from None
             except ValueError:
                 raise self._no_engine(f"its answer to {path} is no JSON") from None
         raise AssertionError("unreachable")
 
     @asynccontextmanager
-    async def _stream(self, path: str, body: dict[str, Any] | None = None) -> AsyncIterator[httpx.Response]:
+    async def _stream(self, path: str, body: dict[str, Any] | None, *, streamed: bool) -> AsyncIterator[httpx.Response]:
         """Send a request; yield its answer if that is one of an engine. Raises ``_Again`` before anything came."""
         request = self._http.build_request("GET" if body is None else "POST", path, json=body)
         try:
@@ -220,7 +244,7 @@ class EngineClient:
         except httpx.TimeoutException as error:
             raise TimeoutError from error
         try:
-            await self._check(response, path, streamed=body is not None)
+            await self._check(response, path, streamed=streamed)
             yield response
         finally:
             await response.aclose()
@@ -241,10 +265,16 @@ class EngineClient:
             raise self._no_engine(f"it leads to another address ({status})")
         if kind == "text/html":
             raise self._no_engine("it answers with a page for people")
+        if status == 404 and path == RPC:
+            raise EngineUnavailable(
+                f"The engine at {self.engine.url} cannot be told a rule while it runs, for it has no {RPC}: start it "
+                f"with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls {WORKER_EXTENSION}, on a port that is closed "
+                "to others, or have it restarted by a command."
+            )
         if status == 404:
             raise self._no_engine(f"it has no {path}, or not the model '{self.engine.model}'")
         if status != 200:
-            what = "the prompt" if streamed else path
+            what = "the rule" if path == RPC else "the prompt" if streamed else path
             raise AnswerBroken(f"The engine refused {what} ({status}): {await self._said(response)}")
         if streamed and kind != "text/event-stream":
             raise self._no_engine(f"it does not stream its answers, but sends {shortened(kind) or 'no type'}")
@@ -280,6 +310,8 @@ class EngineClient:
             return "/v1/chat/completions", body | {
                 "messages": question.prompt, "max_completion_tokens": question.max_new_tokens,
             }  # fmt: skip
+        if question.salt and self.engine.engine == "vllm":
+            body["cache_salt"] = question.salt
         return "/v1/completions", body | {"prompt": question.prompt, "max_tokens": question.max_new_tokens}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.config.model_names import template_arguments_of
 from fsd_core.engines.engine_counters import engine_figures
+from fsd_core.engines.engine_knob import EngineKnob, PluginKnob
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
@@ -58,10 +59,12 @@ def execute_runs(
     generator: PairLoader | TextGenerator,
     observer: RunObserver = UNOBSERVED,
     among: Sequence[str] = (),
+    knob: EngineKnob | None = None,
 ) -> None:
     """Execute the remaining prompts of some runs, then write their metrics.
 
-    ``generator`` writes the prompts. If it is a pair loader, this process writes them.
+    ``generator`` writes the prompts. If it is a pair loader, this process writes them. ``knob`` tells engines the rules
+    of runs that have one; by default our plug-in for vLLM is told.
 
     The runs take turns prompt by prompt, and another run goes first at every prompt. A machine that slows down then
     slows all runs alike, and differences between their speeds are those of their settings.
@@ -77,7 +80,7 @@ def execute_runs(
     """
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
-    with WithEngines(generator, repository) as every_generator:
+    with WithEngines(generator, repository, knob or PluginKnob()) as every_generator:
         _execute(repository, run_ids, every_generator, observer, among or run_ids)
 
 

@@ -16,6 +16,7 @@ from fsd_core.config.model_names import template_arguments_of
 from fsd_core.engines.engine_client import EngineClient, EngineQuestion, check_sampling
 from fsd_core.engines.engine_counters import EngineReading, Snapshot
 from fsd_core.engines.engine_hosts import EngineHosts
+from fsd_core.engines.engine_knob import EngineKnob
 from fsd_core.engines.engine_load import EngineAnswer, EngineLoad
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, PromptTooLong, UnknownName
@@ -57,6 +58,8 @@ class ServedRun:
     """of the engine, in tokens; ``None``: unknown"""
     record: Callable[[str, dict[str, Any]], None]
     """stores a reading of the counters, by the id of its stretch"""
+    knob: EngineKnob | None = None
+    """tells the engine the run's rule; ``None`` if it has none"""
     stretch: str = field(default_factory=lambda: uuid4().hex)
     reading: EngineReading | None = None
 
@@ -86,7 +89,9 @@ class ServedRun:
                     )
             if TRAITS[self.served.engine].takes == "text":
                 prompt = self._text(example, ids)
-        return EngineQuestion(prompt, longest, prompt_seed(self.run.seed, position), decoding.sampling)
+        # What the engine remembers of a prompt would make it faster for the rule that comes second.
+        salt = "" if self.knob is None else self.run.id
+        return EngineQuestion(prompt, longest, prompt_seed(self.run.seed, position), decoding.sampling, salt)
 
     def prompt_hash(self, example: Example) -> str:
         """Return the hash of what the engine reads."""
@@ -97,7 +102,8 @@ class ServedRun:
     def write(self, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         """Yield a record for each prompt, as soon as its answer ends. The counters are read before and after.
 
-        Raises ``EngineUnavailable``, after the answers that ended before.
+        An engine with a knob is told the run's rule before, and says that it is in force after each answer. Raises
+        ``EngineUnavailable``, after the answers that ended before.
         """
         questions = {}
         for position, example in examples.items():
@@ -105,6 +111,8 @@ class ServedRun:
                 questions[position] = self.question(example, position)
             except Exception as error:
                 yield failure(example, position, error, 0.0)
+        if self.knob is not None:
+            self.knob.tell(self.load, self.served)
         before, base = self._snapshot(), self.reading
         part, read_at, asked = EngineReading(), time.monotonic(), set(questions)
         try:
@@ -116,16 +124,21 @@ class ServedRun:
                     self._read(base, before, _plus(part, unfinished=self.run.config.batch))
                     read_at = time.monotonic()
                 elif not asked:
-                    self._read(base, before, part)
+                    part = self._read(base, before, part)
+                if self.knob is not None:
+                    self.knob.check(self.load, self.served)
+                    record = _with_counts(record, part) if len(questions) == 1 else record
                 yield record
         finally:
             if asked and part.requests:
                 self._read(base, before, _plus(part, unfinished=len(asked)))
 
-    def _read(self, base: EngineReading | None, before: Snapshot | None, part: EngineReading) -> None:
+    def _read(self, base: EngineReading | None, before: Snapshot | None, part: EngineReading) -> EngineReading:
+        """Record what the counters say since ``before``, and return it with ``part``."""
         part = part.counted(before, self._snapshot(), TRAITS[self.served.engine].no_acceptance)
         self.reading = part if base is None else base.plus(part)
         self.record(self.stretch, self.reading.as_json())
+        return part
 
     def _snapshot(self) -> Snapshot | None:
         names = TRAITS[self.served.engine].counters
@@ -178,6 +191,13 @@ def _plus(part: EngineReading, **counts: int) -> EngineReading:
     return part.model_copy(update={name: getattr(part, name) + number for name, number in counts.items()})
 
 
+def _with_counts(record: GenerationRecord, part: EngineReading) -> GenerationRecord:
+    """Return the record of the only answer of a stretch with what the engine counted meanwhile, if it was all ours."""
+    if part.drafted is None or part.accepted is None or part.other_traffic is not False:
+        return record
+    return replace(record, drafted=part.drafted, accepted=part.accepted)
+
+
 def _messages(example: Example) -> list[dict[str, Any]]:
     """Return a prompt as messages of OpenAI's API. Raises ``InvalidSetting`` for one with tools."""
     asked = example.model_input
@@ -193,8 +213,9 @@ class WithEngines:
     """A :class:`fsd_core.evaluation.generator.TextGenerator` that asks engines for their runs, and another one for all
     other runs. To be closed, as a context manager."""
 
-    def __init__(self, others: TextGenerator, repository: Repository) -> None:
-        self._others, self._repository = others, repository
+    def __init__(self, others: TextGenerator, repository: Repository, knob: EngineKnob) -> None:
+        """``knob``: tells engines the rules of runs that have one."""
+        self._others, self._repository, self._knob = others, repository, knob
         self._served: dict[str, ServedRun] = {}
 
     def __enter__(self) -> WithEngines:
@@ -214,8 +235,11 @@ class WithEngines:
         tokenizer = tokenizer_of(get_pair(run.pair).target)
         engine = self._endpoint(served)
         hosts = EngineHosts.of(get_settings()) if engine.guarded else None
+        knob = None if served.rule is None else self._knob
         load = EngineLoad(lambda: EngineClient(served, engine.key_variable, parallel=run.config.batch, hosts=hosts))
         try:
+            if knob is not None:
+                knob.tell(load, served)
             facts = load.call(EngineClient.check)
         except BaseException:
             load.close()
@@ -224,7 +248,7 @@ class WithEngines:
         def record(stretch: str, reading: dict[str, Any]) -> None:
             self._repository.record_reading(run.id, stretch, reading)
 
-        self._served[run.id] = ServedRun(run, served, tokenizer, load, facts.get("max_model_len"), record)
+        self._served[run.id] = ServedRun(run, served, tokenizer, load, facts.get("max_model_len"), record, knob)
         return facts | ({"gpu": engine.hardware} if engine.hardware else {})
 
     def warm_up(self, run: RunView, example: Example) -> None:
@@ -262,7 +286,7 @@ class WithEngines:
             raise EngineUnavailable(
                 f"There is no endpoint '{served.endpoint}' any more: add it again with `endpoints add`."
             ) from None
-        if engine.served != served:
+        if engine.served != served.engine_alone:
             raise EngineUnavailable(
                 f"The endpoint '{served.endpoint}' is another engine now than the one of this run ({served.url}): add "
                 "it as it was, or start a new run."

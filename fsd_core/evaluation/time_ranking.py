@@ -100,6 +100,9 @@ def _both(run: Prompts, other: Prompts) -> list[int]:
 
 
 def steady_seconds(counts: Sequence[Generated]) -> float:
-    """Return Σ rounds times the median of seconds per round: a pause of the machine in one prompt hides nothing."""
-    rounds = [max(1, count.rounds) for count in counts]
+    """Return Σ rounds times the median of seconds per round: a pause of the machine in one prompt hides nothing.
+
+    An engine tells no rounds, so its tokens take their place.
+    """
+    rounds = [max(1, count.rounds or count.tokens) for count in counts]
     return sum(rounds) * median(count.seconds / n for count, n in zip(counts, rounds, strict=True))

@@ -19,6 +19,7 @@ from fsd_core.errors import NoEquivalent, UnknownName
 from fsd_core.models.specs import HubModel
 from fsd_core.review.engines import Weights, sglang, vllm
 from fsd_core.review.measured_weights import pinned, pinned_name
+from fsd_core.rules import Served
 from fsd_core.storage.records import fingerprint_of
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
@@ -48,6 +49,8 @@ def described(setting: SettingConfig, weights: Weights | None = None) -> dict[st
             "draft adapter": spec.draft_adapter,
         }
         models = {role: _location(model) for role, model in parts.items() if model is not None}
+    if isinstance(served := setting.decoding.acceptance, Served):
+        models = {"endpoint": served.as_json()}
     description = {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
     return description | ({"weights": dict(weights)} if weights else {})
 
@@ -61,6 +64,8 @@ def _yaml(setting: SettingConfig, weights: Weights) -> str:
 
 
 def _python(setting: SettingConfig, weights: Weights) -> str:
+    if setting.decoding.acceptance.by_endpoint:
+        raise NoEquivalent("A running engine was measured, which is served and not called from Python.")
     options = _options(setting)
     given = [
         f", {METHOD_OPTIONS[name].field}={options.pop(name)!r}"

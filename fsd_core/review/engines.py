@@ -26,11 +26,12 @@ from fsd_core.config.vllm_plugin import (
     VLLM_VERSIONS,
     is_off,
     rule_options,
+    told_options,
 )
 from fsd_core.errors import NoEquivalent
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
-from fsd_core.rules import ThresholdAccept
+from fsd_core.rules import Served, ThresholdAccept
 
 Weights = Mapping[str, str]
 """measured weights by role"""
@@ -39,6 +40,8 @@ Weights = Mapping[str, str]
 def vllm(setting: SettingConfig, weights: Weights) -> str:
     """Return the ``vllm serve`` command with its ``--speculative-config``, and with our plug-in for a lossy rule that
     it serves. Raises ``NoEquivalent``."""
+    if isinstance(setting.decoding.acceptance, Served):
+        return _told_engine(setting, setting.decoding.acceptance)
     _check(setting, weights, "vLLM", *SERVED_RULES)
     if _topology(setting) not in (None, "chain"):
         raise NoEquivalent("vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.")
@@ -56,6 +59,21 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
     if setting.decoding.drafter is not None:
         flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
     return f"# {engine}, setting {setting.id}\n{_plugin_note(setting)}{_template_note(setting)}{_command(flags)}"
+
+
+def _told_engine(setting: SettingConfig, served: Served) -> str:
+    """Return what a running engine is told, beside the arguments with which its owner starts it."""
+    if served.engine != "vllm" or served.rule is None or not (served.rule.lossless or served.rule.kind in SERVED_RULES):
+        raise NoEquivalent(
+            f"The endpoint '{served.endpoint}' was measured as somebody had started it: vLLM is told nothing by this "
+            "setting."
+        )
+    return (
+        f"# vLLM {VLLM_VERSIONS[-1]} with {PLUGIN} {PLUGIN_VERSION}, setting {setting.id}\n"
+        f"# Beside the arguments with which the endpoint '{served.endpoint}' ({served.model}) was started. With each "
+        f"request: {json.dumps(_sampling(setting, 'max_tokens'))}\n"
+        f"{_template_note(setting)}--additional-config {_json({CONFIG_KEY: told_options(served.rule)})}\n"
+    )
 
 
 def _plugin_note(setting: SettingConfig) -> str:

@@ -38,9 +38,12 @@ def weights(runs: Iterable[RunView]) -> dict[str, str]:
 
 
 def certain_weights(runs: Iterable[RunView]) -> dict[str, str]:
-    """Like :func:`weights`, for an approval: also raises if a run has no recorded weights."""
+    """Like :func:`weights`, for an approval: also raises if a run has no recorded weights.
+
+    A running engine tells none: its setting says which model it was asked for, and where.
+    """
     runs = list(runs)
-    if unknown := next((run for run in runs if not run.weights), None):
+    if unknown := next((run for run in runs if not run.weights and not run.decoding.acceptance.by_endpoint), None):
         raise InvalidSetting(
             f"The weights with which the run {unknown.label} ({unknown.id[:8]}) was measured were not recorded, so "
             "nobody could tell which models are approved: measure it again with a pair that is loaded by its name."

@@ -165,6 +165,11 @@ class Rule(Frozen):
         return self.judges_bonus
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the output has the target's distribution: ``lossless``, unless a field of the rule decides."""
+        return self.lossless
+
+    @property
     def samples_target(self) -> bool:
         """Whether the target's own tokens are sampled from its raw distribution even under greedy settings."""
         return False

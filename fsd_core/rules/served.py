@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from fsd_core.addresses import without_secrets
 from fsd_core.errors import InvalidSetting
@@ -19,6 +19,13 @@ ENGINE_TITLES: dict[str, str] = {
 }  # fmt: skip
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 _LONGEST_URL, _LONGEST_MODEL = 400, 300
+
+
+def _stored_rule(value: Any) -> Any:
+    from fsd_core.rules import EVERY_RULE
+
+    kind = str(value.get("kind")) if isinstance(value, dict) else ""
+    return EVERY_RULE[kind](**value) if kind in EVERY_RULE else value
 
 
 class Served(Rule):
@@ -39,6 +46,10 @@ class Served(Rule):
     """of the server, without ``/v1``, user and key"""
     model: str = Field(min_length=1, max_length=_LONGEST_MODEL)
     """as the server calls it"""
+    rule: Annotated[SerializeAsAny[Rule] | None, BeforeValidator(_stored_rule)] = Field(
+        default=None, exclude_if=lambda rule: rule is None
+    )
+    """what the engine is told to judge its drafts by, lossless for its own strict test; ``None``: nothing is told"""
 
     @field_validator("endpoint")
     @classmethod
@@ -78,6 +89,25 @@ class Served(Rule):
             )
         return value.strip()
 
+    @model_validator(mode="after")
+    def _can_be_told(self) -> Self:
+        if self.rule is not None and self.rule.knob is None and self.rule.kind != "speculative":
+            raise InvalidSetting(f"An engine is told no rule '{self.rule.kind}': expected one with a knob.")
+        return self
+
+    @property
+    def engine_alone(self) -> Self:
+        """The engine without what it is told."""
+        return self.model_copy(update={"rule": None})
+
+    @property
+    def is_exact(self) -> bool:
+        return self.rule is not None and self.rule.lossless
+
+    @property
+    def knob_value(self) -> float | None:
+        return None if self.rule is None else self.rule.knob_value
+
     def refuse(self) -> NoReturn:
         raise InvalidSetting(
             f"The endpoint '{self.endpoint}' is a running engine, which decodes by itself: measure it with "
@@ -85,4 +115,5 @@ class Served(Rule):
         )
 
     def label_parts(self, knob: str) -> list[str]:
-        return [f"{ENGINE_TITLES[self.engine]} {self.endpoint}"]
+        told = [] if self.rule is None else [self.rule.title, *self.rule.label_parts(knob)]
+        return [f"{ENGINE_TITLES[self.engine]} {self.endpoint}", *told]

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from engines.served_pair import write_pair
+from tests.engines.engine_record import EngineRecord
 
 DRIVER = Path(__file__).with_name("vllm_driver.py")
-FOLDERS = Path(__file__).parents[2] / "engines/vllm"
+PAGE = Path(__file__).parents[2] / "docs/engines.md"
 
 
 class Engine:
@@ -75,6 +76,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("served")
     write_pair("bundled", folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def record(request: pytest.FixtureRequest) -> Iterator[EngineRecord]:
+    """What passed; written into the page if ``FSD_ENGINES_RECORD`` is set and no test failed."""
+    results = EngineRecord()
+    yield results
+    if os.environ.get("FSD_ENGINES_RECORD") and not request.session.testsfailed:
+        results.write(PAGE)
 
 
 Start = Callable[..., Any]

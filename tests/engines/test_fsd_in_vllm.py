@@ -1,15 +1,16 @@
 """FSD inside vLLM: with the plug-in it writes by our rules' law, and without a rule what it writes without the plug-in.
 
 On vLLM's CPU build with the bundled pair, in an environment of its own: ``make test-engines``. ``FSD_ENGINES_PROMPTS``
-sets the prompts of the comparison, 150 by default.
+sets the prompts of the comparison, 150 by default. What passes is recorded in docs/engines.md
+(:mod:`tests.engines.engine_record`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ import pytest
 import torch
 
 import fsd_core
+from fsd_core.config.building import method
 from fsd_core.config.vllm_plugin import SERVED_RULES
-from fsd_core.library.text_decoder import Completion
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.evaluation.harness import written
 from fsd_core.models.loading import LoadedPair
 from fsd_core.ops.divergences import entropy
 from fsd_core.statistics.intervals import wilson
@@ -28,6 +32,7 @@ from fsd_core.tasks import get_task
 from fsd_core.testing.acceptance import written_distribution
 from fsd_core.testing.fit import fit
 from tests.engines.conftest import DRAFTED, Engine, Start, draft_config, engines_python, environment
+from tests.engines.engine_record import EngineRecord
 
 PROMPTS = int(os.environ.get("FSD_ENGINES_PROMPTS", "150"))
 LONGEST = 64
@@ -44,12 +49,40 @@ def prompts(count: int) -> list[list[int]]:
     ]
 
 
-def ours(count: int, seed: int = 0, **options: Any) -> list[Completion]:
-    """Write with our loop. Its first token is judged strictly, because vLLM's target writes that before it drafts."""
-    decoder = fsd_core.Decoder(pair(), **{"max_new_tokens": LONGEST, "strict_first": 1} | options)
-    return [
-        decoder.generate(example.prompt, seed + i) for i, example in enumerate(get_task("arithmetic").examples(count))
-    ]
+@dataclass(frozen=True)
+class OwnText:
+    """What our loop writes after a first token, which the target writes before anything is drafted, as in vLLM."""
+
+    tokens: list[int]
+    rounds: list[RoundRecord]
+    """those after the first token"""
+    text: str
+    stop: str
+
+
+def ours(count: int, seed: int = 0, **options: Any) -> list[OwnText]:
+    config = method({"max_new_tokens": LONGEST - 1} | options)
+    decoder = PairDecoder(pair(), config)
+    return [_own_text(decoder, asked, seed + i) for i, asked in enumerate(prompts(count))]
+
+
+def _own_text(decoder: PairDecoder, asked: list[int], seed: int) -> OwnText:
+    with torch.no_grad():
+        logits, temperature = (
+            pair().target.module(torch.tensor([asked])).logits[0, -1],
+            decoder.config.sampling.temperature,
+        )
+    generator = torch.Generator().manual_seed(seed)
+    first = int(
+        (logits / temperature).softmax(-1).multinomial(1, generator=generator) if temperature else logits.argmax()
+    )
+    with decoder.session([*asked, first], seed) as session:
+        rounds = []
+        while session.stop_reason is None:
+            rounds.append(session.run_round())
+        stop = session.stop_reason
+    tokens = [first, *(token for record in rounds for token in record.emitted)]
+    return OwnText(tokens, rounds, written(pair(), tokens), stop)
 
 
 def tokens(written: Sequence[dict[str, Any]]) -> list[list[int]]:
@@ -65,15 +98,36 @@ def solved(texts: Sequence[str], stops: Sequence[str]) -> int:
     return sum(score.outcome == "correct" for score in scores)
 
 
-def lengths_of(ours: Sequence[Completion]) -> list[tuple[float, float]]:
-    """Tokens and rounds of each text, of the rounds that drafted."""
-    drafted = [[record for record in text.rounds if record.drafted] for text in ours]
-    return [(sum(len(record.emitted) for record in rounds), len(rounds)) for rounds in drafted]
+def lengths_of(ours: Sequence[OwnText]) -> list[tuple[float, float]]:
+    """Tokens and rounds of each text, without its first token."""
+    return [(len(text.tokens) - 1, len(text.rounds)) for text in ours]
 
 
 def lengths_in_vllm(written: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
     """Tokens and rounds of each text. vLLM writes the first token with the prompt, before it drafts."""
     return [(len(text["tokens"]) - 1, text["rounds"]) for text in written]
+
+
+def rates_in_vllm(written: Sequence[dict[str, Any]]) -> list[tuple[float, float]]:
+    """Accepted and drafted tokens of each text."""
+    return [(text["accepted"], text["drafted"]) for text in written]
+
+
+def rates_of(ours: Sequence[OwnText]) -> list[tuple[float, float]]:
+    return [
+        (sum(record.accepted for record in text.rounds), sum(len(record.drafted) for record in text.rounds))
+        for text in ours
+    ]
+
+
+def share(right: int, of: int) -> str:
+    low, high = wilson(right, of)
+    return f"{right} of {of} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def ratio(pairs: Sequence[tuple[float, float]]) -> str:
+    ends = ratio_interval(pairs)
+    return f"{pooled(pairs):.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if ends else "")
 
 
 def pooled(lengths: Sequence[tuple[float, float]]) -> float:
@@ -86,7 +140,9 @@ def overlap(one: Sequence[tuple[float, float]], other: Sequence[tuple[float, flo
     return low <= other_high and other_low <= high
 
 
-def test_off_and_at_the_strict_value_it_writes_what_vllm_writes(with_draft: Engine, served: Path, start: Start) -> None:
+def test_off_and_at_the_strict_value_it_writes_what_vllm_writes(
+    with_draft: Engine, served: Path, start: Start, record: EngineRecord
+) -> None:
     asked = prompts(40)
     with start(draft_config(served), plugin=False) as bare:
         greedy = tokens(bare.write(asked))
@@ -97,30 +153,43 @@ def test_off_and_at_the_strict_value_it_writes_what_vllm_writes(with_draft: Engi
                  "head_width": 0.0}):  # fmt: skip
         with_draft.rule(rule)
         assert tokens(with_draft.write(asked)) == greedy, rule
+        record.add(
+            f"{len(asked)} prompts, greedy: texts that equal those of vLLM without the plug-in, token for token",
+            {"rule": f"`{rule['kind']}`", "strict value": f"{list(rule.values())[1]:g}", "equal": f"{len(asked)}"},
+        )
     with_draft.rule("off")
     assert tokens(with_draft.write(asked)) == greedy
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.02, 0.1, 0.4])
-def test_acceptance_and_accuracy_equal_our_own_loops(with_draft: Engine, threshold: float) -> None:
+def test_acceptance_and_accuracy_equal_our_own_loops(
+    with_draft: Engine, record: EngineRecord, threshold: float
+) -> None:
     with_draft.rule("fsd-reducible", threshold)
     written = with_draft.write(prompts(PROMPTS), apart=True)
     own = ours(PROMPTS, acceptance="fsd-reducible", threshold=threshold, draft_length=DRAFTED - 1)
-    same = sum(text["tokens"] == list(mine.tokens) for text, mine in zip(written, own, strict=True))
+    same = sum(text["tokens"] == mine.tokens for text, mine in zip(written, own, strict=True))
     right = solved([text["text"] for text in written], [text["stop"] for text in written])
-    own_right = solved([text.text for text in own], [text.stop_reason for text in own])
+    own_right = solved([text.text for text in own], [text.stop for text in own])
     theirs, mine = lengths_in_vllm(written), lengths_of(own)
-    print(json.dumps({
-        "threshold": threshold, "prompts": PROMPTS, "same texts": same,
-        "vllm": {"solved": right, "length": pooled(theirs), "interval": ratio_interval(theirs)},
-        "ours": {"solved": own_right, "length": pooled(mine), "interval": ratio_interval(mine)},
-        "accepted of drafted": sum(t["accepted"] for t in written) / sum(t["drafted"] for t in written),
-    }))  # fmt: skip
+    rates, own_rates = rates_in_vllm(written), rates_of(own)
+    record.add(
+        f"{PROMPTS} prompts, greedy, `fsd-reducible` ("
+        "tokens a round and accepted / drafted tokens after the first token, with 95 % intervals)",
+        {
+            "knob": f"js ≤ {threshold:g}", "the same text": f"{same}", "solved, vLLM": share(right, PROMPTS),
+            "solved, our loop": share(own_right, PROMPTS), "tokens a round, vLLM": ratio(theirs),
+            "our loop": ratio(mine), "accepted / drafted, vLLM": ratio(rates), "accepted / drafted, our loop":
+            ratio(own_rates),
+        },
+    )  # fmt: skip
     assert same >= 0.95 * PROMPTS
     (low, high), (own_low, own_high) = wilson(right, PROMPTS), wilson(own_right, PROMPTS)
     assert low <= own_high
     assert own_low <= high
     assert overlap(theirs, mine)
+    if same == PROMPTS:  # the same rounds, but for what is drafted behind the end
+        assert theirs == mine
 
 
 LOOSE: dict[str, float] = {
@@ -130,7 +199,7 @@ LOOSE: dict[str, float] = {
 
 
 @pytest.mark.parametrize("kind", SERVED_RULES)
-def test_each_rule_accepts_as_our_own_loop(with_draft: Engine, kind: str) -> None:
+def test_each_rule_accepts_as_our_own_loop(with_draft: Engine, record: EngineRecord, kind: str) -> None:
     """Sampled at temperature 1, and greedily with the same texts."""
     count, rule = 24, with_draft.rule(kind, LOOSE[kind])
     judged = rule.get("judge_bonus", kind in ("fsd-reducible", "fsd-head", "head"))
@@ -138,12 +207,18 @@ def test_each_rule_accepts_as_our_own_loop(with_draft: Engine, kind: str) -> Non
     options = {k: v for k, v in options.items() if k not in ("divergence_top_k",)}
     greedy = tokens(with_draft.write(prompts(count)))
     if judged:  # each token follows from the tokens before it, wherever rounds end
-        own_greedy = [list(text.tokens) for text in ours(count, **options)]
+        own_greedy = [text.tokens for text in ours(count, **options)]
         assert sum(a == b for a, b in zip(greedy, own_greedy, strict=True)) >= 0.9 * count
     sampled = with_draft.write(prompts(count), apart=True, temperature=1.0)
     own = ours(count, temperature=1.0, **options)
-    print(kind, LOOSE[kind], pooled(lengths_in_vllm(sampled)), pooled(lengths_of(own)))
     assert overlap(lengths_in_vllm(sampled), lengths_of(own))
+    record.add(
+        f"{count} prompts, sampled at temperature 1 (tokens a round after the first token)",
+        {
+            "rule": f"`{kind}`", "knob": f"{LOOSE[kind]:g}", "vLLM": ratio(lengths_in_vllm(sampled)),
+            "our loop": ratio(lengths_of(own)),
+        },
+    )  # fmt: skip
 
 
 SAMPLES = 600
@@ -169,7 +244,9 @@ def position() -> tuple[list[int], torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("kind", "knob"), [("fsd-reducible", 0.69), ("fsd", 0.69), ("lenience", 0.8), ("head", 0.8)])
-def test_the_law_of_one_position_is_ours_and_not_the_targets(with_draft: Engine, kind: str, knob: float) -> None:
+def test_the_law_of_one_position_is_ours_and_not_the_targets(
+    with_draft: Engine, record: EngineRecord, kind: str, knob: float
+) -> None:
     prefix, p, q = position()
     rule = fsd_core.DecodingConfig.model_validate({"acceptance": with_draft.rule(kind, knob)}).acceptance
     law = written_distribution(rule, p, q)
@@ -177,19 +254,25 @@ def test_the_law_of_one_position_is_ours_and_not_the_targets(with_draft: Engine,
     certain = max(set(first := [text["tokens"][0] for text in written]), key=first.count)
     second = torch.tensor([text["tokens"][1] for text in written if text["tokens"][0] == certain])
     assert len(second) > 0.95 * SAMPLES
-    common, rare = law.topk(6).indices, len(law)  # the others together, so that no expectation is small
+    common = law.topk(6).indices  # the others together, so that no expectation is small
     where = torch.full((len(law),), 6).scatter(0, common, torch.arange(6))
 
     def together(distribution: torch.Tensor) -> torch.Tensor:
         return torch.zeros(7, dtype=torch.float64).scatter_add(0, where, distribution.double())
 
     fits, fits_target = fit(where[second], together(law)), fit(where[second], together(p))
-    print(kind, knob, f"p-value {fits:.3g} of our law, {fits_target:.3g} of the target's, {rare} tokens")
     assert fits > 1e-3
     assert fits_target < 1e-6
+    record.add(
+        "χ² of one position, sampled at temperature 1 (p-values)",
+        {
+            "rule": f"`{kind}`", "knob": f"{knob:g}", "tokens drawn": f"{len(second)}", "of our law": f"{fits:.2g}",
+            "of the target's": f"{fits_target:.1g}",
+        },
+    )  # fmt: skip
 
 
-def test_copied_tokens_are_judged_by_rules_that_need_p_alone(start: Start) -> None:
+def test_copied_tokens_are_judged_by_rules_that_need_p_alone(start: Start, record: EngineRecord) -> None:
     copying = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     asked = prompts(24)
     with start(copying) as engine:
@@ -201,12 +284,19 @@ def test_copied_tokens_are_judged_by_rules_that_need_p_alone(start: Start) -> No
             engine.rule(kind, knob)
             texts = tokens(engine.write(asked))
             loose = engine.ask(call="fsd_lab_counts")
-            print(kind, strict, loose)
             assert texts != greedy
             assert loose["accepted"] / loose["drafted"] > strict["accepted"] / strict["drafted"]
+            record.add(
+                f"{len(asked)} prompts, greedy, copied tokens (accepted of drafted)",
+                {"rule": f"`{kind}`", "knob": f"{knob:g}", "strict": kept(strict), "with the rule": kept(loose)},
+            )
         told = engine.ask(call="fsd_lab_rule", args=["lenience", 0.5])
         assert "Lenience needs the probabilities of a draft model" in told["error"]
         assert engine.rule()["kind"] == "fsd"
+
+
+def kept(counts: dict[str, int]) -> str:
+    return f"{counts['accepted']:,} of {counts['drafted']:,}"
 
 
 LOAD = "from vllm.plugins import load_general_plugins; load_general_plugins()"

@@ -1,7 +1,7 @@
 """A served engine over HTTP with our own loop behind it: real texts, counters that are true, and faults on request.
 
 It speaks as OpenAI's API does, and counts as vLLM does: rounds that drafted, tokens drafted and accepted, tokens
-written. A fault replaces one answer.
+written. A fault replaces one answer. With ``has_knob`` it is told its rule as vLLM is with our plug-in.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fsd_core.config import DecodingConfig
+from fsd_core.config.vllm_plugin import rule_options, served_rule
 from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import written
 from fsd_core.models.loading import LoadedPair
-from fsd_core.rules import Served
+from fsd_core.rules import Served, Speculative
 
 MODEL, VERSION = "toy-model", "9.8.7"
 
@@ -27,15 +29,24 @@ class ToyEngine:
     """A server on a port of its own, for a ``with`` block."""
 
     def __init__(
-        self, pair: LoadedPair, decoding: DecodingConfig, certificate: tuple[Path, Path] | None = None
+        self,
+        pair: LoadedPair,
+        decoding: DecodingConfig,
+        certificate: tuple[Path, Path] | None = None,
+        port: int = 0,
     ) -> None:
-        """``certificate``: files of certificate and key, for https."""
+        """``certificate``: files of certificate and key, for https. ``port``: 0 takes a free one."""
         self.pair, self.decoding = pair, decoding
         self.faults: list[Callable[[Request], None]] = []
         """each answers one prompt in its turn, in place of the engine"""
         self.pages: dict[str, tuple[int, str, str]] = {}
         """status, type and text of addresses that answer otherwise"""
         self.usage, self.metrics = True, True
+        self.has_knob, self.obeys, self.admits = False, True, False
+        """whether it is told rules, follows them, and says so if it does not"""
+        self.told: dict[str, Any] = {"kind": "off"}
+        self.turns = 0
+        """how often it was told a rule"""
         self.asked: list[dict[str, Any]] = []
         self.authorizations: list[str | None] = []
         self.counts = dict.fromkeys(("drafts", "drafted", "accepted", "generated"), 0)
@@ -43,7 +54,7 @@ class ToyEngine:
         self.lock = threading.Lock()
         self.together: threading.Barrier | None = None
         """for as many prompts as must be asked at once before any is answered"""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Request,), {"engine": self}))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (Request,), {"engine": self}))
         self._server.daemon_threads = True
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -61,8 +72,25 @@ class ToyEngine:
         self._server.server_close()
         self._thread.join()
 
+    def wait(self) -> None:
+        """Serve until the process is ended."""
+        self._thread.join()
+
     def served(self, endpoint: str = "toy", **changed: Any) -> Served:
         return Served(**{"engine": "vllm", "endpoint": endpoint, "url": self.url, "model": MODEL} | changed)
+
+    def turn(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Take a call of the plug-in's method, and return the rule in force."""
+        assert body["method"] == "fsd_lab_rule"
+        in_force = {"kind": "off"} if self.admits else self.told
+        if not body["args"]:
+            return in_force
+        rule, self.turns = served_rule(*body["args"]), self.turns + 1
+        self.told = {"kind": "off"} if rule is None else rule_options(rule)
+        if self.obeys:
+            method = {"acceptance": rule or Speculative()}
+            self.decoding = self.decoding.model_copy(update=method)
+        return {"kind": "off"} if self.admits else self.told
 
     def count(self, **more: int) -> None:
         with self.lock:
@@ -102,6 +130,15 @@ class Request(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         engine, body = self.engine, json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.body = body
+        if engine.has_knob and self.path == "/collective_rpc":
+            try:
+                self.page(200, "application/json", json.dumps({"results": [engine.turn(body)]}))
+            except InvalidSetting as error:
+                self.page(500, "application/json", json.dumps({"error": {"message": str(error)}}))
+            return
+        if self.path not in ("/v1/completions", "/v1/chat/completions"):
+            self.page(404, "application/json", '{"detail": "Not Found"}')
+            return
         with engine.lock:
             engine.asked.append(body)
             engine.authorizations.append(self.headers["Authorization"])

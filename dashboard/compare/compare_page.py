@@ -22,8 +22,8 @@ from dashboard.compare.compared_runs import (
 from dashboard.compare.comparison_html import no_runs_html, warnings_html
 from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs
 from dashboard.compare.further_figures import FurtherFigures
+from dashboard.compare.load_section import LoadSection
 from dashboard.compare.matched_panel import MatchedPanel
-from dashboard.compare.over_load import OverLoad
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.report_form import ReportForm
 from dashboard.compare.run_picker import PICK_RUNS, picker_html
@@ -54,7 +54,7 @@ _WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}});
 _LEAD = "Which setting to use: what each gains in speed, and costs in accuracy."
 
 SECTIONS: tuple[type[Section], ...] = (
-    AllFigures, MatchedPanel, FurtherFigures, OverLoad, SettingsSection, PromptPairsPanel, ReportForm,
+    AllFigures, MatchedPanel, FurtherFigures, LoadSection, SettingsSection, PromptPairsPanel, ReportForm,
 )  # fmt: skip
 """folded parts below the answer, in their order"""
 

@@ -38,7 +38,7 @@ def calibrate(
         if remaining := [run.id for run in runs if not run.ended]:
             in_turns = [remaining] if knob is None or not knob.by_restart else [[id] for id in remaining]
             for ids in in_turns:
-                execute_runs(repository, ids, generator, observer, knob)
+                execute_runs(repository, ids, generator, observer, knob=knob)
             continue
         check_knob(repository, config, runs)
         step = calibration_status(repository, config, runs)

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from fsd_core.analysis.loads import LoadLine, LoadPoint
 from fsd_core.analysis.series import PALETTE, interval, metrics
 from fsd_core.plots.style import between, error_bar, escape, figure, height_for, hover, mixed_lines, note
+from fsd_core.statistics.intervals import Estimate
 
 _NOTHING = "No setting was measured under two loads or more."
 
@@ -19,19 +20,21 @@ class OverLoad(NamedTuple):
 
     title: str
     axis: str
-    read: Callable[[LoadPoint], tuple[float | None, float | None, float | None]]
-    """value and the ends of its interval, in the unit of the axis"""
+    read: Callable[[LoadPoint], Estimate | None]
+    """in the unit of the axis"""
     lines: Callable[[LoadPoint], Sequence[str]]
     """of a hover text"""
 
 
-def _throughput(point: LoadPoint) -> tuple[float | None, float | None, float | None]:
+def _throughput(point: LoadPoint) -> Estimate | None:
     low, value, high = interval(point.run, "tokens_per_second")
-    return value, low, high
+    return None if value is None else Estimate(value, low, high)
 
 
 def _throughput_lines(point: LoadPoint) -> list[str]:
-    value, low, high = _throughput(point)
+    if (measured := _throughput(point)) is None:
+        return []
+    value, low, high = measured
     text = f"{value:.1f} tokens/s" + (between(low, high) if low is not None and high is not None else "")
     ratio = point.ratio
     if ratio is None:
@@ -40,9 +43,9 @@ def _throughput_lines(point: LoadPoint) -> list[str]:
     return [text, f"{ratio.value:.2f}× the baseline's{ends}"]
 
 
-def _per_token(point: LoadPoint) -> tuple[float | None, float | None, float | None]:
+def _per_token(point: LoadPoint) -> Estimate | None:
     seconds = metrics(point.run).get("time_per_output_token")
-    return (None if seconds is None else 1000 * seconds), None, None
+    return None if seconds is None else Estimate(1000 * seconds)
 
 
 def _per_token_lines(point: LoadPoint) -> list[str]:
@@ -63,7 +66,7 @@ SPEEDS_BY_LOAD = {
 def draw(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
     """Draw one figure. The load is how many prompts are asked at once, or the batch size of our own loop."""
     fig = figure(what.title, "Prompts at once (log)", what.axis, height=height_for(len(lines)))
-    points = {line.name: [p for p in line.points if what.read(p)[0] is not None] for line in lines}
+    points = {line.name: [p for p in line.points if what.read(p)] for line in lines}
     if not any(points.values()):
         return note(fig, _NOTHING)
     used: set[str] = set()
@@ -74,7 +77,7 @@ def draw(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
         rule = line.first.decoding.acceptance
         colour = rule.colour if rule.colour and rule.colour not in used else next(free)
         used.add(colour)
-        values = [what.read(point) for point in drawn]
+        values = [value for point in drawn if (value := what.read(point))]
         heights = [value for value, *_ in values]
         ends = [(value if low is None else low, value if high is None else high) for value, low, high in values]
         fig.add_scatter(

@@ -16,7 +16,7 @@ from fsd_core.analysis.loads import load_lines, load_sentences
 from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
 
 
-class OverLoad(Section):
+class LoadSection(Section):
     """Throughput and time per output token, over how many prompts are decoded at once."""
 
     name = "load"

@@ -42,19 +42,17 @@ def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
             "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
     return (
         f"Use {selected.decoding.label}: {promise}{sure}, by {selected.prompts} fresh prompts. "
-        f"{_promised_for(config, outcome)}"
         f"It is {_speeds(selected)}."
-        f"{more.get(outcome.reason, '')}{_close(outcome)}"
+        f"{more.get(outcome.reason, '')}{_close(outcome)}{_promised_for(config, outcome)}"
     )
 
 
 def _promised_for(config: CalibrationConfig, outcome: Outcome) -> str:
-    """Return what the promise is for, as a sentence with a space behind it; empty if nothing is promised."""
+    """Return what the promise is for, as a sentence behind a space; empty if nothing is promised."""
     if config.goal == "speed":
         return ""
-    if outcome.grouped:
-        return "That is for groups of prompts like these, drawn independently. "
-    return "That is for prompts like these, drawn independently: name groups in the task if they come in families. "
+    these = "groups of prompts" if outcome.grouped else "prompts"
+    return f" The promise is for {these} like these, drawn independently."
 
 
 def _times(outcome: Outcome) -> str:

@@ -59,11 +59,14 @@ def lacking(
     return int(won.argmax()) + 1 if won.any() else None
 
 
-def lower_bound(values: np.ndarray, stakes: np.ndarray, level: float, clusters: np.ndarray, most: int) -> float:
+def lower_bound(
+    values: np.ndarray, stakes: np.ndarray, level: float, clusters: np.ndarray | None = None, most: int = 1
+) -> float:
     """Return the largest μ₀ that the values refute: the mean lies above it with a confidence of 1 − ``level``.
 
-    Values of one cluster are taken :func:`together`.
+    Values of one cluster are taken :func:`together`; without clusters each stands alone.
     """
+    clusters = np.arange(len(values)) if clusters is None else clusters
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2

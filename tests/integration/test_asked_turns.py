@@ -33,6 +33,7 @@ from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.replays.strict_run import record
+from fsd_core.statistics.tradeoff_curves import Curves
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import get_task
@@ -223,5 +224,7 @@ def test_matched_points_take_a_conversation_as_one_prompt(repository: Repository
     assert places == list(range(6))
     target, exact, _ = settings
     measured = measured_of(settings, target, exact, places, prompts, COSTS["target_passes"], quality)
-    assert measured.cost.shape == (3, 3)  # conversations, settings
-    assert measured.cost[1].tolist() == [sum(prompts[id][i].rounds for i in (2, 3, 4)) for id in ids]
+    assert measured.cost.shape == (6, 3)  # prompts, settings
+    curves = Curves(measured, resamples=2)
+    assert curves.n == 3  # conversations
+    assert curves._tables[1][1].tolist() == [sum(prompts[id][i].rounds for i in (2, 3, 4)) for id in ids]

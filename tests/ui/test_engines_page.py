@@ -59,6 +59,7 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     expect(answer).to_have_text("toy is vLLM 9.8.7 with toy-model.")
 
     page.get_by_role("button", name="Drafting and sampling").click()
+    settled(page)  # its fields are drawn by then
     page.get_by_label("Batch sizes").fill("1, 2")
     expect(page.get_by_text("3 settings × 2 loads × 1 seed × 4 prompts = 24 generations")).to_be_visible()
     page.get_by_role("button", name="Start experiment").click()
@@ -75,7 +76,8 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     page.goto(f"{site.url}/compare?experiment={experiment.id}")
     unfold(page, "All figures")
     place = re.escape(engine.url.removeprefix("http://"))
-    row = page.locator(".cmp").first.locator("tbody tr", has_text="Served · vLLM toy · 2 at once")
+    table = page.get_by_role("table", name="Metrics of the runs")
+    row = table.locator("tbody tr", has_text="Served · vLLM toy · 2 at once")
     expect(row).to_contain_text(
         re.compile(rf"Measured on vLLM 9.8.7 at {place} \(two <b>cores</b>\), 2 prompts at once")
     )

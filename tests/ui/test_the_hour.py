@@ -40,6 +40,7 @@ from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker.pair_names import add_checked
 from tests.tools.counted_hand import Hand
+from tests.tools.settled import settled
 from tests.tools.sizes import PATIENCE
 from tests.tools.whole_application import Application
 from tests.tools.worker_process import ROOT, free_port, until
@@ -283,7 +284,9 @@ def test_the_setting_that_is_found_is_proposed_approved_and_fetched(
     page.goto(f"{app.url}/experiments")
     hand = Hand(page)
     hand.choose(page.get_by_label("Model pair", exact=True), "mine")
+    settled(page)  # the tasks are those of the pair by then
     hand.choose(page.get_by_label("Task", exact=True), sums.title)
+    expect(page.get_by_label("Task", exact=True)).to_have_value(sums.title)
     ask_for_little(page)
     with hand.reaching("The fastest setting within 2 points"):
         hand.click(page.get_by_role("button", name="Find the setting").first)

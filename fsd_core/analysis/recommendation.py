@@ -91,7 +91,7 @@ def recommend(
         if verdict.prompts and points.get(id, -margin) > -margin and answer.is_faster(id, best)
     }
     if promising:
-        id = min(promising, key=lambda one: promising[one])
+        id = min(promising, key=lambda one: (promising[one], answer.runs[one].decoding.acceptance.baseline))
         more = count(max(1, promising[id] - undecided[id].n), "more prompt")
         sentence = f"No lossy setting is {answer.reach} yet: about {more} would decide on {names[id]}."
         return Recommendation(_joined(sentence, fallback, still), best, id, promising[id])

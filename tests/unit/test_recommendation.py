@@ -101,6 +101,13 @@ def test_what_would_decide_is_the_setting_that_may_be_within_the_margin_and_is_f
     assert comparison.best == named(comparison, SD)
 
 
+def test_of_settings_that_need_as_many_prompts_the_draft_alone_comes_last(repository: Repository):
+    draft = decoding("draft-only")
+    comparison = compared(repository, {TARGET: (1, 4.0), SD: (1, 2.0), draft: (0, 0.5), STRICT: (0, 1.0)})
+    assert comparison.recommendation is not None
+    assert comparison.recommendation.undecided_id == named(comparison, STRICT)
+
+
 @pytest.mark.parametrize(("lost", "seconds"), [(3, 1.0), (0, 3.0)])
 def test_no_more_prompts_are_asked_for_where_they_promise_nothing(repository: Repository, lost: int, seconds: float):
     comparison = compared(repository, {TARGET: (1, 4.0), SD: (1, 2.0), STRICT: (lost, seconds)})

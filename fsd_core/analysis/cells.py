@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.series import metrics
 from fsd_core.conditions import differences
-from fsd_core.evaluation.prompt_clusters import cluster_numbers
+from fsd_core.evaluation.prompt_clusters import clusters_of
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 from fsd_core.statistics.intervals import Estimate
@@ -192,6 +192,5 @@ def _accuracy(value: Estimate, run: Counts, baseline: Counts) -> Cell:
     a, b = solved(run), solved(baseline)
     if not a.keys() & b.keys():
         return Cell(value, None)
-    clusters = dict(zip(run, cluster_numbers(list(run.values())).tolist(), strict=True))
-    paired = paired_difference(a, b, clusters=clusters)
+    paired = paired_difference(a, b, clusters=clusters_of(run))
     return Cell(value, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from fsd_core.config import DecodingConfig
 from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time, steady_seconds
 from fsd_core.evaluation.versus import Versus, versus
 from fsd_core.metrics import METRICS
-from fsd_core.statistics.clusters import numbered
+from fsd_core.statistics.clusters import by_group
 from fsd_core.storage.records import PromptCounts
 
 Counts = Mapping[int, PromptCounts]
@@ -37,9 +38,9 @@ class Measurements:
 
     def clusters(self, positions: Sequence[int]) -> np.ndarray:
         """Return the group of each prompt as a number from 0; a prompt without one has its own. → int [n]"""
-        return numbered(self.groups.get(position, position) for position in positions)
+        return by_group(positions, self.groups)
 
-    @property
+    @cached_property
     def largest_cluster(self) -> int:
         """The number of prompts of the largest group."""
         return int(np.bincount(self.clusters(self.order)).max(initial=1))

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fsd_core.statistics.clusters import clustered_wilson, numbered, sums
-from fsd_core.statistics.ratios import Pairs, difference_interval
+from fsd_core.statistics.clusters import by_group, clustered_wilson
+from fsd_core.statistics.ratios import difference_interval, summed
 
 FIDELITY_KEYS = (
     "same_text", "same_text_low", "same_text_high", "agreed_tokens",
@@ -47,7 +47,7 @@ def fidelity(
     lossless methods.
     """
     shared = sorted(run.keys() & target.keys())
-    pairs, clusters = [(run[position], target[position]) for position in shared], _clusters(shared, groups)
+    pairs, clusters = [(run[position], target[position]) for position in shared], by_group(shared, groups)
     figures: dict[str, Any] = dict.fromkeys(FIDELITY_KEYS)
     if not pairs:
         return figures
@@ -59,7 +59,7 @@ def fidelity(
     sides = [[(text.negative_log_likelihood, len(text.tokens)) for text in side] for side in zip(*pairs, strict=True)]
     if all(any(tokens for _, tokens in side) for side in sides):
         a, b = (sum(nats for nats, _ in side) / sum(tokens for _, tokens in side) for side in sides)
-        low, high = difference_interval(*(_summed(side, clusters) for side in sides)) or (None, None)
+        low, high = difference_interval(*(summed(side, clusters) for side in sides)) or (None, None)
         figures |= {"excess_nll": a - b, "excess_nll_low": low, "excess_nll_high": high}
     return figures
 
@@ -73,15 +73,7 @@ def text_fidelity(
     if not shared or not greedy:
         return figures
     same = [run[position] == target[position] for position in shared]
-    return figures | _same_text(same, _clusters(shared, groups))
-
-
-def _clusters(positions: Sequence[int], groups: Groups) -> np.ndarray:
-    return numbered(groups.get(position, position) for position in positions)
-
-
-def _summed(pairs: Pairs, clusters: np.ndarray) -> Pairs:
-    return sums(np.asarray(pairs, float), clusters).tolist()
+    return figures | _same_text(same, by_group(shared, groups))
 
 
 def _same_text(same: Sequence[bool], clusters: np.ndarray) -> dict[str, float]:

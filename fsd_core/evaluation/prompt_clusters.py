@@ -5,13 +5,13 @@ Intervals take such a cluster in place of the prompt.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from fsd_core.metrics import Generated
-from fsd_core.statistics.clusters import numbered, sums
-from fsd_core.statistics.ratios import Pairs
+from fsd_core.statistics.clusters import numbered
+from fsd_core.statistics.ratios import Pairs, summed
 
 
 def cluster_numbers(generations: Sequence[Generated]) -> np.ndarray:
@@ -31,6 +31,9 @@ def cluster_numbers(generations: Sequence[Generated]) -> np.ndarray:
 
 def by_cluster(pairs: Pairs, generations: Sequence[Generated]) -> Pairs:
     """Return the sums of numerators and of denominators in each cluster."""
-    if not pairs:
-        return pairs
-    return [(top, bottom) for top, bottom in sums(np.asarray(pairs, float), cluster_numbers(generations)).tolist()]
+    return summed(pairs, cluster_numbers(generations))
+
+
+def clusters_of(counts: Mapping[int, Generated]) -> dict[int, int]:
+    """Return the cluster of each prompt by position. ``counts`` are in order of position."""
+    return dict(zip(counts, cluster_numbers(list(counts.values())).tolist(), strict=True))

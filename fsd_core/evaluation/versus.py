@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from fsd_core.evaluation.prompt_clusters import by_cluster, cluster_numbers
+from fsd_core.evaluation.prompt_clusters import by_cluster, clusters_of
 from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.paired import paired_difference
@@ -52,7 +52,7 @@ def versus(metric: Metric, run: Mapping[int, Generated], baseline: Mapping[int, 
         run_hits, baseline_hits = (
             dict(zip(shared, (numerator > 0 for numerator, _ in side), strict=True)) for side in (a, b)
         )
-        clusters = dict(zip(shared, cluster_numbers([run[key] for key in shared]).tolist(), strict=True))
+        clusters = clusters_of({key: run[key] for key in shared})
         return Versus(value - other, *paired_difference(run_hits, baseline_hits, clusters=clusters).interval)
     # Of one task, so both sides have the same clusters.
     a, b = (by_cluster(pairs, [run[key] for key in shared]) for pairs in (a, b))

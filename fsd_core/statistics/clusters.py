@@ -8,7 +8,7 @@ uncertainty of its own estimate by Student's t (Korn and Graubard 1998). ``tests
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,11 @@ def numbered(clusters: Iterable[Hashable]) -> np.ndarray:
     """Return the cluster of each prompt as a number from 0, in the order of first appearance. → int [n]"""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], int)
+
+
+def by_group(positions: Iterable[int], groups: Mapping[int, str]) -> np.ndarray:
+    """Return the cluster of each prompt: its group, by position, or itself if it has none. → int [n], numbers from 0"""
+    return numbered(groups.get(position, position) for position in positions)
 
 
 def sums(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsd_core.statistics.clusters import sums
 from fsd_core.statistics.intervals import FEWEST_PROMPTS, Interval
 
 Pairs = Sequence[tuple[float, float]]
@@ -34,6 +35,11 @@ class _Parts(NamedTuple):
     """jackknifed residual of each prompt, in the unit of the ratio, [..., n]"""
     share: np.ndarray
     """share of the prompt in the sums, [..., n]"""
+
+
+def summed(pairs: Pairs, clusters: np.ndarray) -> Pairs:
+    """Return the sums of numerators and of denominators in each cluster. clusters: int [n], numbers from 0"""
+    return [(top, bottom) for top, bottom in sums(_table(pairs), clusters).tolist()]
 
 
 def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:

@@ -7,11 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from torch import Tensor
 
 import fsd_core
 from fsd_core.calibration.proposing import EXACT_LENGTHS
@@ -23,7 +20,6 @@ from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation import harness, roofline
 from fsd_core.evaluation.observer import RunObserver
-from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.replays import costs
 from fsd_core.rules.margin import Margin
@@ -32,6 +28,7 @@ from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.testing.toy import save_toy_pair, toy_pair
+from tests.tools.virtual_time import time_by_forwards
 
 
 class Stops:
@@ -52,9 +49,6 @@ SHORT = {"max_new_tokens": 12}
 """of 70 that an answer has: what is asked here is how calibrations go on, not what they find"""
 
 
-TARGET_SECONDS, DRAFT_SECONDS = 0.01, 0.0005
-
-
 @pytest.fixture(scope="module")
 def pair() -> LoadedPair:
     """A toy pair; what a calibration finds with the bundled one is shown in docs/library.md, which is run."""
@@ -70,16 +64,7 @@ def saved(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while a model is asked, less of it for a draft, and whatever this machine does at the moment."""
-    now, forward = [0.0], LanguageModel.forward
-
-    def timed(self: LanguageModel, *arguments: Any, **more: Any) -> Tensor:
-        drafts = self is pair.draft or str(self.module.name_or_path).endswith("draft")
-        now[0] += DRAFT_SECONDS if drafts else TARGET_SECONDS
-        return forward(self, *arguments, **more)
-
-    monkeypatch.setattr(LanguageModel, "forward", timed)
-    for module in (batch, decoder, harness, costs, roofline):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
+    time_by_forwards(monkeypatch, pair, batch, decoder, harness, costs, roofline)
 
 
 def asked(**more: object) -> CalibrationConfig:

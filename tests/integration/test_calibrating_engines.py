@@ -7,11 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.running import calibrate
@@ -25,7 +23,6 @@ from fsd_core.engines.engine_knob import PluginKnob, RestartKnob
 from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting
 from fsd_core.evaluation import harness
 from fsd_core.evaluation.observer import RunObserver
-from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair
 from fsd_core.review.delivery import deliver
 from fsd_core.review.review_service import ReviewService
@@ -36,6 +33,7 @@ from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
 from fsd_core.testing.toy import save_toy_pair, toy_pair
 from tests.tools.toy_engine import ToyEngine
+from tests.tools.virtual_time import time_by_forwards
 
 NOISE = 0.15
 GAMMA = 5
@@ -43,7 +41,6 @@ SHORT: dict[str, Any] = {"max_new_tokens": 12, "draft_length": GAMMA}
 SD = method({"acceptance": "speculative", **SHORT})
 OWN = [SD, *(method({"acceptance": "fsd-reducible", "threshold": js, **SHORT}) for js in (0.1, 0.3))]
 SMALL: dict[str, Any] = {"limit": 40, "choosing": 8, "minutes": 60.0, "goal": "accuracy", "margin": 20.0}
-TARGET_SECONDS, DRAFT_SECONDS = 0.01, 0.0005
 
 
 @pytest.fixture(scope="module")
@@ -64,25 +61,15 @@ def server(pair: LoadedPair) -> Iterator[ToyEngine]:
 
 @pytest.fixture
 def engine(server: ToyEngine) -> ToyEngine:
-    server.has_knob, server.obeys, server.admits, server.metrics, server.turns = True, True, False, True, 0
-    server.decoding, server.told = SD, {"kind": "off"}
-    server.asked.clear()
-    server.faults.clear()
+    server.reset(SD)
+    server.has_knob = True
     return server
 
 
 @pytest.fixture(autouse=True)
 def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while a model is asked, here and at the engine, and whatever this machine does at the moment."""
-    now, forward = [0.0], LanguageModel.forward
-
-    def timed(self: LanguageModel, *arguments: Any, **more: Any) -> Tensor:
-        now[0] += DRAFT_SECONDS if self is pair.draft else TARGET_SECONDS
-        return forward(self, *arguments, **more)
-
-    monkeypatch.setattr(LanguageModel, "forward", timed)
-    for module in (batch, decoder, harness, engine_client, engine_load):
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
+    time_by_forwards(monkeypatch, pair, batch, decoder, harness, engine_client, engine_load)
 
 
 def no_pair(*_: str) -> LoadedPair:

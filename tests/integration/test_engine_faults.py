@@ -35,9 +35,7 @@ def server(pair: LoadedPair) -> Iterator[ToyEngine]:
 @pytest.fixture
 def engine(server: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
     monkeypatch.setattr(engine_client, "RETRY_SECONDS", (0.0, 0.0))
-    server.asked.clear()
-    server.pages.clear()
-    server.faults.clear()
+    server.reset(SD)
     return server
 
 

@@ -40,11 +40,7 @@ def server(pair: LoadedPair) -> Iterator[ToyEngine]:
 
 @pytest.fixture
 def engine(server: ToyEngine) -> ToyEngine:
-    server.asked.clear()
-    server.authorizations.clear()
-    server.usage, server.metrics, server.together, server.most_open = True, True, None, 0
-    server.pages.clear()
-    server.faults.clear()
+    server.reset(SD)
     return server
 
 

@@ -36,7 +36,22 @@ class ToyEngine:
         port: int = 0,
     ) -> None:
         """``certificate``: files of certificate and key, for https. ``port``: 0 takes a free one."""
-        self.pair, self.decoding = pair, decoding
+        self.pair, self.lock = pair, threading.Lock()
+        self.counts = dict.fromkeys(("drafts", "drafted", "accepted", "generated"), 0)
+        self.open = 0
+        self.reset(decoding)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (Request,), {"engine": self}))
+        self._server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    def reset(self, decoding: DecodingConfig) -> None:
+        """Serve this method without a fault, as if nothing had been asked; what it has counted goes on."""
+        self.decoding = decoding
         self.faults: list[Callable[[Request], None]] = []
         """each answers one prompt in its turn, in place of the engine"""
         self.pages: dict[str, tuple[int, str, str]] = {}
@@ -49,19 +64,9 @@ class ToyEngine:
         """how often it was told a rule"""
         self.asked: list[dict[str, Any]] = []
         self.authorizations: list[str | None] = []
-        self.counts = dict.fromkeys(("drafts", "drafted", "accepted", "generated"), 0)
-        self.open, self.most_open = 0, 0
-        self.lock = threading.Lock()
+        self.most_open = 0
         self.together: threading.Barrier | None = None
         """for as many prompts as must be asked at once before any is answered"""
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (Request,), {"engine": self}))
-        self._server.daemon_threads = True
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*certificate)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     def __enter__(self) -> ToyEngine:
         self._thread.start()

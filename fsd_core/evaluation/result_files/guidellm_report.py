@@ -6,7 +6,6 @@ output token counts the first one; ours is its inter-token latency.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -21,6 +20,7 @@ from fsd_core.evaluation.result_files.tool_result import (
     ToolResult,
     finite,
     has,
+    moment_text,
     shortened,
 )
 
@@ -127,8 +127,7 @@ def _result(benchmark: _GuidellmBenchmark, version: str) -> ToolResult:
         },
         facts={
             "version": version, "strategy": strategy.type_, "seconds": finite(benchmark.duration),
-            "measured on": f"{datetime.fromtimestamp(benchmark.start_time, UTC):%Y-%m-%d %H:%M}"
-            if 0 < benchmark.start_time < 2e10 else None,
+            "measured on": moment_text(benchmark.start_time),
         },
     )  # fmt: skip
 

@@ -7,7 +7,6 @@ measurement for each task and filter. Its accuracy is the metric that lm-eval's 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,6 +21,7 @@ from fsd_core.evaluation.result_files.tool_result import (
     figure_name,
     finite,
     has,
+    moment_text,
     shortened,
 )
 
@@ -84,7 +84,6 @@ def _result(results: _LmEvalResults, task: str, name: str, scores: dict[str, flo
         if metric != accuracy and not metric.endswith(_STDERR):
             half = _STANDARD_NORMAL * scores.get(metric + _STDERR, 0.0)
             figures[figure_name(f"lm-eval {metric}")] = (value, value - half, value + half) if half else value
-    date = results.date
     return ToolResult(
         name=shortened(model if name == "none" else f"{model}, {name}"), family=model, prompts=number,
         task=shortened(task), model=model, counts=counts, figures=figures,
@@ -92,7 +91,7 @@ def _result(results: _LmEvalResults, task: str, name: str, scores: dict[str, flo
             "version": results.lm_eval_version, "metric": accuracy, "filter": name, "model type": results.model_source,
             "few-shot examples": results.shots.get(task) if isinstance(results.shots.get(task), int) else None,
             "commit": results.git_hash, "evaluation seconds": results.total_evaluation_time_seconds,
-            "measured on": f"{datetime.fromtimestamp(date, UTC):%Y-%m-%d %H:%M}" if date and 0 < date < 2e10 else None,
+            "measured on": moment_text(results.date),
         },
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -70,6 +71,11 @@ def shortened(text: str, longest: int = LONGEST_SERIES_NAME) -> str:
 def figure_name(text: str) -> str:
     """Return a tool's name of a figure as one that can be logged."""
     return _UNUSABLE.sub("_", text).strip(" ._/-")[:60] or "figure"
+
+
+def moment_text(seconds: float | None) -> str | None:
+    """Return a time in seconds since 1970 as a text in UTC, or ``None`` for one that is missing or none of our days."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}" if seconds and 0 < seconds < 2e10 else None
 
 
 def finite(value: float | None, scale: float = 1.0) -> float | None:

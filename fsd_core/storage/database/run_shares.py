@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from fsd_core.storage.database.store import Store
@@ -66,9 +66,8 @@ def lock_sharing_job(session: Session, job_id: str) -> JobRow | None:
 
 def shared_jobs(session: Session, experiment_id: str) -> list[JobRow]:
     """Lock and return the unended jobs of an experiment's runs."""
-    ids = select(RunRow.id).where(RunRow.experiment_id == experiment_id)
-    unended = JobRow.id.in_(ids), JobRow.kind == ExperimentRunJob.kind, JobRow.status.in_(UNENDED)
-    return list(session.scalars(select(JobRow).where(*unended).order_by(JobRow.id).with_for_update()))
+    unended = select(JobRow).where(*_unended(experiment_id)).order_by(JobRow.id)
+    return list(session.scalars(unended.with_for_update()))
 
 
 def is_shared(job: JobRow) -> bool:
@@ -78,7 +77,11 @@ def is_shared(job: JobRow) -> bool:
 
 def close_sharing(session: Session, job: JobRow) -> None:
     """Queue the job of an experiment again if no job of its runs is left. The caller has locked it."""
-    ids = select(RunRow.id).where(RunRow.experiment_id == job.id)
-    unended = JobRow.id.in_(ids), JobRow.kind == ExperimentRunJob.kind, JobRow.status.in_(UNENDED)
-    if is_shared(job) and not session.scalar(select(func.count(JobRow.id)).where(*unended)):
+    if is_shared(job) and not session.scalar(select(func.count(JobRow.id)).where(*_unended(job.id))):
         job.status = "queued"
+
+
+def _unended(experiment_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the unended jobs of an experiment's runs."""
+    ids = select(RunRow.id).where(RunRow.experiment_id == experiment_id)
+    return JobRow.id.in_(ids), JobRow.kind == ExperimentRunJob.kind, JobRow.status.in_(UNENDED)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 from uuid import uuid4
 
-from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
-from fsd_core.formatting import slug
-from fsd_core.models.model_pairs import pair_title
+from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview
 from fsd_core.review import history
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
-from fsd_core.review.history import Use
-from fsd_core.review.measured_weights import certain_weights, weights
+from fsd_core.review.log_access import news_text
+from fsd_core.review.measured_weights import certain_weights
 from fsd_core.review.passages import checked_passage
-from fsd_core.review.proposal_review import ProposalReview, requirement_names, review_of
+from fsd_core.review.proposal_review import ProposalReview, requirement_names
 from fsd_core.review.reviewers import checked_reviewers
+from fsd_core.review.use_service import UseService
 from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -31,7 +28,6 @@ from fsd_core.storage.review_events import (
     Requirements,
     ReviewersAsked,
     ReviewEvent,
-    UseDescribed,
     Verdict,
     Voted,
     VotingStopped,
@@ -39,120 +35,18 @@ from fsd_core.storage.review_events import (
     Withdrawn,
 )
 
-if TYPE_CHECKING:
-    from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import LoggedEvent
-
-_LONGEST_ID = 64
 _ASIDE = Voted | VotingStopped | ReviewersAsked
 """events that are no news to a reviewer"""
-_KEY = re.compile("[0-9a-f]{32}")
 
 
-class ReviewService:
-    """Uses, proposals and verdicts of one database. Each method reads the log, checks, and appends to it.
+class ReviewService(UseService):
+    """Uses, proposals and verdicts of one database. Each act reads the log, checks, and appends to it.
 
     All raise ``Refused`` for missing permission, ``InvalidSetting`` for impossible input, ``UnknownName`` for missing
     entries, and ``Overtaken`` if what the page showed has changed (``seen``: the sequence number of the last log entry
     on the page; ``evidence``: the hash of its evidence). An act with a ``key`` of 32 hexadecimal digits is done once,
     however often it is sent.
     """
-
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
-
-    def uses(self) -> list[Use]:
-        """Return every use, in the order of creation."""
-        return history.uses(self.repository.review_log())
-
-    def labels(self, uses: Sequence[Use]) -> dict[str, str]:
-        """Return the labels of the settings in the uses, each with its pair, by setting id."""
-        ids = {proposal.setting for use in uses for proposal in use.proposals.values()}
-        names = self.repository.setting_names(ids)
-        return {id: f"{label} · {pair_title(pair)}" for id, (label, pair) in names.items()}
-
-    def use(self, id: str) -> Use:
-        log = self.repository.review_log(id)
-        if not log:
-            raise UnknownName(f"There is no use '{id[:_LONGEST_ID]}': the link is incomplete, or of another database.")
-        return history.use(id, log)
-
-    def approved(self, use: Use) -> str:
-        """Return the id of the approved setting of a use. Raises ``UnknownName`` if none is approved."""
-        if (setting := use.named("approved")) is None:
-            raise UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
-        return setting
-
-    def approved_weights(self, use: Use) -> dict[str, str]:
-        """Return the measured weights of the approved setting by role; empty if they were not recorded."""
-        return self._weights_of(use, use.in_force[-1]) if use.in_force else {}
-
-    def _weights_of(self, use: Use, approval: AliasMoved) -> dict[str, str]:
-        """Return the weights in the approval. An approval by an earlier version has none, so those of its runs count
-        while they exist."""
-        proposal = use.proposals.get(approval.proposal or "")
-        if approval.weights or proposal is None:
-            return approval.weights
-        return weights(self.repository.runs(proposal.runs, limit=None))
-
-    def review(self, proposal_id: str) -> ProposalReview:
-        """Return a proposal with its evidence checked again."""
-        for use in self.uses():
-            if proposal_id in use.proposals:
-                return review_of(self.repository, use, use.proposals[proposal_id])
-        raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
-
-    def describe(
-        self,
-        person: Person,
-        name: str,
-        description: str = "",
-        requirements: Requirements | None = None,
-        approvals: int = 1,
-        days: int | None = None,
-        key: str | None = None,
-    ) -> Use:
-        """Make a use."""
-        require(person, "author", "Making a use")
-        event = UseDescribed.checked(
-            name=name.strip(),
-            description=description.strip(),
-            requirements=requirements or Requirements(),
-            approvals=approvals,
-            days=days,
-        )
-        id = id_of(event.name)
-        if not self._stored(key, id, person, event.as_json()):
-            if log := self.repository.review_log(id):
-                raise InvalidSetting(
-                    f"There is a use of the name “{history.use(id, log).name}” already: choose another name."
-                )
-            self._append(id, person, [event], 0, key)
-        return self.use(id)
-
-    def change_use(
-        self, person: Person, use_id: str, changes: Mapping[str, Any], seen: int, key: str | None = None
-    ) -> Use:
-        """Change some of what a use asks for: fields of ``UseDescribed``, with some of the ``requirements`` by name.
-
-        Open proposals are held against the new requirements, so verdicts on them become stale, as does the approval
-        in force. Raises ``Overtaken`` if somebody changed the use after the log entry ``seen``.
-        """
-        require_person(person, "admin", "Changing a use")
-        use = self.use(use_id)
-        former = use.described
-        asked = {**former.requirements.model_dump(), **(changes.get("requirements") or {})}
-        fields = {name: getattr(former, name) for name in UseDescribed.model_fields if name != "kind"}
-        fields |= {**changes, "requirements": Requirements.named(asked)}
-        event = UseDescribed.checked(**{n: v.strip() if isinstance(v, str) else v for n, v in fields.items()})
-        if self._stored(key, use_id, person, event.as_json()):
-            return use
-        if use.described_at > seen:
-            raise Overtaken(_news_text([logged for logged in use.log if logged.sequence == use.described_at]))
-        if event == former:
-            raise InvalidSetting("The use asks for this already: change something first.")
-        self._append(use_id, person, [event], use.sequence, key)
-        return self.use(use_id)
 
     def propose(
         self,
@@ -170,7 +64,7 @@ class ReviewService:
         require(person, "author", "Proposing a setting")
         use = self.use(use_id)
         asked = {"kind": "proposed", "runs": runs, "baselines": baselines, "rationale": rationale.strip()}
-        if stored := self._stored(key, use_id, person, asked):
+        if stored := self.stored(key, use_id, person, asked):
             return stored.event.about or ""
         setting = setting_of(self.repository, runs, baselines)
         asked_of = checked_reviewers(self.repository, reviewers, [person.owner or person.name])
@@ -189,7 +83,7 @@ class ReviewService:
             reviewers=asked_of,
         )
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
-        return self._append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
+        return self.append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
 
     def choose_evidence(
         self,
@@ -207,7 +101,7 @@ class ReviewService:
         event = EvidenceChosen.checked(
             proposal=proposal.id, runs=tuple(runs), baselines=tuple(baselines), comment=comment.strip()
         )
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         _check_author(person, review, "Choosing other evidence")
@@ -216,7 +110,7 @@ class ReviewService:
             raise InvalidSetting("These runs are of another setting than the proposal's: propose that one instead.")
         if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
             raise InvalidSetting("The proposal rests on these runs already: choose others.")
-        self._append(review.use.id, person, [event], review.use.sequence, key)
+        self.append(review.use.id, person, [event], review.use.sequence, key)
 
     def ask_reviewers(
         self, person: Person, review: ProposalReview, reviewers: Sequence[str], key: str | None = None
@@ -226,11 +120,11 @@ class ReviewService:
         by = [review.proposal.author, review.proposal.owner or ""]
         asked = checked_reviewers(self.repository, reviewers, by)
         event = ReviewersAsked.checked(proposal=review.proposal.id, reviewers=asked)
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if asked != tuple(review.proposal.reviewers):
-            self._append_last(review.use.id, person, event, key)
+            self.append_last(review.use.id, person, event, key)
 
     def waive(
         self,
@@ -247,7 +141,7 @@ class ReviewService:
         event = Waived.checked(
             proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
         )
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if review.proposal.is_by(person.name):
@@ -255,7 +149,7 @@ class ReviewService:
         _check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
-        self._append(review.use.id, person, [event], review.use.sequence, key)
+        self.append(review.use.id, person, [event], review.use.sequence, key)
 
     def comment(
         self,
@@ -283,8 +177,8 @@ class ReviewService:
             proposal=review.proposal.id, words=text.strip(), reply_to=reply_to, run=run, position=position,
             passage=passage,
         )  # fmt: skip
-        if not self._stored(key, review.use.id, person, event.as_json()):
-            self._append_last(review.use.id, person, event, key)
+        if not self.stored(key, review.use.id, person, event.as_json()):
+            self.append_last(review.use.id, person, event, key)
 
     def vote(
         self,
@@ -298,7 +192,7 @@ class ReviewService:
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
         require_person(person, "author", "Voting")
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
-        if self._stored(key, review.use.id, person, act):
+        if self.stored(key, review.use.id, person, act):
             return
         _check_open(review)
         if not review.evidence:
@@ -316,17 +210,17 @@ class ReviewService:
             choice=choice,
             left=left,
         )
-        self._append_last(review.use.id, person, event, key)
+        self.append_last(review.use.id, person, event, key)
 
     def stop_voting(self, person: Person, review: ProposalReview, key: str | None = None) -> None:
         """End a person's vote on a proposal: its answers are shown to them with their names from then on."""
         require_person(person, "author", "Voting")
         event = VotingStopped(proposal=review.proposal.id)
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if person.name not in review.proposal.stopped:
-            self._append_last(review.use.id, person, event, key)
+            self.append_last(review.use.id, person, event, key)
 
     def submit_review(
         self,
@@ -343,7 +237,7 @@ class ReviewService:
         proposal = review.proposal
         shown = review.hash if evidence is None else evidence
         event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=shown)
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if proposal.is_by(person.name):
@@ -361,38 +255,15 @@ class ReviewService:
             proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, review.hash, now))
             if review.use.proposal_status(proposal, review.hash, now).enough:
                 events.append(_approval(review, event.comment, measured))
-        self._append(review.use.id, person, events, review.use.sequence, key)
+        self.append(review.use.id, person, events, review.use.sequence, key)
 
     def withdraw(self, person: Person, review: ProposalReview, comment: str = "", key: str | None = None) -> None:
         event = Withdrawn.checked(proposal=review.proposal.id, comment=comment.strip())
-        if self._stored(key, review.use.id, person, event.as_json()):
+        if self.stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         _check_author(person, review, "Withdrawing it")
-        self._append(review.use.id, person, [event], review.use.sequence, key)
-
-    def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
-        """Move the alias ``approved`` back to its previous setting and return that setting."""
-        require_person(person, "admin", "Rolling back")
-        use = self.use(use_id)
-        if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
-            return getattr(stored.event, "setting", None)
-        if seen != use.sequence:
-            raise Overtaken(_news_text(use.log[seen:]))
-        if not comment.strip():
-            raise InvalidSetting("Say why it is rolled back: a comment is needed.")
-        if use.named("approved") is None:
-            raise InvalidSetting("Nothing is approved for this use, so nothing can be rolled back.")
-        earlier = use.in_force[:-1]  # rolling back twice goes back two steps
-        event = AliasMoved.checked(
-            alias="approved",
-            setting=earlier[-1].setting if earlier else None,
-            former=use.named("approved"),
-            comment=comment.strip(),
-            weights=self._weights_of(use, earlier[-1]) if earlier else {},
-        )
-        self._append(use_id, person, [event], use.sequence, key)
-        return event.setting
+        self.append(review.use.id, person, [event], review.use.sequence, key)
 
     def _check_gate(self, review: ProposalReview) -> None:
         if review.missing:
@@ -406,37 +277,7 @@ class ReviewService:
     def _check_seen(self, review: ProposalReview, person: Person, seen: int) -> None:
         later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
         if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, _ASIDE)]:
-            raise Overtaken(_news_text(news))
-
-    def _stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:
-        """Return what an act was stored as, if it was sent before."""
-        if key is None:
-            return None
-        if not _KEY.fullmatch(key):
-            raise InvalidSetting("A key is 32 hexadecimal digits, new ones for each act.")
-        return self.repository.stored_event(key, use_id, person.name, act)
-
-    def _append(
-        self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
-    ) -> LoggedEvent:
-        return self.repository.append_events(use_id, person, events, seen, key)
-
-    def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
-        """Append an event that conflicts with no other, after whatever the log holds."""
-        while True:
-            try:
-                self._append(use_id, person, [event], self.use(use_id).sequence, key)
-            except Overtaken:
-                continue
-            return
-
-
-def id_of(name: str) -> str:
-    """Return the id of a use for URLs: its name in lower-case letters, digits and hyphens."""
-    id = slug(unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode(), _LONGEST_ID)
-    if not id:
-        raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
-    return id
+            raise Overtaken(news_text(news))
 
 
 def _check_open(review: ProposalReview) -> None:
@@ -464,8 +305,3 @@ def _approval(review: ProposalReview, comment: str, measured: dict[str, str]) ->
         comment=comment,
         weights=measured,
     )
-
-
-def _news_text(entries: Sequence[LoggedEvent]) -> str:
-    names = ", ".join(list(dict.fromkeys(logged.who for logged in entries))[:3])
-    return f"Since this page was shown {names} acted here: look at what is new, and say it again."

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stand_in(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
     monkeypatch.setattr(hub_download, "_PAUSE", 0.0)
-    monkeypatch.setattr("fsd_core.worker.worker.PROGRESS", 0.0)  # every piece is told, and may be the last
+    monkeypatch.setattr("fsd_core.worker.fetching.PROGRESS", 0.0)  # every piece is told, and may be the last
     get_settings.cache_clear()
     with stand_in_hub() as stand_in:
         use_hub(stand_in.url, monkeypatch)

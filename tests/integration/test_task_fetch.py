@@ -102,7 +102,7 @@ def test_a_full_disk_keeps_nothing(hub: StandInHub, data_folder: Path) -> None:
 def test_a_worker_is_stopped_in_a_file_and_the_next_job_goes_on(
     hub: StandInHub, data_folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsd_core.worker.worker.PROGRESS", 0.0)  # every piece is told, and may be the last
+    monkeypatch.setattr("fsd_core.worker.fetching.PROGRESS", 0.0)  # every piece is told, and may be the last
     settings = Settings(
         home=home, data_dir=data_folder, mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu"
     )

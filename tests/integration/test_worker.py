@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import lock
 from fsd_core.worker.device import LocalDevice
 from fsd_core.worker.heartbeat import Heartbeat
+from fsd_core.worker.job_executor import JobExecutor
 from fsd_core.worker.lock_metadata import LockMetadata
-from fsd_core.worker.worker import LEASE, Worker
+from fsd_core.worker.worker import LEASE
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 
@@ -135,17 +137,18 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
 
 
 def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(home: Home) -> None:
-    worker = Worker(home.settings)
+    executor = JobExecutor(home.settings, LocalDevice, Event(), LEASE, "", "", None, scheduled=False)
     held = lock.acquire(home.settings.home / "worker.lock")
     assert held is not None
-    worker._repository, worker._lock_metadata = home.repository, LockMetadata(held, pid=os.getpid(), supervised=False)
+    metadata = LockMetadata(held, pid=os.getpid(), supervised=False)
     asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])
     job = home.repository.enqueue(asked, priority=10)
-    with Heartbeat(home.repository, "cpu", LEASE) as worker._heartbeat:
-        device = worker._device
+    with Heartbeat(home.repository, "cpu", LEASE) as heartbeat:
+        executor.begin(home.repository, heartbeat, metadata)
+        device = executor.device
         assert isinstance(device, LocalDevice)
         ours = device.pair(home.pair)
-        worker._serve_waiting()
+        executor.serve_waiting()
     held.close()
     assert home.repository.job(job).status == "finished"
     assert device.adopted is ours

@@ -17,7 +17,8 @@ from fsd_core.review import history
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.evidence import evidence
-from fsd_core.review.review_service import ReviewService, id_of
+from fsd_core.review.review_service import ReviewService
+from fsd_core.review.use_service import id_of
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import GenerationRow, RunRow

@@ -123,7 +123,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann.get_by_label("Name").fill("Support chat")
     ann.get_by_label("Description").fill(HOSTILE)
     ann.get_by_label("Accuracy").fill("10")
-    ann.get_by_label("Speed").fill("1.5")
+    ann.get_by_label("Speed").fill("1.05")
     ann.get_by_label("Rationale").fill(f"As fast as we need. {HOSTILE}")
     ann.get_by_label("Reviewers").locator("visible=true").click()
     ann.get_by_role("option", name="Bob", exact=True).click()
@@ -138,7 +138,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(requirements.nth(0)).to_contain_text(
         re.compile(r"Accuracy[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
     )
-    speed = r"Speed\d\.\d+ times as fast \[\d.*, \d.*\] by time per answermet"
+    speed = r"Speed\d\.\d+ times as fast \[\d.*, \d.*\] by time per answer; up to 12 % of answers could be .* timesmet"
     expect(requirements.nth(1)).to_contain_text(re.compile(speed))
     proposal = ann.url
     expect(ann.get_by_role("button", name="Approve")).to_be_disabled()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.playground.paying import slow_prompt
 from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
@@ -68,3 +69,20 @@ def test_nothing_is_compared_with_a_setting_that_failed() -> None:
 def test_a_job_that_cannot_be_done_is_refused_with_a_sentence(prompt: str, seed: int) -> None:
     with pytest.raises(InvalidSetting, match=r"^The (prompt|seed) .*: "):
         payload("bundled", prompt, seed, [DecodingConfig()])
+
+
+def _drafted(accepted: int, alone: float | None, cpu: float | None = None) -> OutputPanel:
+    figures = StreamFigures.of(
+        tokens=50, rounds=20, drafted=100, accepted=accepted, seconds=1, cpu_seconds=cpu, target_tokens_per_second=alone
+    )
+    return OutputPanel(DecodingConfig(acceptance=Speculative(), sampling=GREEDY), (), figures, done=True)
+
+
+def test_a_prompt_on_which_no_draft_pays_is_told() -> None:
+    slow = _drafted(14, 60)
+    told = "On this prompt 14 % accepted: speculation does not pay here; try math, or copying (prompt lookup)."
+    assert slow_prompt([slow, panel([1])]) == slow_prompt([_drafted(9, 90), slow]) == told
+    assert slow_prompt([slow, _drafted(60, 40)]) == ""  # one of them pays
+    assert slow_prompt([slow, _drafted(14, None)]) == ""  # of one it is not known
+    assert slow_prompt([_drafted(14, 60, cpu=0.3)]) == ""  # other programs were busy
+    assert slow_prompt([panel([1])]) == ""

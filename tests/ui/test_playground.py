@@ -127,6 +127,10 @@ def test_the_page_is_marked_tells_of_the_worker_and_underlines_what_it_colours(p
     expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
 
     legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
+    expect(legend).to_have_count(0)  # there is nothing to explain yet
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    finish(site, job)
     expect(legend).to_have_count(5)
     lines = legend.evaluate_all(
         "all => all.map(e => getComputedStyle(e)).map(s => [s.textDecorationLine, s.textDecorationStyle])"

@@ -27,9 +27,10 @@ def slow_pair(repository: Repository, pair: str) -> str:
         return ""
     metrics = best.metrics or {}
     speed = quantity(*(metrics[f"speedup_versus_target{end}"] for end in ("", "_low", "_high")))
+    accepted = percent(metrics["acceptance_rate"], digits=0)
     return (
-        f"Measured here on {count(best.prompts_done, 'prompt')} of {best.task}: {percent(metrics['acceptance_rate'])} "
-        f"accepted, {speed} × as fast as the target alone. {ADVICE.format(where='there').capitalize()}"
+        f"Measured here on {count(best.prompts_done, 'prompt')} of {best.task}: {accepted} accepted, {speed} × as fast "
+        f"as the target alone. {ADVICE.format(where='there').capitalize()}"
     )
 
 

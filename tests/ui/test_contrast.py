@@ -40,7 +40,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 WORDS = (ROOT / "tests" / "tools" / "words.js").read_text(encoding="utf-8")
 MOST_WORDS = 120
-MORE_WORDS = {"experiments": 155, "theory": 155}
+MORE_WORDS = {"experiments": 155, "theory": 135}
 """pages that still begin with more words; these numbers may only fall"""
 STILL = """() => Promise.allSettled(document.getAnimations()
   .filter((one) => one.effect.getTiming().iterations !== Infinity).map((one) => one.finished))"""

@@ -13,6 +13,7 @@ from dashboard.ui.components import empty_state, mixed_mark, notice, term
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import SIGNIFICANT, Cell
 from fsd_core.engines.engine_summary import measured_on
+from fsd_core.evaluation.runaways import Runaways
 from fsd_core.formatting import DASH, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.models.model_pairs import pair_title
@@ -56,6 +57,7 @@ def comparison_html(comparison: ComparedRuns) -> Html:
         significant=SIGNIFICANT,
         marked=MARKED if comparison.marked else "",
         times=comparison.times,
+        rare=[(row.name, row_rare) for row in comparison.rows if (row_rare := _rare(row))],
         slower=[row for row in comparison.rows if row.slowdown],
     )
     return joined([table, costs_html(comparison.rows)])
@@ -108,7 +110,13 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
             *(p_values(cell) if differing else ()),
             f"n = {paired.prompts_text}" if paired.design_effect > 1 else f"n = {paired.n}",
         ]
+    if cell.rare is not None:
+        notes.append(f"runaways up to {cell.rare.share}")
     return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, notes)
+
+
+def _rare(row: ComparisonRow) -> Runaways | None:
+    return next((cell.rare for cell in row.cells if cell.rare), None)
 
 
 def p_values(cell: Cell) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.playground.followed_jobs import FollowedJobs
+from dashboard.playground.paying import slow_pair, slow_prompt
 from dashboard.playground.playground_html import (
     added_html,
     compared_html,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 _PAIRS_SECONDS = 1.0
+_MEASURED_SECONDS = 10.0
 _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
@@ -77,6 +79,7 @@ class Playground:
         self.repository, self.visitors, self.jobs = repository, visitors, FollowedJobs(repository)
         self.executor: Executor = executor
         self.pairs = Polled(lambda: pair_choices(repository, pair_badges(repository)), _PAIRS_SECONDS)
+        self.slow_pair = Polled(lambda pair: slow_pair(repository, pair), _MEASURED_SECONDS)
         show(joined([heading("Playground", _LEAD), page_note(VISITORS_NOTE) if visitors else ""]))
         if executor == "in-process":
             show(page_note(SHARED_DEVICE))
@@ -93,6 +96,7 @@ class Playground:
             self.more = gr.Button("Add a setting", scale=0, min_width=130)
             self.fewer = gr.Button("Remove the last", scale=0, min_width=140)
             self.bounds = show(elem_classes=["bounds"])
+        self.pays = show(elem_id="pays")
         self.verdict = show(elem_id="verdict")
         self.former = show(elem_id="former")
         with gr.Row(equal_height=False, elem_classes=["lanes"]):
@@ -102,7 +106,7 @@ class Playground:
                 with gr.Column(min_width=300, visible=i < 2) as column:
                     self.panels.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
                 self.columns.append(column)
-        show(legend())
+        self.legend = show()
         with gr.Row(visible=False, elem_classes=["keep-prompt"]) as self.keep_prompt:
             self.task = gr.Textbox(
                 OWN_TASK, label="Task of your own", info="It begins with this prompt if it is new.", max_length=40,
@@ -118,7 +122,7 @@ class Playground:
         self.followed = show(js_on_load=script("playground/remember.js"), elem_id="followed")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
-        self._built["keep prompt"] = digest(False, "")
+        self._built |= {"keep prompt": digest(False, ""), "pays": digest(""), "legend": digest(False)} | self.form.built
         self._built |= {
             card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
             for card in self.cards
@@ -140,10 +144,10 @@ class Playground:
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` may change."""
         return [
-            self.form.pair, self.form.example, self.form.prompt,
+            self.form.pair, self.form.example, self.form.prompt, self.form.sampling, self.pays,
             *(part for card in self.cards for part in card.outputs), self.generate, self.stop, self.more, self.fewer,
             self.bounds, self.verdict, self.former, *self.columns, *self.panels, self.followed, self.clock,
-            self.keep_prompt, self.added,
+            self.keep_prompt, self.added, self.legend,
         ]  # fmt: skip
 
     def _listen(self) -> None:
@@ -281,6 +285,8 @@ class Playground:
         if updates and chosen and any(pair == name for _, name in self.pairs()):
             self._fill_defaults(asked, pair)
         updates |= redraw_pairs(asked, self.form.pair, self.pairs())
+        if asked.differs("pays", slow := self.slow_pair(pair)):
+            updates[self.pays] = notice(slow, "warn") if slow else ""
         values = self._values(asked)
         for card in self.cards:
             updates |= card.redraw(asked, values)
@@ -326,6 +332,8 @@ class Playground:
         if job and asked.differs("followed", id):
             updates[self.followed] = followed_html(id)
         written = job if job and job.has_output else None
+        if asked.differs("legend", bool(written)):
+            updates[self.legend] = legend() if written else ""
         keeps = bool(written) and asked.person.may("author")
         if asked.differs("keep prompt", keeps, id):
             updates |= {self.keep_prompt: gr.Row(visible=keeps), self.added: ""}
@@ -385,7 +393,8 @@ def _ended_html(job: FollowedJob) -> Html:
     """Return what there is to say of a job that has ended."""
     if job.status == "finished":
         marked = any(panel.ids != job.panels[0].ids for panel in job.panels if panel.tokens)
-        return compared_html(comparison(job.panels), job.id, marked=marked)
+        sentences = [*filter(None, [slow_prompt(job.panels)]), *comparison(job.panels)]
+        return compared_html(sentences, job.id, marked=marked)
     if job.status == "cancelled":
         return notice("Stopped. The text written so far is shown.")
     return notice(job.error or "The worker could not generate the texts.", "bad")

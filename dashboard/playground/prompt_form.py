@@ -11,7 +11,7 @@ from dashboard.ui.components import PRIVATE_EVENT
 from dashboard.ui.option_fields import ARGUMENTS, field, number, settings_of
 from dashboard.ui.pair_defaults import pair_defaults
 from dashboard.ui.templates import script
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.view import Asked, Updates, digest
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import MODEL_PAIRS, is_known
@@ -77,7 +77,7 @@ class PromptForm:
                     label="Prompt",
                     elem_id="prompt-text",
                     info=HINT,
-                    lines=6,
+                    lines=3,
                     max_lines=12,
                     max_length=LONGEST_PROMPT,
                 )
@@ -87,31 +87,65 @@ class PromptForm:
                         [(spec.title, name) for name, spec in MODEL_PAIRS.items()], value=BUNDLED, label="Model pair",
                         min_width=150, allow_custom_value=True,
                     )  # fmt: skip
-                    self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
-                with gr.Row(elem_classes=["sampling"]):
-                    self.shared = _fields(SAMPLING)
-                    self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
-                with gr.Accordion("Chat template", open=False), gr.Row():
-                    self.shared |= _fields(TEMPLATE_FIELDS)
-        # In the browser, and not when the list is closed without a choice, so that nothing being typed is lost.
+                    self.example = gr.Dropdown(examples, value=examples[0][1], label="Example", min_width=150)
+                with gr.Accordion(self._summary(), open=False, elem_id="sampling") as self.sampling:
+                    with gr.Row(elem_classes=["sampling"]):
+                        self.shared = _fields(SAMPLING)
+                        self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
+                    with gr.Row():
+                        self.shared |= _fields(TEMPLATE_FIELDS)
+        # In the browser, and only when a person chooses, so that nothing being typed is lost.
         gr.on(
-            [self.example.select, self.example.change], None, self.example, self.prompt,
+            [self.example.select, self.example.input], None, self.example, self.prompt,
             js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
         )  # fmt: skip
 
+    @staticmethod
+    def _summary(*values: Any) -> str:
+        """Return sampling and seed in a line, by default those of the form before anybody changed it."""
+        names = [name for name, *_ in (*SAMPLING, *TEMPLATE_FIELDS)]
+        values = values or (*(METHOD_OPTIONS[name].default for name in names), OPTIONS["seed"].default)
+        chosen = dict(zip((*names, "seed"), values, strict=True))
+        parts = [f"at most {chosen['max_new_tokens']} tokens", f"seed {chosen['seed']}"]
+        changed = [
+            f"{METHOD_OPTIONS[name].title.lower()} {chosen[name]}"
+            for name in names
+            if name not in ("temperature", "max_new_tokens") and chosen[name] != METHOD_OPTIONS[name].default
+        ]
+        temperature = f"temperature {chosen['temperature']}" if chosen["temperature"] else "greedy"
+        return f"Sampling: {', '.join([temperature, *changed, *parts])}"
+
     def redraw(self, asked: Asked, pair: str, *, chosen: bool) -> Updates:
-        """Return the hint and the examples of a pair, if they differ.
+        """Return the hint and the examples of a pair, the example that is loaded, and the sampling, if they differ.
 
         If the pair was ``chosen``, its first example replaces one of another pair.
         """
-        if not asked.differs("pair", pair):
+        updates, examples = self._redraw_sampling(asked), examples_of(pair)
+        if asked.differs("pair", pair):
+            other_examples = examples_of("" if pair == BUNDLED else BUNDLED)
+            if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
+                asked.fill(self.prompt, examples[0][1])
+            updates[self.prompt] = gr.Textbox(info=HINT if pair == BUNDLED else CHAT_HINT)
+        prompt = asked.filled.get(self.prompt, asked[self.prompt])
+        loaded = next((text for _, text in examples if text == prompt), None)
+        if asked.differs("example", pair, loaded):
+            updates[self.example] = gr.Dropdown(examples, value=loaded)
+        return updates
+
+    def _redraw_sampling(self, asked: Asked) -> Updates:
+        """Return the line that the sampling folds to, if it differs. It is unfolded once if it is not the usual one."""
+        values = [asked.filled.get(part, asked[part]) for part in (*self.shared.values(), self.seed)]
+        if not asked.differs("sampling", values):
             return {}
-        examples = examples_of(pair)
-        other_examples = examples_of("" if pair == BUNDLED else BUNDLED)
-        if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
-            asked.fill(self.prompt, examples[0][1])
-        hint = HINT if pair == BUNDLED else CHAT_HINT
-        return {self.example: gr.Dropdown(examples, value=None), self.prompt: gr.Textbox(info=hint)}
+        summary, usual = self._summary(*values), self._summary()
+        opened = {"open": True} if summary != usual and asked.differs("sampling opened", True) else {}
+        return {self.sampling: gr.update(label=summary, **opened)}
+
+    @property
+    def built(self) -> dict[str, str]:
+        """What the page shows of the form before the first answer."""
+        usual = [part.value for part in (*self.shared.values(), self.seed)]
+        return {"example": digest(BUNDLED, self.example.value), "sampling": digest(usual)}
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -20,8 +20,8 @@ CARD_OPTIONS = [
     for name, option in METHOD_OPTIONS.items()
     if option.part in ("acceptance", "drafter", "topology") or name in JUDGING_OPTIONS
 ]
-OF_RULE = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
-OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part != "acceptance"]
+OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part in ("drafter", "topology")]
+OF_RULE = [name for name in CARD_OPTIONS if name != "acceptance" and name not in OF_DRAFT]
 _DIALS = [*OF_RULE, *OF_DRAFT]
 _SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
 WIDE = {"divergence", "drafter", "topology"}

@@ -13,7 +13,7 @@ from dashboard.review.beside_html import beside_html, wins_html
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.other_evidence import OtherEvidence
-from dashboard.review.proposal_html import conversation_html, prompts_html, proposal_html
+from dashboard.review.proposal_html import conversation_html, evidence_html, prompts_html, proposal_html
 from dashboard.review.reviewers_field import reviewers_field
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair, Pairing, Show
@@ -42,10 +42,8 @@ class OpenedProposal:
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.proposal = show()
-        self.other_evidence = OtherEvidence(service)
-        show(section("Verdict"))
         self.author_notice = show()
-        self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_TEXT)
+        self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=1, max_length=LONGEST_TEXT)
         with gr.Row(elem_classes=["rev-forms"]):
             self.approve = gr.Button("Approve", variant="primary")
             self.changes = gr.Button("Request changes")
@@ -62,6 +60,8 @@ class OpenedProposal:
             self.reviewers = reviewers_field()
             self.ask = gr.Button("Ask for their verdict")
         self.answer = show()
+        self.evidence = show()
+        self.other_evidence = OtherEvidence(service)
         show(section("Comments"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
@@ -83,8 +83,9 @@ class OpenedProposal:
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` may change."""
         return [
-            self.proposal, self.author_notice, self.conversation, self.prompts, self.seen, *self._verdicts,
-            self.withdraw, self.waive, self.reviewers, self.ask, self.beside, *self.other_evidence.outputs,
+            self.proposal, self.evidence, self.author_notice, self.conversation, self.prompts, self.seen,
+            *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
+            *self.other_evidence.outputs,
             *self.votes.outputs, *self.reader.outputs,
         ]  # fmt: skip
 
@@ -124,17 +125,18 @@ class OpenedProposal:
         self, asked: Asked, review: ProposalReview, quoted: Mapping[int, Quoted], beside: BesideApproved | None
     ) -> Updates:  # fmt: skip
         label = self.service.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
-        html = joined([proposal_html(review, label), beside_html(beside)])
+        html, evidence = proposal_html(review, label), joined([evidence_html(review), beside_html(beside)])
         conversation = conversation_html(review.proposal, quoted)
         seen, person = f"{review.use.sequence} {review.hash}", asked.person
         if asked.opening:
             asked.fill(self.reviewers, list(review.proposal.reviewers))
-        if not asked.differs("proposal", html, conversation, seen, person.name):
+        if not asked.differs("proposal", html, evidence, conversation, seen, person.name):
             return {}
         authors = [review.proposal.author, review.proposal.owner or ""]
         is_open, is_author = review.proposal.state == "open", review.proposal.author == person.name
         return {
             self.proposal: html,
+            self.evidence: evidence,
             self.conversation: conversation,
             self.beside: gr.Radio(visible=beside is not None),
             self.seen: seen,

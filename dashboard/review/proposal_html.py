@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.storage.records import LoggedEvent
 
-_REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
+_REQUIREMENTS = (Column("Requirement"), Column("Outcome"), Column("Evidence", "wide"), Column("Answered", "wide"))
 
 
 def proposal_html(review: ProposalReview, label: str) -> Html:
-    """Return the whole proposal except its conversation and its prompts."""
+    """Return what is proposed, how far it is, and what its evidence says of each requirement."""
     proposal = review.proposal
     missing = (
         notice(f"{count(len(review.missing), 'run')} of its evidence was deleted.", "bad") if review.missing else ""
@@ -46,9 +46,13 @@ def proposal_html(review: ProposalReview, label: str) -> Html:
         requirements_text=requirements_text(proposal.requirements),
         notices=joined([missing, _status(review.status, proposal.state)]),
         requirements=_requirements(review),
-        weights=_weights(review),
-        measured=joined(_measured(evidence) for evidence in review.evidence),
     )
+
+
+def evidence_html(review: ProposalReview) -> Html:
+    """Return why it is proposed, what was measured, and with which weights."""
+    measured = joined(_measured(evidence) for evidence in review.evidence)
+    return render("review/proposal.html", "evidence", review.proposal, weights=_weights(review), measured=measured)
 
 
 def _status(status: ProposalStatus, state: str) -> Html:
@@ -71,7 +75,7 @@ def _requirements(review: ProposalReview) -> Html:
         )
         waiver = review.proposal.waived(name, review.hash)
         answer = f"{waiver.who}: {waiver.reason}" if waiver else "–" if outcome == "met" else "open"
-        rows.append((REQUIREMENT_TITLES[name], findings, pill(outcome), answer))
+        rows.append((REQUIREMENT_TITLES[name], pill(outcome), findings, answer))
     return table(_REQUIREMENTS, rows, "Requirements")
 
 
@@ -100,9 +104,14 @@ def _measured(evidence: Evidence) -> Html:
     if (share := taken_of(prompts)) is not None:
         entries.append(Tile("Taken by other programs", percent(share, digits=0), "of the decoding time"))
     runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
-    entries.append(Tile("Runaways", runaways, "answers stopped by the limit"))
+    entries.append(Tile("Runaways", runaways, _stopped(evidence)))
     caption = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
     return render("review/proposal.html", "measured", evidence, caption, tiles(entries))
+
+
+def _stopped(evidence: Evidence) -> str:
+    rare = evidence.runaways
+    return f"answers stopped by the limit; {rare.sentence}" if rare else "answers stopped by the limit"
 
 
 def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str = "") -> Tile:

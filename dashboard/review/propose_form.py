@@ -20,7 +20,7 @@ from dashboard.review.reviewers_field import reviewers_field
 from dashboard.review.use_form import UseForm
 from dashboard.tables.calibration_html import calibration_verdict
 from dashboard.ui.components import link, notice, show
-from dashboard.ui.templates import joined, render
+from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
@@ -110,8 +110,15 @@ class ProposeForm:
                 asked.person, use, runs, baselines, rationale, key=values.key, reviewers=reviewers
             )
         except UnderReview as error:
+            former = self.service.review(error.proposal).proposal
+            if former.is_by(asked.person.name) and set(former.runs) == set(runs):  # a second click
+                return {self.answer: _proposed(error.proposal)}
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
-        return {self.answer: notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))}
+        return {self.answer: _proposed(id)}
+
+
+def _proposed(id: str) -> Html:
+    return notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))
 
 
 def _second_key(key: str) -> str:

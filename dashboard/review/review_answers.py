@@ -62,6 +62,7 @@ class EvidenceAnswer(TypedDict):
     baselines: list[str]
     prompts: int
     calibration: str | None
+    runaways_at_most: float | None
     findings: list[FindingAnswer]
 
 

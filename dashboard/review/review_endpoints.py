@@ -375,6 +375,7 @@ def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str
                 "baselines": [run.id for run in item.baseline_pool.runs],
                 "prompts": item.shared,
                 "calibration": item.setting_pool.calibration,
+                "runaways_at_most": item.runaways.most if item.runaways else None,
                 "findings": [
                     {"requirement": check.requirement, "outcome": check.outcome, "told": check.text}
                     for check in item.findings

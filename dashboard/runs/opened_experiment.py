@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from dashboard.ui.components import section, show
 from dashboard.ui.quantities import texts_done
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Asked, Updates, View
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.resting import resting_on
 from fsd_core.storage.records import Deletion
@@ -23,7 +25,7 @@ from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import ExperimentView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 _POLL_SECONDS = 3.0
 
@@ -58,7 +60,7 @@ class OpenedExperiment:
         calibrated = calibration_html(self.repository, experiment)
         card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""
         head, runs = (
-            joined([_header_html(experiment, self.repository), card]),
+            joined([header_html(experiment, self.repository), card]),
             runs_html(experiment.runs, filtered=False),
         )
         if asked.differs("head", head):
@@ -66,7 +68,7 @@ class OpenedExperiment:
         return updates | ({self.runs: runs} if asked.differs("runs", runs) else {})
 
 
-def _header_html(e: ExperimentView, repository: Repository) -> Html:
+def header_html(e: ExperimentView, repository: Repository) -> Html:
     """Return the link back, the name, the status, and the buttons."""
     buttons = [actions.work_button(e), archive_button("experiment", e)]
     if not e.under_way:
@@ -74,4 +76,21 @@ def _header_html(e: ExperimentView, repository: Repository) -> Html:
         resting = resting_on(repository, (run.id for run in e.runs))
         buttons.append(actions.delete_button("experiment", e.id, deletion, resting))
     about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
-    return render("runs/experiment.html", "header", e, about=about, actions=buttons)
+    comparable = comparable_runs(e)
+    compared = f"runs={','.join(run.id for run in comparable)}" if comparable else f"experiment={e.id}"
+    return render(
+        "runs/experiment.html", "header", e, about=about, actions=buttons, compared=compared,
+        number=len(comparable or e.runs),
+    )  # fmt: skip
+
+
+def comparable_runs(e: ExperimentView) -> list[RunView]:
+    """Return the runs of a calibration on the same prompts, of the round of most prompts; nothing for another
+    experiment, whose runs all have the same prompts."""
+    if not isinstance(e.config, CalibrationConfig):
+        return []
+    rounds = defaultdict[tuple[int, int, bool], list["RunView"]](list)
+    for run in e.runs:
+        if run.metrics and not run.predicted:
+            rounds[run.config.first, run.config.limit or 0, run.config.again].append(run)
+    return max(rounds.values(), key=lambda runs: (len(runs) > 1, runs[0].prompts_done, len(runs)), default=[])

@@ -12,6 +12,7 @@ from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     categories_html,
     engine_html,
+    further_tiles_html,
     header_html,
     models_note_html,
     prompt_html,
@@ -28,6 +29,7 @@ from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.components import section, show
 from dashboard.ui.figure_address import addressed
+from dashboard.ui.fold import Fold
 from dashboard.ui.pager import Pager
 from dashboard.ui.templates import joined
 from dashboard.ui.view import Asked, Updates, View, digest
@@ -59,8 +61,11 @@ class OpenedRun:
         self.repository, self.mlflow_url = repository, mlflow_url
         self.head = show(js_on_load=actions.CLICKS)
         self.answer = show()
-        self.panel = AnnotationPanel(repository, "run")
         self.tiles = show()
+        self.all_figures = Fold("run-figures", "All figures")
+        with self.all_figures.part:
+            self.further = show()
+        self.panel = AnnotationPanel(repository, "run")
         self.categories = show()
         with gr.Row(visible=False) as self.figures:
             with gr.Column(min_width=340):
@@ -100,15 +105,15 @@ class OpenedRun:
     def outputs(self) -> list[Any]:
         """Components that the events may change."""
         return [
-            self.head, self.answer, self.tiles, self.categories, self.figures, self.positions, self.divergences,
-            self.requests,
-            self.provenance, self.history, *self.panel.outputs, self.prompts, self.prompt, self.clock,
-            *self.pager.parts,
+            self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
+            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
+            self.prompt, self.clock, *self.pager.parts,
         ]  # fmt: skip
 
     def listen(self, view: View) -> None:
         """Attach the events."""
         self.panel.listen(view)
+        self.all_figures.listen(view)
         view.turns(self.pager.name, self.pager.steps)
         view.on(self.prompts.click, self.head.click, self.clock.tick)
 
@@ -122,6 +127,10 @@ class OpenedRun:
         updates = self.panel.redraw(run, asked)
         if asked.differs("run", _state(run), run.archived, run.label):
             updates |= self._run(run)
+        unfolded = self.all_figures.is_open(asked)
+        if asked.differs("all figures", unfolded, _state(run) if unfolded else None):
+            counts = self.repository.prompts([run.id]) if unfolded and run.metrics else {}
+            updates[self.further] = further_tiles_html(refreshed(run, counts.get(run.id, {}))) if unfolded else ""
         hidden = hidden_answers(self.repository, asked.person, [run.id])
         position = self._selected(asked, run, order, hidden.of(run.id))
         return (

@@ -79,7 +79,7 @@ def _actions(run: RunView, resting: str) -> list[Html]:
 
 
 def tiles_html(run: RunView) -> Html:
-    """Return the run's metrics, each with its interval."""
+    """Return the four figures that say most of the run, each with its interval."""
     m = run.metrics
     if not m:
         texts = {
@@ -100,13 +100,25 @@ def tiles_html(run: RunView) -> Html:
                 _to_target(m, "seconds_per_answer"),
                 mixed_of(run, "seconds_per_answer"),
             ),
+            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
+            Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
+        )
+    )
+
+
+def further_tiles_html(run: RunView) -> Html:
+    """Return the other figures of the run, or nothing before it has any."""
+    m = run.metrics
+    if not m or run.measured_elsewhere:
+        return Html()
+    return tiles(
+        (
             Tile(
                 "Throughput",
                 quantity(*estimate(m, "tokens_per_second"), "tok/s"),
                 _ends(m, "tokens_per_second"),
                 mixed_of(run, "tokens_per_second"),
             ),
-            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
             Tile(
                 "Mean acceptance length",
                 quantity(*estimate(m, "mean_acceptance_length")),
@@ -117,7 +129,6 @@ def tiles_html(run: RunView) -> Html:
                 quantity(*estimate(m, "mean_acceptance_length_by_request")),
                 "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
             ),
-            Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
             *_thoughts(m),
             Tile(
                 "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"

@@ -90,9 +90,13 @@ def _experiment_cell(run: RunView) -> str:
 
 SETTING = "setting"
 """the column that is always there, for it leads to the run"""
+_FIRST = ("accuracy", "seconds_per_answer")
+"""figures that stand beside the setting, in sight on the narrowest window"""
+_FIGURES = {metric.slug: _metric_column(metric) for metric in listed() if metric.compared}
 COLUMNS = MappingProxyType(
     {
         SETTING: RunColumn(Column("Setting", "wide"), "label", _setting_cell),
+        **{name: column for name, column in _FIGURES.items() if column.sorted_by in _FIRST},
         "pair": RunColumn(Column("Pair", "wide"), "pair", lambda run: pair_title(run.pair)),
         "experiment": RunColumn(Column("Experiment", "wide"), "experiment_name", _experiment_cell),
         "task": RunColumn(Column("Task"), "task", lambda run: run.task),
@@ -100,7 +104,7 @@ COLUMNS = MappingProxyType(
         "prompts": RunColumn(
             Column("Prompts", "num"), "prompts_done", lambda run: f"{run.prompts_done}/{run.prompts_total}"
         ),
-        **{metric.slug: _metric_column(metric) for metric in listed() if metric.compared},
+        **{name: column for name, column in _FIGURES.items() if column.sorted_by not in _FIRST},
         "status": RunColumn(Column("Status"), "status", lambda run: pill(run.status)),
         "created": RunColumn(Column("Created"), "created_at", lambda run: ago(run.created_at)),
     }

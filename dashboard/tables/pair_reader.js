@@ -59,6 +59,12 @@ function ask(side, { name, label: told, quote, value: before, yes }, done) {
   });
   document.body.append(dialog);
   dialog.showModal();
+  // It opens at the answer, as far as the window has room for it.
+  const from = side.getBoundingClientRect(), box = dialog.getBoundingClientRect();
+  const within = (wanted, size, room) => Math.max(12, Math.min(wanted, room - size - 12));
+  dialog.style.margin = '0';
+  dialog.style.left = `${within(from.left, box.width, innerWidth)}px`;
+  dialog.style.top = `${within(from.bottom - box.height, box.height, innerHeight)}px`;
 }
 
 function note(side, button) {

@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 _LEAD = (
-    "A verifier may get several drafted tokens per position. Optimal transport bounds how often it can keep one and "
-    "still write from the target's distribution. Type in two distributions to see the bound and what each verifier "
-    "reaches."
+    "How often can one of several drafted tokens be kept without changing the target's distribution? Type in two "
+    "distributions to see the bound and what each verifier reaches."
 )
 COUPLING = (
-    "A coupling is a joint distribution of the drafts and the token that is written. Each column is one outcome of the "
-    "drafts. A stronger cell is a more frequent token: teal if it is one of the drafts, grey if it is not."
+    "Each column is one outcome of the drafts. A stronger cell is a more frequent token: teal if it is one of the "
+    "drafts, grey if it is not."
 )
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
 _EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")

@@ -52,11 +52,14 @@ def forgiven(decoding: DecodingConfig) -> str:
 
 
 def about(kind: str, divergence: str) -> Html:
-    """Return what an algorithm does and costs, as HTML, with the facts for its knob."""
-    rule, facts = RULES[kind], []
+    """Return what an algorithm does and costs in a sentence, as HTML. More of it, the facts for its knob and what was
+    measured of it are folded."""
+    rule = RULES[kind]
+    does, _, more = rule.explanation.partition(". ")
+    facts = [more] if more else []
     if "divergence" in rule.model_fields:
         facts.append(divergence_fact(divergence))
     if rule.knob is not None and rule.can_be_off():
         facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
     facts += [fact for fact in (rule.note, rule.greedy_note, *behind(kind)) if fact]
-    return render("ui/page.html", "about", cost(kind), rule.explanation, " ".join(facts))
+    return render("ui/page.html", "about", cost(kind), f"{does.removesuffix('.')}.", facts)

@@ -6,6 +6,7 @@ window.fsd = (() => {
   const WAITS_MS = [200, 1000, 3000];  // before a lost question is asked again
   const FILLING_MS = 50;
   const WRITING_MS = 300;
+  const ENTITLING_MS = 200;
   const NO_SERVER = [502, 503, 504];
   const LASTING_MS = 60000;
   const MOST_ACTS = 100;  // in a question
@@ -143,10 +144,18 @@ window.fsd = (() => {
     if (protecting && target instanceof Element && target.matches('textarea, input')) typed.set(target, target.value);
   }, true);
 
+  // The window is named after what the page shows: a run, a proposal, or the page itself.
+  const entitle = () => {
+    const heading = [...document.querySelectorAll('h1')].find((one) => one.checkVisibility());
+    const title = heading?.firstChild?.textContent.trim();
+    if (title) document.title = `${title} – FSD Lab`;
+  };
+
   // Called with each answer and the fields' values. Returns what the fields shall hold.
   const hear = (answer, ...values) => {
     const fill = take(answer, values), heard = latest;
     keep(fill);
+    setTimeout(entitle, ENTITLING_MS);
     if (Object.keys(fill).length) protect();
     for (const [i, value] of Object.entries(fill)) if (same(asked[i], heard.sent[i])) asked[i] = value;
     setTimeout(() => { if (latest === heard) latest = null; }, FILLING_MS);

@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsd_core.analysis.same_distribution import same_distribution
 from fsd_core.analysis.series import metrics
 from fsd_core.conditions import differences
 from fsd_core.evaluation.prompt_clusters import clusters_of
+from fsd_core.evaluation.runaways import CONCERNED, Runaways, runaways
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 from fsd_core.statistics.intervals import Estimate
@@ -40,6 +42,8 @@ class Cell(NamedTuple):
     """for a timed metric: conditions that differ between the measurement sessions of the run"""
     delta_mixed: tuple[str, ...] = ()
     """the same for ``delta``: conditions that differ between and within the two runs"""
+    rare: Runaways | None = None
+    """for a ratio that runaways move: those that were seen, and how many more there may be"""
 
     def verdict(self, metric: Metric) -> int:
         """Return +1 if the run is significantly better than the baseline, -1 if significantly worse, else 0.
@@ -94,8 +98,9 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
     The columns are ``accuracy_difference``, ``tokens_per_second_ratio`` and so on, each with ``_low`` and ``_high``.
     ``speedup`` is of the time per answer.
     ``mcnemar_p`` is for the accuracy; ``mcnemar_p_holm`` is corrected for the other runs of the comparison. A column is
-    ``None`` if there is nothing to compare. ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions that differ
-    within the run's speeds and times, and within their ratios.
+    ``None`` if there is nothing to compare. ``runaways_at_most`` is the share of answers that may be runaways, at 95 %;
+    ``None`` for a lossless run, whose runaways are the baseline's. ``speed_mixed`` and ``speed_ratio_mixed`` name the
+    conditions that differ within the run's speeds and times, and within their ratios.
     """
     columns: dict[str, float | str | None] = {}
     for cell, metric in zip(cells, compared(), strict=True):
@@ -106,6 +111,8 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
         if metric.key == "accuracy":
             columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
             columns["mcnemar_p_holm"] = cell.corrected_p
+    rare = next((cell.rare for cell in cells if cell.rare), None)
+    columns["runaways_at_most"] = rare.most if rare else None
     columns["speed_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.mixed)) or None
     columns["speed_ratio_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.delta_mixed)) or None
     return columns
@@ -126,6 +133,8 @@ def ratio_mixed(run: RunView, baseline: RunView) -> tuple[str, ...]:
 def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
     """Return the run's cell. It has no difference if the two runs share no prompt of the same task."""
     result = _cell(run, baseline, metric, prompts)
+    if metric.key in CONCERNED and result.delta:
+        result = result._replace(rare=unseen_runaways(run, baseline, prompts))
     if not metric.timed:
         return result
     return result._replace(
@@ -153,6 +162,12 @@ def shared(run: RunView, baseline: RunView, prompts: Prompts) -> tuple[Counts, C
     )
     both = sorted(run_counts.keys() & baseline_counts.keys())
     return {key: run_counts[key] for key in both}, {key: baseline_counts[key] for key in both}
+
+
+def unseen_runaways(run: RunView, baseline: RunView, prompts: Prompts) -> Runaways | None:
+    """Return the run's runaways on the prompts that both have done; ``None`` for a lossless run beside the same target,
+    because its runaways are the baseline's, and without such a prompt."""
+    return None if same_distribution(run, baseline) else runaways(*shared(run, baseline, prompts))
 
 
 def against(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Estimate | None:

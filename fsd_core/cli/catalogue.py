@@ -42,8 +42,9 @@ def list_runs(
     """List runs with the ids that other commands take."""
     from fsd_core.worker import local_runs
 
-    repository = local_runs.open_repository(get_settings())
+    repository, home = local_runs.open_repository(get_settings()), get_settings().home
     runs = repository.runs(search=search, limit=limit, archived=None if archived else False)
+    runs = local_runs.with_actual_statuses(repository, runs, home)
     if json:
         for run in runs:
             named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name, "pair": run.pair}

@@ -8,16 +8,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup
+from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup, unseen_runaways
 from fsd_core.analysis.prompt_identity import rendered_differently
+from fsd_core.analysis.same_distribution import same_distribution
 from fsd_core.conditions import MOST_TAKEN, taken
 from fsd_core.evaluation.run_costs import cost_per_solved_task, price_of
-from fsd_core.formatting import decimals, number
+from fsd_core.evaluation.runaways import Runaways
+from fsd_core.formatting import count, decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
+from fsd_core.review.worst_ratios import worst_length, worst_speed
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.noninferiority import identical, verdict
-from fsd_core.storage.records import same_weights
 from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ class Evidence(NamedTuple):
     def shared(self) -> int:
         """Number of prompts that both completed."""
         return len(self.setting_pool.prompts.keys() & self.baseline_pool.prompts.keys())
+
+    @property
+    def runaways(self) -> Runaways | None:
+        """Runaways that were seen, and how many more there may be; ``None`` for a lossless setting."""
+        return unseen_runaways(self.run, self.baseline, self.prompts)
 
 
 def evidence(
@@ -141,12 +148,21 @@ def evidence_hash(requirements: Requirements, runs: Sequence[RunView], baselines
 def _findings(
     requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts, *, same_texts: bool = False
 ) -> list[RequirementCheck]:
-    checks = []
+    checks, both = [], (run, baseline, prompts)
+    rare = unseen_runaways(run, baseline, prompts)
     if requirements.margin is not None:
         checks.append(_accuracy(requirements.margin, run, baseline, prompts, same_texts=same_texts))
     if requirements.least_speedup is not None:
         ratio = speedup(run, baseline, prompts)
-        text, outcome = _ratio(ratio, "as fast", requirements.least_speedup, 1, " by time per answer")
+        text, outcome = _ratio(
+            ratio,
+            "as fast",
+            requirements.least_speedup,
+            1,
+            rare,
+            worst_speed(ratio, rare, *both),
+            " by time per answer",
+        )
         if mixed := ratio_mixed(run, baseline):
             outcome, text = "undecided", f"{text}, but measured under other conditions ({', '.join(mixed)})"
         elif (share := taken_of(prompts)) is not None and share > MOST_TAKEN:
@@ -154,7 +170,9 @@ def _findings(
         checks.append(RequirementCheck("least_speedup", outcome, text))
     if requirements.longest_answers is not None:
         ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
-        text, outcome = _ratio(ratio, "as long", requirements.longest_answers, -1)
+        text, outcome = _ratio(
+            ratio, "as long", requirements.longest_answers, -1, rare, worst_length(ratio, rare, *both)
+        )
         checks.append(RequirementCheck("longest_answers", outcome, text))
     if requirements.highest_cost is not None:
         checks.append(_cost(requirements.highest_cost, run, prompts))
@@ -201,7 +219,7 @@ def _accuracy(
     paired = cell(run, baseline, METRICS["accuracy"], prompts).paired
     if paired is None:
         return RequirementCheck("margin", "undecided", "no scored prompt in common with the baseline")
-    if same_texts and _exact(run, baseline):
+    if same_texts and same_distribution(run, baseline):
         return RequirementCheck("margin", "met", f"{identical(paired).sentence(margin)}. {_EXACT}")
     result = verdict(paired, margin)
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(result.kind, "undecided")  # pyright: ignore[reportAssignmentType]
@@ -210,25 +228,21 @@ def _accuracy(
         f"{number(100 * paired.difference, 1, signed=True)} points "
         f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.prompts_text}"
     )
-    if outcome == "undecided" and _exact(run, baseline):
+    if outcome == "undecided" and same_distribution(run, baseline):
         return RequirementCheck("margin", "met", f"{points}: {_EXACT}")
     return RequirementCheck("margin", outcome, f"{points}: {result.sentence(margin)}")
 
 
-def _exact(run: RunView, baseline: RunView) -> bool:
-    """Whether both decode the same target losslessly with the same sampling. Then they differ only by chance."""
-    decoding, reference = run.decoding, baseline.decoding
-    return (
-        decoding.acceptance.lossless and reference.acceptance.lossless
-        and (run.pair, run.config.dtype, decoding.shared) == (baseline.pair, baseline.config.dtype, reference.shared)
-        and same_weights(run.weights, baseline.weights)
-    )  # fmt: skip
-
-
-def _ratio(ratio: Estimate | None, comparison: str, bound: float, better: int, by: str = "") -> tuple[str, Outcome]:
+def _ratio(
+    ratio: Estimate | None, comparison: str, bound: float, better: int, rare: Runaways | None, worst: float | None,
+    by: str = "",
+) -> tuple[str, Outcome]:  # fmt: skip
     """Return text and outcome for a ratio that should be at least (``better`` 1) or at most (−1) ``bound``.
 
-    ``by`` says of which quantity it is.
+    Its interval cannot know of runaways that no prompt showed. So it is met only on so many prompts that runaways of
+    1 % would have been seen, or if it would hold with all that may be unseen (``worst``). Runaways only make a setting
+    slower and its answers longer, so what is not met needs no more prompts. ``rare``: the setting's runaways, ``None``
+    where it has those of the baseline. ``by`` says of which quantity the ratio is.
     """
     if ratio is None:
         return "no prompt in common with the baseline", "undecided"
@@ -238,4 +252,8 @@ def _ratio(ratio: Estimate | None, comparison: str, bound: float, better: int, b
         return f"{text}{by}, decided by too few prompts for an interval", "undecided"
     text += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]{by}"
     met, failed = (ratio.low >= bound, ratio.high < bound) if better > 0 else (ratio.high <= bound, ratio.low > bound)
+    if rare is not None and worst is not None:
+        text += f"; {rare.sentence}, with them {number(worst, digits)} times"
+        if met and rare.prompts_lacking and better * worst < better * bound:
+            return f"{text}. {count(rare.prompts_lacking, 'more prompt')} would show runaways of 1 %", "undecided"
     return text, "met" if met else "not met" if failed else "undecided"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from fsd_core.worker.lock_metadata import LockMetadata
 if TYPE_CHECKING:
     from fsd_core.evaluation.observer import Writing
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import ExperimentView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 
 def open_repository(settings: Settings) -> Repository:
@@ -49,6 +49,16 @@ def with_actual_status(experiment: ExperimentView, home: Path) -> ExperimentView
     path = home / "runs" / f"{experiment.id}.lock"
     abandoned = experiment.under_way and experiment.job_id is None and path.exists() and lock.holder(path) is None
     return replace(experiment, status="stopped") if abandoned else experiment
+
+
+def with_actual_statuses(repository: Repository, runs: Sequence[RunView], home: Path) -> list[RunView]:
+    """Return the runs with their actual status: ``stopped`` in place of ``running`` where their experiment is."""
+    experiments = {run.experiment_id for run in runs if run.status == "running" and run.experiment_id}
+    stopped = {id for id in experiments if with_actual_status(repository.experiment(id), home).status == "stopped"}
+    return [
+        replace(run, status="stopped") if run.status == "running" and run.experiment_id in stopped else run
+        for run in runs
+    ]
 
 
 @contextmanager

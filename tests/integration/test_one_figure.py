@@ -19,8 +19,8 @@ from dashboard.compare.compared_runs import ComparedRuns, compare
 from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export_files import csv_text
-from dashboard.review.proposal_html import proposal_html
-from dashboard.runs.run_html import tiles_html
+from dashboard.review.proposal_html import evidence_html, proposal_html
+from dashboard.runs.run_html import further_tiles_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.settings.settings_page import setting_page
 from fsd_core.calibration.measured import Measurements
@@ -115,7 +115,7 @@ class Places:
         return cell
 
     def run_page(self, key: str) -> str:
-        tiles = Cells(tiles_html(self.run)).tiles
+        tiles = Cells(tiles_html(self.run) + further_tiles_html(self.run)).tiles
         tile = tiles[TITLES.get(key) or METRICS[key].title]
         if key in ("speedup", "mean_tokens_ratio"):
             return re.findall(r"[\d.]+×", tile)[0]
@@ -136,14 +136,14 @@ class Places:
             ann, "One", requirements=Requirements(margin=20.0, least_speedup=0.01)
         )
         found = next(iter(use.proposals), None) or service.propose(ann, use.id, [self.run.id], [self.target.id])
-        return proposal_html(service.review(found), self.run.label)
+        return proposal_html(service.review(found), self.run.label) + evidence_html(service.review(found))
 
     def review_tiles(self, key: str) -> str:
         return Cells(self._proposal()).tiles["Times as fast" if key == "speedup" else TITLES[key]]
 
     def requirement(self, key: str) -> str:
         row = {"speedup": "Speed", "accuracy_difference": "Accuracy"}[key]
-        return next(cells[1] for cells in Cells(self._proposal()).rows if cells and cells[0] == row)
+        return next(cells[2] for cells in Cells(self._proposal()).rows if cells and cells[0] == row)
 
     def calibration(self, key: str) -> float:
         assert key == "speedup"

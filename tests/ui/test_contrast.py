@@ -1,4 +1,7 @@
-"""Every text of every page, in both themes, has the contrast that WCAG AA asks for: computed from computed styles."""
+"""Every text of every page, in both themes, has the contrast that WCAG AA asks for, computed from computed styles.
+
+No page begins with more words than somebody reads.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,10 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+WORDS = (ROOT / "tests" / "tools" / "words.js").read_text(encoding="utf-8")
+MOST_WORDS = 120
+MORE_WORDS = {"experiments": 155, "theory": 135}
+"""pages that still begin with more words; these numbers may only fall"""
 STILL = """() => Promise.allSettled(document.getAnimations()
   .filter((one) => one.effect.getTiming().iterations !== Infinity).map((one) => one.finished))"""
 """a colour on its way to another is none to judge"""
@@ -50,12 +57,17 @@ def failing(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str], theme: str) -> None:
-    faint = {}
+    faint, words = {}, {}
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     for name, address in addresses.items():
+        if name == "compare":
+            page.goto(site.url + address)
+            settled(page)
+            words[name] = page.evaluate(WORDS)
         page.goto(site.url + address + EVERY_FOLD * (name == "compare"))
         expect(page.locator("h1, .fsd-on").first).to_be_visible()
         settled(page)
+        words.setdefault(name, page.evaluate(WORDS))
         if name == "compare":
             expect(page.locator(".js-plotly-plot .legend").first).to_be_visible()
         for part in page.locator("details").all():
@@ -72,6 +84,8 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
     page.locator("#lane-1 .tok").first.click()
     faint["tokens"] = failing(page)
     assert not {name: texts for name, texts in faint.items() if texts}
+    assert not {name: (len(read), read) for name, read in words.items() if len(read) > MORE_WORDS.get(name, MOST_WORDS)}
+    assert sum(map(len, words.values())) > 200, "hardly any word was counted"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -11,7 +11,7 @@ from dashboard.playground.playground_page import FORMER
 from dashboard.ui.pair_defaults import pair_defaults
 from tests.tools.settled import Held, go, meanwhile, settled
 from tests.tools.site import Site
-from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start
+from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start, unfold_sampling
 from tests.ui.test_playground import worker_that_is_there as worker_that_is_there
 from tests.ui.test_reload import begins
 
@@ -122,6 +122,7 @@ def test_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
     job = start(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     finish(site, job)
+    unfold_sampling(page)
     former = page.get_by_text(FORMER)
     expect(page.locator("#verdict")).to_contain_text("their texts are identical")
     expect(former).to_have_count(0)

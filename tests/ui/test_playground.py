@@ -127,6 +127,10 @@ def test_the_page_is_marked_tells_of_the_worker_and_underlines_what_it_colours(p
     expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
 
     legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
+    expect(legend).to_have_count(0)  # there is nothing to explain yet
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    finish(site, job)
     expect(legend).to_have_count(5)
     lines = legend.evaluate_all(
         "all => all.map(e => getComputedStyle(e)).map(s => [s.textDecorationLine, s.textDecorationStyle])"
@@ -216,9 +220,26 @@ def choose(page: Page, label: str, option: str | int) -> None:
     (options.nth(option) if isinstance(option, int) else options.filter(has_text=option)).click()
 
 
+def unfold_sampling(page: Page) -> None:
+    """Opens the line that the sampling folds to while it is the usual one."""
+    page.locator("#sampling button").first.click()
+    expect(page.get_by_label("Temperature")).to_be_visible()
+
+
 def test_examples_fill_the_prompt_and_are_of_what_the_pair_knows(page: Page, site: Site) -> None:
     page.goto(site.url)
     expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
+    example = page.get_by_label("Example", exact=True)
+    first = example.input_value()
+    assert first
+    assert f"Question: {first}" in prompt(page).input_value()  # the one that is loaded
+    expect(page.get_by_label("Temperature")).to_be_hidden()
+    assert len({round(one.bounding_box()["height"]) for one in page.locator(".setting:visible").all()}) == 1  # type: ignore[index]
+    top = page.locator("#lane-1").bounding_box()
+    assert top is not None
+    assert top["y"] < 720, "the results begin on the first screen"
+    prompt(page).fill("My own")
+    expect(example).to_have_value("")
     for _ in range(2):  # the same once more
         prompt(page).fill("")
         choose(page, "Example", 2)
@@ -230,6 +251,7 @@ def test_examples_fill_the_prompt_and_are_of_what_the_pair_knows(page: Page, sit
 
     choose(page, "Model pair", "SmolLM2 135M with our draft")
     expect(prompt(page)).to_have_value(re.compile(r"^Why is the sky blue"))
+    expect(example).to_have_value(re.compile(r"^Why is the sky blue"))
     prompt(page).fill("My own words.")
     choose(page, "Model pair", "Bundled arithmetic pair")
     page.get_by_label("Example", exact=True).click()
@@ -279,7 +301,9 @@ def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page
     page.get_by_role("button", name="Add a setting").click()
     expect(page.locator(".setting:visible")).to_have_count(3)
     page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.25")
+    unfold_sampling(page)
     page.get_by_label("Temperature").fill("0.5")
+    expect(page.locator("#sampling")).to_contain_text("Sampling: temperature 0.5, at most 128 tokens, seed 0")
     job = start(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)

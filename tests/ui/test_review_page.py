@@ -123,22 +123,24 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann.get_by_label("Name").fill("Support chat")
     ann.get_by_label("Description").fill(HOSTILE)
     ann.get_by_label("Accuracy").fill("10")
-    ann.get_by_label("Speed").fill("1.5")
+    ann.get_by_label("Speed").fill("1.05")
     ann.get_by_label("Rationale").fill(f"As fast as we need. {HOSTILE}")
     ann.get_by_label("Reviewers").locator("visible=true").click()
     ann.get_by_role("option", name="Bob", exact=True).click()
     press(ann, "Propose")
     expect(ann.get_by_role("link", name="Open it")).to_be_visible()
     expect(ann.get_by_label("Use", exact=True)).to_have_value("Support chat")
+    press(ann, "Propose")  # once more, by somebody who saw no answer
+    expect(notices(ann).last).to_have_text("Proposed. Open it")
     expect(ann.get_by_label("Name")).to_have_count(0)
     ann.get_by_role("link", name="Open it").click()
     expect(ann.locator("h1")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 · Bundled arithmetic pair open")
     requirements = ann.get_by_label("Requirements").locator("tbody tr")
     expect(requirements).to_have_count(2)
     expect(requirements.nth(0)).to_contain_text(
-        re.compile(r"Accuracy[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
+        re.compile(r"Accuracymet[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
     )
-    speed = r"Speed\d\.\d+ times as fast \[\d.*, \d.*\] by time per answermet"
+    speed = r"Speedmet\d\.\d+ times as fast \[\d.*, \d.*\] by time per answer; up to 3 % of answers could be runaways"
     expect(requirements.nth(1)).to_contain_text(re.compile(speed))
     proposal = ann.url
     expect(ann.get_by_role("button", name="Approve")).to_be_disabled()

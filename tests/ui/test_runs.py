@@ -16,6 +16,7 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow
 from tests.tools import plausible
 from tests.tools.asking import asked
+from tests.tools.folds import unfold
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
 from tests.tools.settled import acts, clockless, go, settled
 from tests.tools.site import Site
@@ -181,6 +182,11 @@ def test_a_run_shows_its_numbers_its_figures_and_its_link(page: Page, site: Site
     page.goto(f"{site.url}/runs?run={real}")
     expect(page.locator("h1:visible")).to_contain_text("FSD reducible")
     expect(page.locator(".fsd-tile").first).to_contain_text("50 %")
+    expect(page.locator(".fsd-tile:visible")).to_have_count(4)
+    expect(page).to_have_title(re.compile("^FSD reducible.* – FSD Lab$"))
+    unfold(page, "All figures")
+    expect(page.locator(".fsd-tile", has_text="Target passes")).to_be_visible()
+    assert page.locator(".fsd-tile:visible").count() > 10
     expect(page.locator(".js-plotly-plot:visible")).to_have_count(3)
     href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
     assert href == "http://127.0.0.1:5999/#/runs/abc123"
@@ -284,6 +290,11 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     expect(mark).to_be_visible()
     assert mark.bounding_box()["width"] < 20  # type: ignore[index]
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.goto(f"{site.url}/runs")
+    for heading in ("Accuracy", "s/answer"):  # in sight without a scroll
+        box = page.locator("#runs th", has_text=heading).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 400
     page.goto(f"{site.url}/compare?experiment={experiment}&open=all-figures")
     expect(page.get_by_text("The runs differ in number of threads (1, 2)")).to_be_visible()
     table = page.get_by_role("table", name="Metrics of the runs")

@@ -53,7 +53,7 @@ def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: S
     expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()
     expect(page.locator("#runs th", has_text="Pair")).to_have_count(0)
     save(page, "Exact <b>SD</b>")
-    query = re.compile(r"^runs\?search=FSD&columns=setting,experiment,.*,throughput,")
+    query = re.compile(r"^runs\?search=FSD&columns=setting,accuracy,time-per-answer,experiment,.*,throughput,")
     expect(views.get_by_role("link")).to_have_attribute("href", query)
     go(page, f"{site.url}/{views.get_by_role('link').get_attribute('href')}")
     expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()

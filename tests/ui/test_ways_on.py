@@ -11,6 +11,7 @@ from fsd_core.statistics.intervals import wilson
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import go
 from tests.tools.site import Site
+from tests.ui.test_playground import unfold_sampling
 
 pytestmark = pytest.mark.ui
 
@@ -68,6 +69,7 @@ def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> N
     go(page, site.url)
     lenient = page.locator(".setting").nth(1)
     lenient.get_by_label("Threshold").fill("0.0123456")
+    unfold_sampling(page)
     page.get_by_label("Temperature").fill("1e-3")
     page.get_by_label("Tokens", exact=False).first.fill("12.5")
     page.get_by_role("button", name="Generate").click()

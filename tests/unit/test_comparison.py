@@ -256,6 +256,8 @@ def test_speeds_and_times_alone_carry_the_mark():
     assert (columns["speed_mixed"], columns["speed_ratio_mixed"]) == ("number of threads", "number of threads")
     columns = delta_columns(cells([here, there], here, counts)[there.id])
     assert (columns["speed_mixed"], columns["speed_ratio_mixed"]) == (None, "number of threads")
+    assert columns["runaways_at_most"] == pytest.approx(1 - 0.05 ** (1 / len(counts[there.id])))
+    assert delta_columns(cells([here], here, counts)[here.id])["runaways_at_most"] is None
 
 
 def test_settings_table_shows_differences_only_on_demand():

@@ -14,7 +14,7 @@ from dashboard.compare.comparison_html import comparison_html, warnings_html
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
 from dashboard.experiments.experiment_list import experiments_html
-from dashboard.runs.run_html import provenance_html, sittings_html, tiles_html
+from dashboard.runs.run_html import further_tiles_html, provenance_html, sittings_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.theory import speedup_figure
 from fsd_core.analysis.cells import compared
@@ -76,12 +76,13 @@ def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: l
 
 def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs: list[str]) -> None:
     run, whole = (repository.run(id) for id in (runs[2], runs[1]))
-    assert marks(tiles_html(run)) == [WHY] * 4  # time per answer, throughput, time per solved task, time to first token
+    # time per answer; throughput, time per solved task, time to first token
+    assert (marks(tiles_html(run)), marks(further_tiles_html(run))) == ([WHY], [WHY] * 3)
     assert SENTENCE in Reader(sittings_html(run, repository.session_positions(run.id))).text
     facts = Reader(provenance_html(run, repository.session_positions(run.id))).text
     assert "Sitting 1" in facts
     assert "prompts 5 to 6: on cpu, on Some processor, in float32, with 1 thread and at commit c0ffeec0ffee" in facts
-    assert marks(tiles_html(whole)) == []
+    assert marks(tiles_html(whole) + further_tiles_html(whole)) == []
     positions = repository.session_positions(whole.id)
     assert sittings_html(whole, positions) == ""
     assert "prompts 1 to 6: on cpu, on Some processor" in Reader(provenance_html(whole, positions)).text
@@ -136,7 +137,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     evidence = review_evidence(fast, found.runs[1], found.runs[0], found.prompts)
     assert [finding.outcome for finding in evidence] == ["undecided"]
     again = repository.run(run.id)
-    assert marks(tiles_html(again)) == [SHARED_DEVICE] * 4
+    assert marks(tiles_html(again) + further_tiles_html(again)) == [SHARED_DEVICE] * 4
     assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.session_positions(run.id))).text
 
 

@@ -10,7 +10,7 @@ import pytest
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.report import markdown
-from dashboard.review.proposal_html import proposal_html
+from dashboard.review.proposal_html import evidence_html
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui.actions import perform
 from fsd_core.analysis.cells import speedup
@@ -212,7 +212,7 @@ def test_finalists_are_timed_again_and_only_times_change(
     use = ReviewService(repository).describe(Person("Ada", "admin"), "Fast", requirements=Requirements(margin=20)).id
     service = ReviewService(repository)
     proposal = service.propose(ANN, use, [run.id for run in sides[0]], [run.id for run in sides[1]])
-    text = Reader(proposal_html(service.review(proposal), "Chosen")).text
+    text = Reader(evidence_html(service.review(proposal))).text
     assert "Taken by other programs1 %" in text
 
 

@@ -16,7 +16,7 @@ from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export_files import csv_text, matched_csv
 from dashboard.experiments.experiment_list import experiments_html
-from dashboard.review.proposal_html import proposal_html
+from dashboard.review.proposal_html import evidence_html
 from dashboard.settings.settings_page import setting_page
 from fsd_core.analysis.cells import speedup, throughput_ratio
 from fsd_core.calibration.findings import SettingResult
@@ -103,7 +103,7 @@ def test_a_proposal_says_times_as_fast_by_time_per_answer(repository: Repository
     service = ReviewService(repository)
     use = service.describe(ANN, "One", requirements=Requirements(margin=20.0)).id
     proposal = service.propose(ANN, use, [runs[2].id], [runs[0].id])
-    text = Reader(proposal_html(service.review(proposal), "Wordy")).text
+    text = Reader(evidence_html(service.review(proposal))).text
     assert "Times as fast" in text
     assert "1.50 ×" in text
     assert "by time per answer" in text

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from dashboard.playground.paying import slow_pair, slow_prompt
 from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison, payload
-from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
+from fsd_core.config import DecodingConfig, Fuzzy, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import EmittedToken, StreamFigures
 from tests.tools.tracking_examples import chunk
 
@@ -68,3 +70,40 @@ def test_nothing_is_compared_with_a_setting_that_failed() -> None:
 def test_a_job_that_cannot_be_done_is_refused_with_a_sentence(prompt: str, seed: int) -> None:
     with pytest.raises(InvalidSetting, match=r"^The (prompt|seed) .*: "):
         payload("bundled", prompt, seed, [DecodingConfig()])
+
+
+def _drafted(accepted: int, alone: float | None, cpu: float | None = None) -> OutputPanel:
+    figures = StreamFigures.of(
+        tokens=50, rounds=20, drafted=100, accepted=accepted, seconds=1, cpu_seconds=cpu, target_tokens_per_second=alone
+    )
+    return OutputPanel(DecodingConfig(acceptance=Speculative(), sampling=GREEDY), (), figures, done=True)
+
+
+def test_a_prompt_on_which_no_draft_pays_is_told() -> None:
+    slow = _drafted(14, 60)
+    told = "On this prompt 14 % accepted: speculation does not pay here; try math, or copying (prompt lookup)."
+    assert slow_prompt([slow, panel([1])]) == slow_prompt([_drafted(9, 90), slow]) == told
+    assert slow_prompt([slow, _drafted(60, 40)]) == ""  # one of them pays
+    assert slow_prompt([slow, _drafted(14, None)]) == ""  # of one it is not known
+    assert slow_prompt([_drafted(14, 60, cpu=0.3)]) == ""  # other programs were busy
+    assert slow_prompt([panel([1])]) == ""
+
+
+def test_a_pair_that_was_measured_slower_than_the_target_alone_is_told(repository: Repository) -> None:
+    def measured(rule: Any, speed: float) -> None:
+        setting = SettingConfig(decoding=DecodingConfig(acceptance=rule))
+        id = repository.create_run(RunConfig(setting=setting, task="everyday"))
+        repository.start_run(id, {})
+        ends = {
+            f"speedup_versus_target{end}": speed + more for end, more in (("", 0.0), ("_low", -0.04), ("_high", 0.04))
+        }
+        repository.finish_run(id, {"acceptance_rate": 0.14, **ends})
+
+    assert slow_pair(repository, "bundled") == ""
+    measured(Speculative(), 0.81)
+    measured(Fuzzy(threshold=0.3), 1.4)  # a lossy one is no answer
+    told = slow_pair(repository, "bundled")
+    assert "of everyday: 14 % accepted, 0.81 × as fast as the target alone. Speculation does not pay there" in told
+    assert slow_pair(repository, "smollm2-135m") == ""
+    measured(Speculative(), 1.2)
+    assert slow_pair(repository, "bundled") == ""

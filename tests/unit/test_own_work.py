@@ -10,7 +10,7 @@ from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.roles import LOCAL
 from fsd_core.storage.database.repository import Repository
 from fsd_core.worker import lock
-from fsd_core.worker.local_runs import exclusive_writing, with_actual_status
+from fsd_core.worker.local_runs import exclusive_writing, with_actual_status, with_actual_statuses
 
 
 def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repository: Repository, home: Path) -> None:
@@ -29,6 +29,8 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     (home / "runs" / f"{id}.lock").touch()  # as a kill leaves it
     status, html = card()
     assert status == "stopped"
+    runs = repository.experiment(id).runs
+    assert [run.status for run in with_actual_statuses(repository, runs, home)] == ["stopped"]
     for act in ("resume", "archive", "delete"):
         assert f'data-act="{act}"' in html
     assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,7 +31,8 @@ from tests.tools.plausible import add_finished, new_repository
 ANN, BOB, CAT, EVE = (
     Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
 )  # fmt: skip
-LENIENT = Requirements(margin=20, least_speedup=1.5, longest_answers=1.5)
+LENIENT = Requirements(margin=20, least_speedup=1.05, longest_answers=1.7)
+"""met also if runaways that 24 prompts did not show were reckoned with"""
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +140,26 @@ def test_what_is_far_from_a_bound_is_met_or_not(service: ReviewService, runs: di
         proposed(service, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5))
     )
     assert [finding.outcome for finding in review.evidence[0].findings] == ["not met", "met", "met"]
+
+
+def test_few_prompts_show_no_rare_runaway(service: ReviewService, runs: dict[str, RunView]) -> None:
+    """A bound that holds without the runaways that 24 prompts may have missed, but not with them, needs more prompts.
+
+    What is not met needs none, and a lossless setting has the target's runaways.
+    """
+    close = Requirements(margin=None, least_speedup=1.5, longest_answers=1.15)
+    speed, length = service.review(proposed(service, runs, "0.05", close)).evidence[0].findings
+    assert (speed.outcome, length.outcome) == ("undecided", "undecided")
+    unseen = (
+        r"; up to 12 % of answers could be runaways unseen by 24 prompts, with them \d\.\d\d times\. 275 more prompts"
+    )
+    assert re.search(r"1\.67 times as fast \[1\.58, 1\.75\] by time per answer" + unseen, speed.text), speed.text
+    assert re.search(r"times as long \[1\.\d+, 1\.14\]" + unseen, length.text), length.text
+    missed = Requirements(margin=None, least_speedup=1.8, longest_answers=1.0)
+    lenient, exact = (service.review(proposed(service, runs, which, missed)).evidence[0] for which in ("0.1", "sd"))
+    assert [check.outcome for check in lenient.findings] == ["undecided", "not met"]
+    assert exact.runaways is None
+    assert not any("runaways" in check.text for check in exact.findings)
 
 
 def test_runs_that_were_asked_otherwise_decide_nothing(

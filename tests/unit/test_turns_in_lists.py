@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.runs.opened_experiment import comparable_runs, header_html
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.siblings import on_same_prompts, sibling_runs
-from fsd_core.config import DecodingConfig, SettingConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.storage.database.repository import Repository
 from tests.tools.copies import copy_of
@@ -140,3 +141,15 @@ def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_
     runs = repository.runs(setting_id=setting(DROPPED))
     repository.create_run(runs[0].config.model_copy(update={"shuffled": False}))
     assert setting(DROPPED) in {one.id for one in repository.settings(dropped=False)}
+
+
+def test_a_picker_offers_no_turns_and_a_calibration_only_what_can_be_compared(repository: Repository, id: str) -> None:
+    """Of its turns those on the same prompts, of the round of most prompts."""
+    alone = repository.create_run(RunConfig(setting=SettingConfig(pair=CONFIG.pair, decoding=KEPT)))
+    assert [run.id for run in repository.run_names(99)] == [alone]
+    experiment = repository.experiment(id)
+    compared = comparable_runs(experiment)
+    assert [run.decoding for run in compared] == [CONFIG.target, EXACT[0], KEPT]
+    assert {(run.config.first, run.prompts_total) for run in compared} == {(32, 32)}
+    (address,) = re.findall(r'href="compare\?runs=([0-9a-f,]+)">Compare the', header_html(experiment, repository))
+    assert address.split(",") == [run.id for run in compared]

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from dashboard.review.proposal_html import proposal_html
+from dashboard.review.proposal_html import evidence_html
 from dashboard.review.use_html import use_html
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.siblings import sibling_runs
@@ -68,10 +68,10 @@ def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: l
     service.describe(ANN, "Chat", requirements=Requirements(margin=None))
     proposal = service.propose(ANN, "chat", [run.id], [target.id])
     told = f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>"
-    assert f"Measured with {told}" in proposal_html(service.review(proposal), "SD")
+    assert f"Measured with {told}" in evidence_html(service.review(proposal))
     assert told not in use_html(service.use("chat"), {}, None)
     measured_with(repository, target, target="t2", draft="d2")
-    assert "The runs were measured with different models: the target" in proposal_html(service.review(proposal), "SD")
+    assert "The runs were measured with different models: the target" in evidence_html(service.review(proposal))
     measured_with(repository, target, **OURS)
     review = service.review(proposal)
     service.submit_review(BOB, review, "approve", "", review.use.sequence)

@@ -93,13 +93,14 @@ class RunStore(Store):
             return [run_view(run, name) for run, name in session.execute(statement)]
 
     def run_names(self, limit: int) -> list[RunName]:
-        """Return the latest runs by name, without archived ones. Much faster than reading them whole."""
+        """Return the latest runs by name, without archived ones and rounds of calibrations. Much faster than reading
+        them whole."""
         columns = (
             RunRow.id, SettingRow.label, RunRow.seed, ExperimentRow.name, RunRow.task, RunRow.created_at,
             SettingRow.pair,
         )  # fmt: skip
         statement = select(*columns).select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
-        statement = statement.where(_listed())
+        statement = statement.where(_listed(), ordinary())
         statement = statement.order_by(RunRow.created_at.desc(), RunRow.position, RunRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]

@@ -24,7 +24,7 @@ OF_RULE = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part == "accept
 OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part != "acceptance"]
 _DIALS = [*OF_RULE, *OF_DRAFT]
 _SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
-WIDE = {"divergence", "drafter", "topology"}
+WIDE = {"divergence", "drafter", "topology", "length_by"}
 
 
 class SettingCard:

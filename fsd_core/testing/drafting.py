@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import torch
 from torch import Tensor
@@ -62,11 +62,16 @@ def toy_models() -> ModelSet:
 
 
 def settings_of(kind: type[Settings]) -> list[Settings]:
-    """Return a drafter or a topology with its defaults, and with each of its options at the ends of its range."""
+    """Return a drafter or a topology with its defaults, with each of its options at the ends of its range, and with
+    each of its choices. An option that another has to allow comes with the first value that allows it."""
     settings = [kind.checked()]
     for name, field in kind.model_fields.items():
         ends = [getattr(bound, end) for bound in field.metadata for end in ("ge", "le") if hasattr(bound, end)]
-        settings += [kind.checked(**{name: end}) for end in ends]
+        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        needs: Any = extra.get("needs", {})
+        read = {other: values[0] for other, values in needs.items() if other in kind.model_fields}
+        settings += [kind.checked(**read, **{name: value}) for value in (*ends, *choices)]
     return list(dict.fromkeys(settings))
 
 

@@ -43,7 +43,7 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
         "--trigger", "--deferral-cost", "--head-width", "--cactus-budget", "--tolerance", "--threshold-acc",
         "--threshold-single", "--posterior-threshold", "--posterior-alpha", "--relaxed-delta", "--relaxed-topk",
         "--logit-ratio", "--lookahead-entropy", "--lookahead-window", "--drafter",
-        "--max-ngram", "--longest-match", "--match-factor", "--least-share",
+        "--max-ngram", "--longest-match", "--match-factor", "--least-share", "--memory",
         "--topology", "--draft-length", "--length-by", "--least-probability",
         "--draft-cost", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
         "--top-k", "--top-p", "--min-p", "--strict-first", "--lenient-in", "--max-new-tokens",

@@ -30,6 +30,11 @@ class DrafterSettings(Frozen):
     kind: str
     """name in settings and on the command line"""
 
+    @property
+    def learns_from_run(self) -> bool:
+        """Whether it also drafts from earlier texts of a run, so that its drafts depend on their order."""
+        return False
+
     def label_parts(self) -> list[str]:
         """Return the parts of a label that name it."""
         return [*filter(None, [self.word]), *changed(self)]

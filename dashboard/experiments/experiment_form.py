@@ -43,7 +43,7 @@ _DIALS = [
 ]
 """options that have one value for all settings of an experiment"""
 SELECTORS = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
-DEPENDENT = ["divergence", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
+DEPENDENT = ["divergence", "length_by", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
 """fields that are displayed if a chosen option reads them"""
 _DEFAULTS: dict[str, Any] = {
     "baselines": list(PLAIN_RULES), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
@@ -140,6 +140,7 @@ class ExperimentForm:
             with gr.Row():
                 fields["drafter"] = multiselect_field(METHOD_OPTIONS["drafter"])
                 fields["topology"] = multiselect_field(METHOD_OPTIONS["topology"])
+                fields["length_by"] = multiselect_field(METHOD_OPTIONS["length_by"], visible=visibility["length_by"])
             with gr.Row():
                 for name in _DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=visibility[name])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.pair_defaults import pair_defaults
+from fsd_core.config.building import reads
 from fsd_core.config.flat import options_of, options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
@@ -92,7 +93,11 @@ def _of_decodings(decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
     for name, option in METHOD_OPTIONS.items():
         if name == "acceptance":
             continue
-        found = [*dict.fromkeys(options[name] for options in map(options_of, decodings) if name in options)]
+        found = [
+            *dict.fromkeys(
+                options[name] for options in map(options_of, decodings) if name in options and reads(option, options)
+            )
+        ]
         if option.is_knob:
             found = [OFF if value is None else f"{value:g}" for value in found]
         if found:

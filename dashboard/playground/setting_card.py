@@ -24,7 +24,7 @@ OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part in ("draf
 OF_RULE = [name for name in CARD_OPTIONS if name != "acceptance" and name not in OF_DRAFT]
 _DIALS = [*OF_RULE, *OF_DRAFT]
 _SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
-WIDE = {"divergence", "drafter", "topology"}
+WIDE = {"divergence", "drafter", "topology", "length_by"}
 
 
 class SettingCard:

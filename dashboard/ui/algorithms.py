@@ -7,6 +7,8 @@ import math
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.behind import behind
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, DecodingConfig, divergence_upper_bound
+from fsd_core.config.drafting.suffix import MEMORY_TITLES
+from fsd_core.config.drafting.topologies import LENGTH_TITLES
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
 
@@ -22,6 +24,10 @@ def choices(option: Option) -> list[tuple[str, str]]:
     titles = {kind: part.title for parts in (DRAFTERS, TOPOLOGIES) for kind, part in parts.items()}
     if option.name == "divergence":
         titles = {name: divergence_title(name) for name in option.choices}
+    elif option.name == "length_by":
+        titles = LENGTH_TITLES
+    elif option.name == "memory":
+        titles = MEMORY_TITLES
     return RULE_CHOICES if option.name == "acceptance" else [(titles.get(name, name), name) for name in option.choices]
 
 

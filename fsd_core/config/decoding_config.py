@@ -159,6 +159,11 @@ class DecodingConfig(Frozen):
                 f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
                 f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {alternatives}."
             )
+        if self.drafter.learns_from_run and not (self.sampling.greedy and self.acceptance.lossless):
+            raise InvalidSetting(
+                f"The drafter '{self.drafter.kind}' with the memory 'run' drafts by the order of the prompts, and so "
+                "would the texts change: choose temperature 0 and a lossless rule, or the memory 'text'."
+            )
         if self.acceptance.lossless and (narrowed := self.narrowed_by):
             raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out {narrowed[0]}, or choose another.")
         self._check_shape(self.acceptance, self.topology)

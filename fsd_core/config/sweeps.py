@@ -12,7 +12,7 @@ from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
 from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.rules import RULES
 
-LISTED = ("acceptance", "drafter", "topology", "divergence")
+LISTED = ("acceptance", "drafter", "topology", "length_by", "divergence")
 """options with named values; a sweep takes several of each"""
 LENGTH_OPTIONS = ("draft_length",)
 """options with numeric values; a sweep takes several of each"""

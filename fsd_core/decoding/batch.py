@@ -135,10 +135,18 @@ class Batch:
         if self._drafter is None or self._speculation is None:
             return None
         topology, bonus = self._speculation.topology, int(self._speculation.drafts_bonus)
+        _, settings = self._speculation.settings
         context = self._method.draft_context
         # The target writes the last token within the limit, so nothing is drafted if one remains.
         depths = [
-            max(0, min(topology.length, text.remaining_tokens - 1, context - len(text.history) - bonus))
+            max(
+                0,
+                min(
+                    settings.next_length(text.acceptance),
+                    text.remaining_tokens - 1,
+                    context - len(text.history) - bonus,
+                ),
+            )
             for text in texts
         ]
         depth = max(depths)
@@ -160,8 +168,11 @@ class Batch:
         )
         if tree is None:
             return None
-        drafted = [min(drafted, tree.depth) for drafted in depths]
-        judged = [min(drafted, tree.depth) for drafted in levels]
+        lengths = tree.lengths or [tree.depth] * len(texts)
+        drafted = [min(pair) for pair in zip(depths, lengths, strict=True)]
+        judged = [min(pair) for pair in zip(levels, lengths, strict=True)]
+        if tree.lengths is not None:  # a text with little room may have gone on alone
+            tree = tree.cut(max(judged))
         strict = [self._method.num_strict(text.written_tokens, text.is_thinking) for text in texts]
         return DraftProposal(tree, min(tree.depth, depth), drafted, judged, strict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fsd_core.config import RecentAcceptance
 from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.ops.sampling import UniformStream
@@ -27,6 +28,7 @@ class SequenceState:
         self.history = list(prompt)
         self.uniforms = uniforms
         self.stop_reason: str | None = None
+        self.acceptance = RecentAcceptance()
         self._marks = marks
         self._thought = None if marks is None else marks.opened(prompt)
         self._prompt_length, self._limit, self._limited_by = len(prompt), limit, limited_by
@@ -62,6 +64,7 @@ class SequenceState:
         positions = len(figures) // 4
         strict, divergence, p, q = (figures[i * positions : (i + 1) * positions] for i in range(4))
         accepted = min(count, fed)
+        self.acceptance = self.acceptance.after(accepted, fed)
         end = next((i + 1 for i, token in enumerate(emitted) if token in eos), None)
         if end is not None:
             self.stop_reason = "eos"

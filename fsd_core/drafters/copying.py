@@ -44,8 +44,12 @@ class Copying:
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         (history,) = texts
-        self._copied, self._index = self._settings.copied(history), 0
+        self._copied, self._index = self.proposed(history), 0
         return self._row()
+
+    def proposed(self, history: Sequence[int]) -> Sequence[int]:
+        """Return the proposed continuation of a text."""
+        return self._settings.copied(history)
 
     def extend(self, token: Tensor) -> DraftDistribution | None:
         return self._row()

@@ -11,6 +11,7 @@ import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
+from fsd_core.config.drafting.topologies import FIXED
 from fsd_core.errors import InvalidSetting
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
@@ -104,6 +105,11 @@ class Replay:
             raise InvalidSetting(
                 f"'{config.label}' is no rule for a chain of single drafts, which is all that a trace holds: choose "
                 f"one of {', '.join(replayable())}, and the topology chain."
+            )
+        if config.topology.length_by != FIXED:
+            raise InvalidSetting(
+                "A trace holds drafts of one length, and replay does not know what each would have been: leave out "
+                "length_by, or measure the setting."
             )
         if config.drafter is None or config.drafter.kind != "draft-model":
             raise InvalidSetting("A trace holds drafts of the draft model: choose the drafter draft-model.")

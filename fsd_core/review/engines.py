@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
+from fsd_core.config.drafting.topologies import FIXED
 from fsd_core.config.flat import options_read
 from fsd_core.config.model_names import template_arguments_of
 from fsd_core.config.vllm_plugin import (
@@ -201,6 +202,11 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
         raise NoEquivalent(
             f"{engine} has no equivalent of the drafter '{drafter.kind}'. The form for Python runs it, with "
             "transformers."
+        )
+    if getattr(setting.decoding.topology, "length_by", FIXED) != FIXED:
+        raise NoEquivalent(
+            f"{engine} has no equivalent of drafts that end before their draft length. The form for Python runs it, "
+            "with transformers."
         )
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -47,6 +48,7 @@ class DraftTree:
 
     tokens: int64 [B,N]. depth: number of levels. warped, raw: [B,R,V], the distributions that nodes were drawn from;
     for several drafts drawn together, that of the last. structure: ``None`` for a chain, where R = N; else B = 1.
+    lengths: for a chain that ends by itself, how many of its N tokens each text has; ``None`` if all have N.
     """
 
     tokens: Tensor
@@ -54,10 +56,18 @@ class DraftTree:
     warped: Tensor
     raw: Tensor
     structure: TreeStructure | None = None
+    lengths: Sequence[int] | None = None
 
     @property
     def size(self) -> int:
         return self.tokens.shape[1]
+
+    def cut(self, count: int) -> DraftTree:
+        """Return a chain's first ``count`` tokens, those of it that any text uses."""
+        if count == self.size:
+            return self
+        tokens, warped, raw = (part[:, :count] for part in (self.tokens, self.warped, self.raw))
+        return DraftTree(tokens, count, warped, raw, lengths=self.lengths)
 
 
 class DraftTopology(Protocol):

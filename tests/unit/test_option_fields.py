@@ -84,14 +84,16 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         shown = control_properties({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
-    shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", *JUDGING_OPTIONS}
+    shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", "length_by", *JUDGING_OPTIONS}
     assert hidden() == {*CARD_OPTIONS} - shown - {"acceptance"}
-    shown = {"kl_budget", "drafter", "draft_length", *JUDGING_OPTIONS}
+    shown = {"kl_budget", "drafter", "draft_length", "length_by", *JUDGING_OPTIONS}
     assert hidden(acceptance="mentored") == {*CARD_OPTIONS} - shown - {"acceptance"}
     assert "strict_first" in hidden(acceptance="block")
     assert hidden(acceptance="autoregressive") == {*CARD_OPTIONS} - {"acceptance"}
     assert "divergence_top_k" not in hidden(divergence="top-k-js")
     assert "max_ngram" not in hidden(drafter="prompt-lookup")
+    assert {"least_probability"} == hidden() - hidden(length_by="chain")
+    assert {"draft_cost"} == hidden() - hidden(length_by="acceptance")
     assert "drafts" in hidden(acceptance="spec-hub")
     assert "drafts" not in hidden(acceptance="k-seq")
     assert "guard" in hidden(acceptance="fsd")

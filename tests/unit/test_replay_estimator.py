@@ -117,6 +117,10 @@ def test_acceptance_at_each_place_of_the_draft() -> None:
             setting(Speculative(), 3, SamplingConfig()),
             "temperature 1.0, top_k 0, top_p 1.0, min_p 0.0, not at",
         ),
+        (
+            DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length_by="chain"), sampling=SAMPLED),
+            "A trace holds drafts of one length.*leave out length_by",
+        ),
         (setting(ThresholdAccept(), 3), "'threshold-accept' drafts the likeliest tokens"),
         (DecodingConfig(acceptance=Autoregressive(), sampling=SAMPLED), "no rule for a chain of single drafts"),
         (setting(Lenience(), 3).model_copy(update={"strict_first": 2}), "leave out strict_first"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from fsd_core.config import SuffixDrafter
-from fsd_core.config.drafting.suffix import common_suffixes
+from fsd_core.config import DecodingConfig, FuzzyReducible, SamplingConfig, Speculative, SuffixDrafter
+from fsd_core.config.drafting.suffix import END_OF_TEXT, common_suffixes
+from fsd_core.decoding.decoder import GeneratedText, PairDecoder
+from fsd_core.errors import InvalidSetting
+from fsd_core.testing.toy import toy_pair
 
 
 def plain_common_suffix(text: list[int], place: int) -> int:
@@ -71,3 +74,40 @@ def test_a_draft_is_what_most_often_followed_and_stops_where_occurrences_part() 
 def test_its_label_names_what_was_changed() -> None:
     assert SuffixDrafter().label_parts() == ["suffix"]
     assert SuffixDrafter(longest=8).label_parts() == ["suffix", "longest match 8"]
+
+
+def test_earlier_answers_are_copied_from_as_far_as_they_go() -> None:
+    answers = [7, 8, 9, END_OF_TEXT, 7, 8, 5, END_OF_TEXT]
+    settings = SuffixDrafter(factor=1)
+    assert list(settings.continued([1, 7, 8], answers)) == [5]  # of equally frequent tokens the latest; then it ended
+    assert list(settings.continued([1, 8, 9], answers)) == []  # an answer ended there
+    assert list(settings.continued([7, 8, 4, 7, 8], answers)) == [4, 7]  # the text itself is the latest of all
+    assert list(settings.copied([1, 7, 8])) == []
+
+
+def test_a_run_that_copies_from_its_answers_writes_each_text_as_it_is_alone_and_in_fewer_rounds() -> None:
+    pair, prompts = toy_pair(), [[3, 1, 4, 1, 5], [7], [3, 1, 4, 1, 5], [2, 7, 1, 8]]
+
+    def run(memory: Literal["text", "run"], order: list[int]) -> dict[int, GeneratedText]:
+        drafter = SuffixDrafter(memory=memory)
+        decoder = PairDecoder(pair, DecodingConfig(acceptance=Speculative(), drafter=drafter, max_new_tokens=24))
+        decoder.eos = frozenset()
+        alone = {place: decoder.generate(prompts[place], 0) for place in order}
+        again = dict(decoder.generate_all([prompts[place] for place in order], [0] * len(order), 1))
+        assert [again[i].tokens for i in range(len(order))] == [alone[place].tokens for place in order]
+        return alone
+
+    texts, learned, backwards = run("text", [0, 1, 2, 3]), run("run", [0, 1, 2, 3]), run("run", [3, 2, 1, 0])
+    for place, text in texts.items():
+        assert learned[place].tokens == backwards[place].tokens == text.tokens
+    assert len(learned[2].records) < len(learned[0].records)  # the answer to the same prompt was there
+    assert len(backwards[0].records) < len(backwards[2].records)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"sampling": SamplingConfig(temperature=1)}, {"acceptance": FuzzyReducible(threshold=0.1)}]
+)
+def test_copying_from_the_run_is_refused_where_texts_depend_on_drafts(changed: dict[str, Any]) -> None:
+    values = {"acceptance": Speculative(), "drafter": SuffixDrafter(memory="run")} | changed
+    with pytest.raises(InvalidSetting, match="choose temperature 0 and a lossless rule, or the memory 'text'"):
+        DecodingConfig.checked(**values)

@@ -96,6 +96,14 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(change, sentence):
         build_sweep(replace(FORM, **change))
 
 
+def test_drafts_that_end_in_several_ways_are_settings_of_their_own() -> None:
+    form = replace(FORM, baselines=[], threshold="0.1", topology=["chain", "dynamic-tree"])
+    sweep = build_sweep(replace(form, length_by=["fixed", "chain"], least_probability=0.3, draft_cost=None))
+    assert [decoding.label.removeprefix("FSD reducible · js ≤ 0.1 · ") for decoding in sweep.decodings] == [
+        "γ 5", "length by chain ≥ 0.3 · γ 5", "tree 24 · γ 5",
+    ]  # fmt: skip
+
+
 def test_every_drafter_meets_every_shape_that_a_rule_can_judge() -> None:
     sweep = build_sweep(
         replace(

@@ -16,6 +16,7 @@ from fsd_core.config.drafting.base import (
 from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
+from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
 from fsd_core.config.drafting.suffix import SuffixDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
 from fsd_core.frozen import kind_of
@@ -35,6 +36,7 @@ __all__ = [
     "MissingTopology",
     "MultiDraftTopology",
     "PromptLookupDrafter",
+    "RecentAcceptance",
     "SuffixDrafter",
     "TopologyConfig",
     "TopologySettings",

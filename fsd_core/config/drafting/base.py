@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic import ConfigDict
 
+from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
 from fsd_core.frozen import Frozen, changed
 from fsd_core.plugins import implementation, not_installed
 from fsd_core.rules.base import CHAIN
@@ -28,6 +29,11 @@ class DrafterSettings(Frozen):
 
     kind: str
     """name in settings and on the command line"""
+
+    @property
+    def learns_from_run(self) -> bool:
+        """Whether it also drafts from earlier texts of a run, so that its drafts depend on their order."""
+        return False
 
     def label_parts(self) -> list[str]:
         """Return the parts of a label that name it."""
@@ -88,6 +94,10 @@ class TopologySettings(Frozen):
     @property
     def max_fed_tokens(self) -> int:
         """Most tokens fed after a text in one round, to the target or to the drafter."""
+        return self.length
+
+    def next_length(self, acceptance: RecentAcceptance) -> int:
+        """Return the nodes on the longest path of a text's next round, ``length`` at most."""
         return self.length
 
     def label_parts(self) -> list[str]:

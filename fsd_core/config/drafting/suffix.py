@@ -9,6 +9,10 @@ from typing import Literal
 from fsd_core.config.drafting.base import CopyingDrafter
 from fsd_core.frozen import option
 
+END_OF_TEXT = -1
+"""stands behind each earlier answer; no token"""
+MEMORY_TITLES = {"text": "This text alone", "run": "The run's earlier answers too"}
+"""in menus"""
 _MOST_PLACES = 32
 """occurrences of a match that are looked at, the latest"""
 
@@ -19,10 +23,12 @@ class SuffixDrafter(CopyingDrafter):
     Suffix decoding (Oliaro et al. 2024, "SuffixDecoding", arXiv 2411.04975), on one text: a match of p tokens proposes
     up to ``factor`` · p tokens, each the most frequent behind those before it, as long as the share of the occurrences
     that go on like this is at least ``least``. The sum of these shares is the number of tokens that would be accepted
-    if the text went on as its occurrences did; the match with the largest sum is taken.
+    if the text went on as its occurrences did; the match with the largest sum is taken. With the memory ``run`` the
+    latest earlier answers of the run are looked through like the text. What is drafted then depends on the order of the
+    prompts, so it is for texts that do not depend on the draft: at temperature 0, with a lossless rule.
     """
 
-    title, word = "Suffix", "suffix"
+    title, word, implementation = "Suffix", "suffix", "fsd_core.drafters.suffix_proposer:SuffixProposer"
     kind: Literal["suffix"] = "suffix"
     longest: int = option(
         24, "Longest match", "Longest end of the text that the drafter 'suffix' looks for", name="longest_match",
@@ -35,9 +41,23 @@ class SuffixDrafter(CopyingDrafter):
         0.1, "Least share", "Least share of occurrences that go on as drafted", name="least_share", ge=0, le=1
     )
 
+    memory: Literal["text", "run"] = option(
+        "text", "Copies from", "What the drafter 'suffix' copies from: this text alone, or earlier answers of the run "
+        "too, at temperature 0 and with a lossless rule", before="text",
+    )  # fmt: skip
+
+    @property
+    def learns_from_run(self) -> bool:
+        return self.memory == "run"
+
     def copied(self, text: Sequence[int]) -> Sequence[int]:
+        return self.continued(text)
+
+    def continued(self, text: Sequence[int], answers: Sequence[int] = ()) -> Sequence[int]:
+        """Return the proposed continuation of a text. ``answers``: earlier answers, ``END_OF_TEXT`` behind each."""
+        text = [*answers, *text]
         matches = common_suffixes(text)
-        matching = [place for place in range(len(text) - 1, 0, -1) if matches[place]]
+        matching = [place for place in range(len(text) - 1, 0, -1) if matches[place] and text[place] != END_OF_TEXT]
         best: tuple[float, list[int]] = (0.0, [])
         looked_at: list[int] = []
         for length in range(min(max(matches), self.longest), 0, -1):
@@ -55,7 +75,10 @@ class SuffixDrafter(CopyingDrafter):
         while len(tokens) < most:
             step = len(tokens)
             # Of equally frequent tokens the latest.
-            token, count = Counter(written[place + step] for place in places).most_common(1)[0]
+            following = [token for place in places if (token := written[place + step]) != END_OF_TEXT]
+            if not following:
+                break
+            token, count = Counter(following).most_common(1)[0]
             if count < self.least * occurrences:
                 break
             places = [place for place in places if written[place + step] == token]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from fsd_core.config.drafting.base import TopologySettings
-from fsd_core.frozen import option
+from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
+from fsd_core.frozen import changed, option
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 
@@ -15,15 +16,47 @@ def _length(maximum: int) -> int:
     )
 
 
+FIXED, LAST_TOKEN, WHOLE_CHAIN, ACCEPTANCE = "fixed", "token", "chain", "acceptance"
+LengthBy = Literal["fixed", "token", "chain", "acceptance"]
+LENGTH_TITLES = {
+    FIXED: "Always the same", LAST_TOKEN: "Until the draft doubts its last token",
+    WHOLE_CHAIN: "Until the draft doubts the whole chain", ACCEPTANCE: "By the acceptance so far",
+}  # fmt: skip
+"""in menus"""
+
+
 class ChainTopology(TopologySettings):
-    """One candidate per position, ``length`` positions."""
+    """One candidate per position, ``length`` positions at most.
+
+    ``length_by`` says how many of them a round drafts. ``token`` and ``chain`` stop behind a token at which the draft's
+    own probability is too low, as transformers' ``assistant_confidence_threshold`` and llama.cpp's ``p-min`` do; see
+    :class:`fsd_core.topologies.chain.Chain`. ``acceptance`` takes the length that pays best at the acceptance so far,
+    see :class:`fsd_core.config.drafting.recent_acceptance.RecentAcceptance`.
+    """
 
     title, implementation = "Chain", "fsd_core.topologies.chain:Chain"
     kind: Literal["chain"] = CHAIN
     length: int = _length(32)
+    length_by: LengthBy = option(
+        FIXED, "Drafts end", "What may end a draft before its draft length: nothing, too low a probability of its last "
+        "token or of the whole chain, or the acceptance so far", plural="Drafts end", before=FIXED,
+    )  # fmt: skip
+    least_probability: float = option(
+        0.4, "Least probability", "Stop drafting below this probability of the last token, or of the whole chain",
+        needs={"length_by": (LAST_TOKEN, WHOLE_CHAIN)}, before=0.4, ge=0, le=1,
+    )  # fmt: skip
+    draft_cost: float = option(
+        0.1, "Cost of a drafted token", "Time to draft a token, in target forwards", unit="forwards",
+        needs={"length_by": (ACCEPTANCE,)}, before=0.1, ge=0, le=10,
+    )  # fmt: skip
+
+    def next_length(self, acceptance: RecentAcceptance) -> int:
+        return acceptance.best_length(self.length, self.draft_cost) if self.length_by == ACCEPTANCE else self.length
 
     def label_parts(self) -> list[str]:
-        return []
+        if self.length_by in (LAST_TOKEN, WHOLE_CHAIN):
+            return [f"length by {self.length_by} ≥ {self.least_probability:g}"]
+        return changed(self, "length", "least_probability")
 
 
 class MultiDraftTopology(TopologySettings):

@@ -8,5 +8,6 @@ from playwright.sync_api import Locator, Page
 
 
 def rule_box(page: Page, title: str) -> Locator:
-    """The box of the rule with this title."""
-    return page.get_by_role("checkbox", name=re.compile(rf"^{re.escape(title)}\s+(Lossless|Lossy)\. "))
+    """The box of the rule with this title, folded away or not."""
+    label = re.compile(rf"^\s*{re.escape(title)}\s+(Lossless|Lossy)\. ")
+    return page.locator("#rules label", has_text=label).get_by_role("checkbox", include_hidden=True)

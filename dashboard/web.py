@@ -48,6 +48,7 @@ from dashboard.server.root_path import RootPath, WholePath
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import NoSessions
 from dashboard.settings import settings_page
+from dashboard.start import start_page
 from dashboard.tables.view_endpoints import view_endpoints
 from dashboard.theory import theory_page
 from dashboard.ui.components import link
@@ -77,6 +78,7 @@ PAGES = (
     Page("Review", "review", review_page.build),
     Page("Reports", "reports", reports_page.build),
     Page("Theory", "theory", theory_page.build),
+    Page("Start", "start", start_page.build, in_bar=False),
     Page("People", "people", people_page.build, needs_accounts=True),
 )
 """in the order of the navigation"""

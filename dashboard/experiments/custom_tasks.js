@@ -1,4 +1,4 @@
-// The chosen file: its bytes go to the server as base64 in an act (view.js), so nothing is stored on a disk. The server decides
+// The chosen or dropped file: its bytes go to the server as base64 in an act (view.js), so nothing is stored on a disk. The server decides
 // everything. The size is checked here so that no large file is read in vain.
 const LARGEST = $LARGEST$;
 const input = element.querySelector('input[type=file]');
@@ -25,4 +25,14 @@ async function send(action, button) {
 }
 
 input.addEventListener('change', () => { if (input.files.length) send('check'); });
+for (const name of ['dragover', 'dragleave', 'drop']) {
+  element.addEventListener(name, (event) => {
+    event.preventDefault();
+    element.classList.toggle('over', name === 'dragover');
+    const {files} = event.dataTransfer;
+    if (name !== 'drop' || !files.length) return;
+    input.files = files;
+    send('check');
+  });
+}
 for (const button of buttons) button.addEventListener('click', () => send(button.dataset.act, button));

@@ -42,6 +42,11 @@ def file_field_html() -> Html:
     return render("experiments/custom_tasks.html", "file_field")
 
 
+def drop_field_html() -> Html:
+    """Return the field onto which a file is dropped, and the button that takes it, which is there with a file."""
+    return render("experiments/custom_tasks.html", "drop_field")
+
+
 def checked_html(checked: CheckedFile, name: str) -> Html:
     """Return all problems of a file, or its first prompts as parsed."""
     if checked.problems:

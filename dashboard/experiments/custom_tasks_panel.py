@@ -1,24 +1,32 @@
-"""Custom tasks on the Experiments page: a file is chosen, checked, previewed and added."""
+"""Custom tasks on the Experiments page: a file is chosen or dropped, checked, previewed and added."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.experiments.custom_tasks_html import checked_html, custom_tasks_html, file_field_html, lead_html
+from dashboard.experiments.custom_tasks_html import (
+    checked_html,
+    custom_tasks_html,
+    drop_field_html,
+    file_field_html,
+    lead_html,
+)
 from dashboard.ui.components import notice, show
 from dashboard.ui.templates import Html, script
 from dashboard.ui.view import Act, Asked, Updates, View
 from fsd_core.errors import InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.tasks.custom.field_guess import guess
 from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_custom_tasks, suggested_name
-from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.tasks.custom.similar import grouped, noted
@@ -33,6 +41,7 @@ LARGEST_UPLOAD = 1_000_000
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
+_OTHERWISE = "If that is wrong, name the fields and the scorer under *Your own tasks*."
 UPLOAD = script("experiments/custom_tasks.js", LARGEST=LARGEST_UPLOAD)
 
 
@@ -45,6 +54,10 @@ class CustomTasksPanel:
         """``form`` gets a task that was added, and ``forget`` is called then."""
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
         self.form, self._forget = form, forget
+        with form.beside_task:
+            self.drop_field = show(drop_field_html(), js_on_load=UPLOAD, elem_id="own-drop")
+        with form.below_task:
+            self.drop_answer = show(elem_id="drop-answer")
         with gr.Accordion("Your own tasks", open=False):
             show(lead_html())
             with gr.Row():
@@ -80,23 +93,37 @@ class CustomTasksPanel:
         fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
+        before = [self.form.fields[name] for name in CHOSEN_BY_ADDING]
+        view.by_script(self.drop_field.click, before, script("experiments/send_dropped.js", NAME="dropped file"))
+        view.act("dropped file", self.check_or_use, self.drop_answer)
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
         require(asked.person, "author", "Adding a task")
-        file = PurePath(act["file"][:300])
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
         checked = check(_uploaded(act), act["scorer"] or None, names)
         checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick *Group near-duplicates*")
-        name = act["identifier"].strip() or suggested_name(file.name)
+        return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
+
+    def check_or_use(self, act: Act, asked: Asked) -> Updates:
+        """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
+        require(asked.person, "author", "Adding a task")
+        data = _uploaded(act)
+        guessed = guess(data)
+        checked = noted(check(data, guessed.scorer, guessed.names), "or add the file under *Your own tasks*")
+        if guessed.sentence:
+            checked = replace(checked, notes=(f"{guessed.sentence} {_OTHERWISE}", *checked.notes))
+        return {self.drop_answer: self._checked_or_added(act, asked, checked)}
+
+    def _checked_or_added(self, act: Act, asked: Asked, checked: CheckedFile, name: str = "", title: str = "") -> Html:
+        """Return what a file holds or what is wrong with it. If it is to be added and nothing is, do so."""
+        name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
-            return {self.answer: checked_html(checked, name)}
-        custom = CustomTask.of(checked_name(name), checked, act["title"].strip())
-        stored = keep(self.repository, custom, asked.person.name)
+            return checked_html(checked, name)
+        stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})
-        told = f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts."
-        return {self.answer: notice(told)}
+        return notice(f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts.")
 
     def tasks(self) -> tuple[list[CustomTask], Html]:
         """Return the latest versions and their list as HTML, after importing changes in the folder."""

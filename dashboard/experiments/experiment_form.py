@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.prefill import prefilled
-from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_of
-from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.experiments.rule_fields import RULE_FIELDS, by_field, by_part, rule_fields
+from dashboard.experiments.sweep_form import build_sweep, rules_of
+from dashboard.ui.algorithms import PLAIN_RULES
 from dashboard.ui.components import notice, show
 from dashboard.ui.option_fields import ARGUMENTS, field, multiselect_field
-from dashboard.ui.pair_defaults import is_default, pair_defaults
-from dashboard.ui.templates import escape
+from dashboard.ui.pair_defaults import PairDefaults, is_default, pair_defaults
+from dashboard.ui.templates import escape, render
 from dashboard.ui.view import Asked, Updates, digest
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
@@ -42,25 +43,24 @@ _DIALS = [
     )
 ]
 """options that have one value for all settings of an experiment"""
-SELECTORS = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
+SELECTORS = [*RULE_FIELDS] + [name for name in LISTED if name != "acceptance"]
 DEPENDENT = ["divergence", "length_by", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
 """fields that are displayed if a chosen option reads them"""
 _DEFAULTS: dict[str, Any] = {
-    "baselines": list(PLAIN_RULES), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
+    **by_field({"baselines": PLAIN_RULES, "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default]}),
     **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
 }  # fmt: skip
-THRESHOLD_HINT = (
-    "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
-    "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
-)
+THRESHOLD_HINT = "Such as 0.05, 0.1, off, or start:stop:count."
 _PAIR_DEFAULTS = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
 """fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
+_LEAD = "Each setting on the same prompts."
 KNOB_HINT = "A list such as these or a range start:stop:count."
 
 
 def visible_fields(values: Mapping[str, Any]) -> dict[str, bool]:
     """Return for each field of ``DEPENDENT`` whether a chosen option reads it."""
-    selected = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
+    rules = rules_of(by_part(values))
+    selected = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules}
     read = readable(dict.fromkeys(DEPENDENT, 0) | selected)
     return {name: name in read for name in DEPENDENT}
 
@@ -80,10 +80,6 @@ def task_names(custom: Iterable[Task] = ()) -> tuple[str, ...]:
     return tuple(task.name for task in (*TASKS.values(), *custom) if task.available)
 
 
-def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
-    return [(RULES[kind].title, kind) for kind in kinds]
-
-
 class ExperimentForm:
     """The form's components as attributes, and what it shows as functions of what is asked. ``fields`` maps option
     names to components."""
@@ -93,70 +89,79 @@ class ExperimentForm:
         self.fields = self._components()
 
     def _components(self) -> dict[str, Any]:
+        """Return the fields. Pair and task stand above the two ways, ``first_way`` is empty, and the others are the
+        second way: a list of one's own."""
         pairs = [(spec.title, name) for name, spec in MODEL_PAIRS.items()]
         tasks, defaults = task_choices(pairs[0][1]), pair_defaults(pairs[0][1])
         fields: dict[str, Any] = {}
+        with gr.Row(elem_classes=["exp-subject"]):
+            fields["pair"] = gr.Dropdown(
+                pairs, value=pairs[0][1], label="Model pair", min_width=160, allow_custom_value=True
+            )
+            fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
+            self.beside_task = gr.Column(min_width=260)
+        self.below_task = gr.Column(elem_classes=["exp-below"])
+        with gr.Row(equal_height=False, elem_classes=["exp-ways"]):
+            self.first_way = gr.Column(scale=6, min_width=340)
+            self.second_way = gr.Column(scale=5, min_width=340)
+        with self.second_way, gr.Column(elem_classes=["exp-way"]) as self.list:
+            show(render("experiments/form.html", "way", "Measure my own list", _LEAD))
+            fields |= self._list(defaults)
+            self.measured = show(escape(defaults.hint(tasks[0][1])), elem_classes=["exp-measured"])
+            with gr.Accordion("Drafting and sampling", open=False):
+                fields |= self._drafting_and_sampling()
+        return fields
+
+    def _list(self, defaults: PairDefaults) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         visibility = visible_fields(_DEFAULTS)
-        with gr.Group():
-            fields["name"] = gr.Textbox(
-                label="Name", placeholder="What this experiment should find out", max_length=120
-            )
-            with gr.Row():
-                fields["pair"] = gr.Dropdown(
-                    pairs, value=pairs[0][1], label="Model pair", min_width=160, allow_custom_value=True
-                )
-                fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
-            fields["baselines"] = gr.CheckboxGroup(
-                _titles(PLAIN_RULES), value=_DEFAULTS["baselines"], label="Baselines"
-            )
-            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=_DEFAULTS["tuned"], label="Algorithms")
-            with gr.Row():
-                fields["several"] = gr.Dropdown(
-                    _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
-                    info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
-                )  # fmt: skip
-                fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=visibility["drafts"])
-            fields["divergence"] = multiselect_field(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])
-            for name in KNOBS:
-                grid = ", ".join(f"{value:g}" for value in grid_of(name))
-                fields[name] = gr.Textbox(
-                    defaults.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
-                    info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=visibility[name],
-                )  # fmt: skip
-            fields["draft_length"] = gr.Textbox(
-                defaults.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=visibility["draft_length"],
-                info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
+        fields["name"] = gr.Textbox(label="Name", placeholder="What this experiment should find out", max_length=120)
+        fields |= rule_fields(_DEFAULTS)
+        fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=visibility["drafts"])
+        fields["divergence"] = multiselect_field(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])
+        for name in KNOBS:
+            grid = ", ".join(f"{value:g}" for value in grid_of(name))
+            fields[name] = gr.Textbox(
+                defaults.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
+                info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=visibility[name],
             )  # fmt: skip
-            fields["endpoints"] = gr.Dropdown(
-                [], value=[], multiselect=True, label="Running engines", visible=False,
-                info="Asked over HTTP with the same prompts; see “Running engines” below.",
-            )  # fmt: skip
-            with gr.Row():
-                fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
-                fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
-                fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
-        self.measured = show(escape(defaults.hint(tasks[0][1])), elem_classes=["exp-measured"])
-        with gr.Accordion("Drafting and sampling", open=False):
-            with gr.Row():
-                fields["drafter"] = multiselect_field(METHOD_OPTIONS["drafter"])
-                fields["topology"] = multiselect_field(METHOD_OPTIONS["topology"])
-                fields["length_by"] = multiselect_field(METHOD_OPTIONS["length_by"], visible=visibility["length_by"])
-            with gr.Row():
-                for name in _DIALS:
-                    fields[name] = field(METHOD_OPTIONS[name], visible=visibility[name])
-            with gr.Row():
-                fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
-                fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
-                fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
-                fields["min_p"] = field(METHOD_OPTIONS["min_p"], info="0 is off")
-            with gr.Row():
-                fields["template_arguments"] = field(METHOD_OPTIONS["template_arguments"], placeholder=ARGUMENTS)
-                fields["template_date"] = field(METHOD_OPTIONS["template_date"])
-            fields["batch"] = gr.Textbox(
-                "1", label="Batch sizes",
-                info="Texts at once; 1 times each by itself. Several, such as 1, 2, 4, measure each setting under each "
-                "load: Compare draws speed over it.",
-            )  # fmt: skip
+        fields["draft_length"] = gr.Textbox(
+            defaults.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=visibility["draft_length"],
+            info="Such as 4, 8, 16.",
+        )  # fmt: skip
+        fields["endpoints"] = gr.Dropdown(
+            [], value=[], multiselect=True, label="Running engines", visible=False,
+            info="Asked over HTTP with the same prompts; see “Running engines” below.",
+        )  # fmt: skip
+        with gr.Row():
+            fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
+            fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
+            fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
+        return fields
+
+    def _drafting_and_sampling(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        visibility = visible_fields(_DEFAULTS)
+        with gr.Row():
+            fields["drafter"] = multiselect_field(METHOD_OPTIONS["drafter"])
+            fields["topology"] = multiselect_field(METHOD_OPTIONS["topology"])
+            fields["length_by"] = multiselect_field(METHOD_OPTIONS["length_by"], visible=visibility["length_by"])
+        with gr.Row():
+            for name in _DIALS:
+                fields[name] = field(METHOD_OPTIONS[name], visible=visibility[name])
+        with gr.Row():
+            fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
+            fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
+            fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
+            fields["min_p"] = field(METHOD_OPTIONS["min_p"], info="0 is off")
+        with gr.Row():
+            fields["template_arguments"] = field(METHOD_OPTIONS["template_arguments"], placeholder=ARGUMENTS)
+            fields["template_date"] = field(METHOD_OPTIONS["template_date"])
+        fields["batch"] = gr.Textbox(
+            "1", label="Batch sizes",
+            info="Texts at once; 1 times each by itself. Several, such as 1, 2, 4, measure each setting under each "
+            "load: Compare draws speed over it.",
+        )  # fmt: skip
         return fields
 
     @property
@@ -174,11 +179,13 @@ class ExperimentForm:
         """Return the values of the fields, by component, with those that the answer fills in."""
         return {part: asked.filled.get(part, asked[part]) for part in self.fields.values()}
 
+    def named(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return the values of the fields by name, with the rules by the parts of ``METHOD_GROUPS``."""
+        return by_part({name: values[part] for name, part in self.fields.items()})
+
     def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:
         """Return the experiment that the fields ask for. Raises ``FsdError``."""
-        return build_sweep(
-            {name: values[part] for name, part in self.fields.items()}, self.task, self.repository.engine
-        )
+        return build_sweep(self.named(values), self.task, self.repository.engine)
 
     def task(self, name: str) -> Task:
         """Return a built-in or custom task. Raises ``UnknownName``."""
@@ -262,7 +269,7 @@ class ExperimentForm:
             values = prefilled(self.repository, asked.address, asked.person)
         except (UnknownName, DataDamaged, InvalidSetting) as error:
             return {self.measured: notice(str(error), "warn")}
-        for name, value in values.items():
+        for name, value in by_field(values).items():
             part = self.fields.get(name)
             if part is not None and asked[part] == part.value:
                 asked.fill(part, value)

@@ -42,7 +42,7 @@ def experiments_html(
     if not experiments:
         return empty_state(
             "No experiment yet",
-            "Choose algorithms and thresholds, then start. The settings shown take a few minutes on a laptop.",
+            "",
             ("./", "Or try one prompt first"),
         )
     return joined(_card(e, scores, calibrated(e), resting(e)) for e in experiments)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
     from fsd_core.storage.database.repository import Repository
 
-_LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
 _POLL_SECONDS = 1.0
 _OLDER = "older experiments"
 _MOST_PAGES = 1000
@@ -70,28 +69,29 @@ class ExperimentsPage:
         self.repository, self.settings, self.home = repository, settings, settings.home
         self.executor: Executor = settings.executor
         self.latest = Polled(self._latest, _POLL_SECONDS / 2)
-        show(heading("Experiments", _LEAD))
+        show(heading("Experiments"))
         self.worker = show()
-        with gr.Row(equal_height=False):
-            with gr.Column(scale=5, min_width=340):
-                self.form = ExperimentForm(repository, settings)
-                with gr.Accordion("More tasks", open=False):
-                    self.fetch_answer = show()
-                    self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
-                self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
-                self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
-                self.engines = EnginesPanel(repository, settings, self.form, self.latest.forget)
-                self.size = show(elem_classes=["exp-size"])
-                self.start = gr.Button("Start experiment", variant="primary")
-                self.answer = show()
-                self.finder = FindPanel(repository, settings, self.form, self.latest.forget)
-            with gr.Column(scale=6, min_width=340):
+        self.form = ExperimentForm(repository, settings)
+        with self.form.first_way:
+            self.finder = FindPanel(repository, settings, self.form, self.latest.forget)
+            with gr.Column(elem_classes=["exp-history"]):
                 show(section("Progress and history"))
                 self.archived = gr.Checkbox(
                     False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
                 )
                 self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
+        with self.form.list:
+            self.size = show(elem_classes=["exp-size"])
+            self.start = gr.Button("Start experiment")
+            self.answer = show()
+        with self.form.second_way:
+            with gr.Accordion("More tasks", open=False):
+                self.fetch_answer = show()
+                self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
+            self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
+            self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
+            self.engines = EnginesPanel(repository, settings, self.form, self.latest.forget)
         self._listen(gr.Timer(_POLL_SECONDS))
 
     def _listen(self, clock: gr.Timer) -> None:

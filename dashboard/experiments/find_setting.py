@@ -36,10 +36,12 @@ _LABELS = {
 }  # fmt: skip
 _BOUND_LABELS = {"accuracy": _LABELS["margin"], "acceptance": "The percent accepted"}
 """of the goals that have a number"""
-_LEAD = (
-    "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
-    "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "
-    f"{MOST_FRESH_PROMPTS} prompts of the task, whatever is written above."
+_TITLE = "Find the fastest setting that keeps my accuracy"
+_LEAD = "Tries settings on fresh prompts until one is sure at 95 % or the time ends."
+_ABOUT_MORE = (
+    "What is tried are the rules, thresholds and draft lengths of “Measure my own list”, on up to "
+    f"{MOST_FRESH_PROMPTS} prompts of the task, whatever number stands there. "
+    "The worker goes on when this page is closed."
 )
 
 
@@ -51,20 +53,24 @@ class FindPanel:
     ) -> None:
         """``forget`` is called after a start."""
         self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
-        with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
-            show(render("experiments/form.html", "lead", _LEAD))
-            self.goal = gr.Dropdown([(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal")
+        with gr.Column(elem_id="find-setting", elem_classes=["exp-way"]):
+            show(render("experiments/form.html", "way", _TITLE, _LEAD))
             with gr.Row():
                 self.bounds = {
-                    "accuracy": gr.Number(2, label="Accuracy margin", info="Points that may be lost"),
-                    "acceptance": gr.Number(90, label="Percent", visible=False),
+                    "accuracy": gr.Number(2, label="Accuracy margin", info="Points that may be lost", min_width=110),
+                    "acceptance": gr.Number(90, label="Percent", visible=False, min_width=110),
                 }
-                self.minutes = gr.Number(10, label="Minutes", info="Of decoding.")
-            self.replayed = gr.Checkbox(
-                True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths are named above."
-            )
-            self.start = gr.Button("Find the setting")
+                self.minutes = gr.Number(10, label="Minutes", info="Of decoding", min_width=110)
+            self.start = gr.Button("Find the setting", variant="primary")
             self.answer = show(elem_id="find-answer")
+            with gr.Accordion("More", open=False):
+                self.goal = gr.Dropdown(
+                    [(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal"
+                )
+                self.replayed = gr.Checkbox(
+                    True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths the list names."
+                )
+                show(render("experiments/form.html", "lead", _ABOUT_MORE))
 
     @property
     def fields(self) -> list[Any]:
@@ -86,7 +92,7 @@ class FindPanel:
     def queue_calibration(self, values: Values, asked: Asked) -> Updates:
         """Store the calibration and its job for the worker."""
         require(asked.person, "author", "Starting a calibration")
-        choices = {name: values[part] for name, part in self.form.fields.items()}
+        choices = self.form.named(values)
         if values[self.replayed]:
             del choices["draft_length"]
         goal = values[self.goal]

@@ -10,9 +10,10 @@ from dashboard.ui.actions import button
 from dashboard.ui.components import Column, notice, table
 from dashboard.ui.quantities import DASH
 from dashboard.ui.templates import Html, joined, render
+from dashboard.ui.trade_off import TradeOffPoint, trade_off
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status
-from fsd_core.calibration.summary import goal_text, so_far, verdict, whole_minutes
+from fsd_core.calibration.summary import goal_text, headline, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
@@ -36,8 +37,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         return None
     spent = f"{e.decoding_seconds / 60:.1f} of {config.all_minutes:g} min of decoding"
     try:
-        run_states = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
-        outcome = _cached_status(repository, e.id, run_states, config.all_minutes)
+        outcome = _status_of(repository, e, config)
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
@@ -60,6 +60,8 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     return render(
         "tables/calibration.html",
         "found",
+        headline(config, outcome),
+        _picture(config, outcome),
         verdict(config, outcome),
         links=links,
         further=joined(further),
@@ -67,6 +69,17 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         foretold=_predicted_link(e),
         spent=spent,
     )
+
+
+def calibration_headline(repository: Repository, e: ExperimentView) -> str:
+    """Return what a calibration came to, in one sentence. Empty until it has ended, and for other experiments."""
+    if not isinstance(e.config, CalibrationConfig):
+        return ""
+    try:
+        outcome = _status_of(repository, e, e.config)
+    except FsdError:  # its card says why
+        return ""
+    return headline(e.config, outcome) if isinstance(outcome, Outcome) else ""
 
 
 def calibration_verdict(repository: Repository, id: str) -> str:
@@ -79,6 +92,24 @@ def calibration_verdict(repository: Repository, id: str) -> str:
         return ""
     outcome = calibration_status(repository, experiment.config, experiment.runs)
     return verdict(experiment.config, outcome) if isinstance(outcome, Outcome) else ""
+
+
+def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:
+    """Return accuracy against speed of the finalists, exact SD and what is chosen; nothing where nothing is scored."""
+    results = {result.decoding: result for result in (*outcome.finalists, outcome.chosen)}
+    points = [_point(result, result.decoding == outcome.chosen.decoding) for result in results.values()]
+    if not any(point.is_exact for point in points):
+        points.append(TradeOffPoint("SD", 1.0, 0.0, is_exact=True))
+    margin = config.margin if config.goal == "accuracy" else None
+    return trade_off(points, margin, f"Accuracy against speed. {headline(config, outcome)}") if results else Html()
+
+
+def _point(result: SettingResult, is_chosen: bool) -> TradeOffPoint:
+    ends, least, is_exact = result.over_exact_interval, result.at_least, result.decoding.acceptance.is_exact
+    return TradeOffPoint(
+        result.decoding.label, result.over_exact, 100 * result.difference, ends and ends.low, ends and ends.high,
+        None if least is None or is_exact else 100 * least, is_chosen, is_exact,
+    )  # fmt: skip
 
 
 def _predicted_link(e: ExperimentView) -> str:
@@ -102,6 +133,11 @@ def _row(result: SettingResult) -> tuple[str, ...]:
         f"{100 * result.acceptance:.0f}",
         render("tables/calibration.html", "over_exact", f"{result.over_exact:.2f}", span),
     )
+
+
+def _status_of(repository: Repository, e: ExperimentView, config: CalibrationConfig) -> Any:
+    run_states = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
+    return _cached_status(repository, e.id, run_states, config.all_minutes)
 
 
 @lru_cache(64)

@@ -16,6 +16,12 @@ from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, 
 TUNED = tuple(kind for kind, rule in RULES.items() if rule.knob is not None)
 SEVERAL = tuple(VERIFIERS)
 PLAIN_RULES = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL))
+# Tuned rules by what they ask: how far the models differ, what both distributions mix to, how likely the token is.
+BY_DIVERGENCE = tuple(
+    kind for kind in TUNED if "divergence" in RULES[kind].model_fields or hasattr(RULES[kind], "divergence")
+)
+BY_MIXTURE = tuple(kind for kind in TUNED if RULES[kind].needs_distribution and kind not in BY_DIVERGENCE)
+BY_LIKELIHOOD = tuple(kind for kind in TUNED if kind not in (*BY_DIVERGENCE, *BY_MIXTURE))
 RULE_CHOICES = [(rule.long_title or rule.title, kind) for kind, rule in RULES.items()]
 
 

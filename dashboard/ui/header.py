@@ -30,6 +30,8 @@ class Page(NamedTuple):
     build: Callable[[Repository, Settings], None]
     needs_accounts: bool = False
     """whether it is there only where people are told apart"""
+    in_bar: bool = True
+    """whether the bar names it; the product's name leads to the page that it does not name"""
 
 
 def build_header(

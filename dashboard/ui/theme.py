@@ -21,6 +21,7 @@ _SHEETS = (
     "compare/comparison.css",
     "runs/runs.css",
     "settings/settings.css",
+    "start/start.css",
     "review/review.css",
     "reports/reports.css",
     "people/people.css",

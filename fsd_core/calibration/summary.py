@@ -29,6 +29,17 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     return f"{_verdict(config, outcome)}{_times(outcome)}"
 
 
+def headline(config: CalibrationConfig, outcome: Outcome) -> str:
+    """Return the one sentence that somebody takes along."""
+    selected = outcome.chosen
+    if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
+        return f"Use exact SD, {selected.decoding.label}: no lossy setting is sure to be better."
+    if not selected.sure:
+        return f"No setting is sure to keep the promise yet: {goal_text(config)}."
+    faster = "" if math.isnan(selected.over_exact) else f"{selected.over_exact:.2g} × as fast as exact SD, "
+    return f"Use {selected.decoding.label}: {faster}{goal_text(config)}."
+
+
 def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     selected, promise = outcome.chosen, goal_text(config)
     if selected.decoding.acceptance.is_exact and config.goal != "acceptance":

@@ -43,6 +43,8 @@ class PairCalibration(NamedTuple):
     """the smallest threshold that costs 15 points of accuracy or more"""
     example: str | None
     """a problem that the exact and the free setting solve and full leniency does not"""
+    curve: tuple[tuple[float, float, float], ...]
+    """by threshold at that draft length: threshold, speed-up over the fastest exact setting, difference in accuracy"""
 
     def sentence(self) -> str:
         """Return the summary that a page shows."""
@@ -88,6 +90,7 @@ def _calibration(content: dict[str, Any], greedy: dict[str, Any]) -> PairCalibra
         threshold=free["threshold"], draft_length=free["draft_length"], speedup=free["speedup"],
         thresholds=_key_thresholds(rows, free["threshold"]), ruinous=min(ruined, default=None),
         example=greedy["example"],
+        curve=tuple((row["threshold"], row["speedup"], row["difference"]) for row in rows),
         free_until=max((row["threshold"] for row in rows if not beyond or row["threshold"] < beyond[0]), default=0.0),
     )  # fmt: skip
 

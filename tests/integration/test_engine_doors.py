@@ -15,6 +15,7 @@ from starlette.requests import Request as WebRequest
 from dashboard.experiments.engines_panel import EnginesPanel, engines_html
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.experiment_form import ExperimentForm
+from dashboard.experiments.rule_fields import RULE_FIELDS
 from dashboard.ui.view import Asked, Question, Values
 from fsd_core.auth.identify import KEY
 from fsd_core.config.building import method
@@ -204,8 +205,8 @@ def test_the_page_adds_chooses_asks_and_forgets_and_what_people_say_is_text(
     assert "&lt;img" in page
     assert evil not in page
     fields = {part: part.value for part in form.fields.values()} | {
-        chosen: ["toy"], form.fields["batch"]: "1, 2", form.fields["baselines"]: [], form.fields["tuned"]: [],
-        form.fields["name"]: "",
+        chosen: ["toy"], form.fields["batch"]: "1, 2", form.fields["name"]: "",
+        **{form.fields[name]: [] for name in RULE_FIELDS},
     }  # fmt: skip
     sweep = form.sweep(fields)
     assert (sweep.batches, [one.acceptance.kind for one in sweep.decodings]) == ((1, 2), ["served"])

@@ -21,6 +21,7 @@ def every_page(repository: Repository) -> dict[str, str]:
     lenient = _telling(experiment)
     use, proposal = _proposed(repository, experiment, lenient)
     return {
+        "start": "/start",
         "playground": "/",
         "experiments": "/experiments",
         "compare": f"/compare?experiment={experiment.id}",

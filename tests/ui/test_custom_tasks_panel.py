@@ -92,6 +92,31 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
 
 
+def test_a_dropped_file_is_guessed_shown_and_used(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/experiments")
+    expect(page.get_by_text("= 2,400 generations")).to_be_visible()
+    use = page.get_by_role("button", name="Use this file")
+    expect(use).to_be_hidden()
+    rows = lines({"frage": "2 + 3 = ?", "antwort": "5"}, {"frage": "<b>4</b> + 3 = ?", "antwort": "7"})
+    dropped = page.evaluate_handle(
+        "text => { const all = new DataTransfer(); all.items.add(new File([text], 'Dropped.jsonl')); return all; }",
+        rows.decode(),
+    )
+    page.get_by_label("Or drop your own file").dispatch_event("drop", {"dataTransfer": dropped})
+    answer = page.locator("#drop-answer")
+    expect(answer).to_contain_text("dropped: 2 prompts in order. Scorer: Number.")
+    expect(answer).to_contain_text(
+        "Prompt: frage. Reference: antwort. Scorer: Number, since every reference is a number."
+    )
+    expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "<b>4</b> + 3 = ?"])
+    assert "dropped" not in {task.name for task in site.repository.task_versions()}
+    use.click()
+    expect(answer).to_contain_text("is in the list of tasks, with 2 prompts.")
+    expect(page.get_by_label("Task", exact=True)).to_have_value(re.compile("^dropped · "))
+    (kept,) = (task for task in site.repository.task_versions() if task.name == "dropped")
+    assert (kept.scorer, kept.prompts) == ("number", 2)
+
+
 def test_what_is_chosen_while_a_task_is_added_stays(page: Page, site: Site) -> None:
     opened(page, site)
     prompts = page.get_by_label("Prompts", exact=True)

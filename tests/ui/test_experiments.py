@@ -12,8 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.status import calibration_status
-from fsd_core.calibration.summary import verdict
-from fsd_core.config import SettingConfig
+from fsd_core.calibration.summary import headline, verdict
+from fsd_core.config import RULES, SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.evaluation.aggregate import summarise
@@ -22,7 +22,10 @@ from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import JobView
 from fsd_core.storage.review_events import Requirements
+from tests.tools.first_sight import first_sight
+from tests.tools.folds import head
 from tests.tools.plausible import do_prompts, finish, sweep
+from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import Held, polled, settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
@@ -50,7 +53,43 @@ def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: S
     expect(page.locator(".fsd-notice.warn")).to_contain_text("The worker is not running")
     site.repository.report_worker(pid=1, host="here", device="cpu", activity="idle")
     expect(page.locator(".fsd-notice.warn")).to_have_count(0)
+    two_ways_lead_in_with_few_words(page)
+    rules_are_folded_to_the_chosen_ones(page)
     the_form_says_how_much_it_asks_for_or_what_is_wrong(page)
+
+
+def two_ways_lead_in_with_few_words(page: Page) -> None:
+    first, second = (
+        page.get_by_role("heading", name=re.compile(name)) for name in ("^Find the fastest", "^Measure my own")
+    )
+    places = [way.bounding_box() for way in (first, second)]
+    assert places[0] is not None
+    assert places[1] is not None
+    assert abs(places[0]["y"] - places[1]["y"]) < 8, "they stand beside each other"
+    expect(page.get_by_role("button", name="Find the setting")).to_be_in_viewport()
+    window = page.viewport_size
+    page.set_viewport_size({"width": 1440, "height": 900})
+    sight = first_sight(page)
+    assert sight.words <= 120
+    assert sight.controls <= 24
+    assert window is not None
+    page.set_viewport_size(window)
+
+
+def rules_are_folded_to_the_chosen_ones(page: Page) -> None:
+    fsd, typical = rule_box(page, "FSD"), rule_box(page, "Typical")
+    expect(rule_box(page, "FSD reducible")).to_be_visible()
+    expect(fsd).to_be_hidden()
+    page.get_by_role("button", name=f"All {len(RULES)} rules").click()
+    expect(typical).to_be_visible()
+    fsd.check()
+    page.get_by_role("button", name="Only the chosen ones").click()
+    expect(typical).to_be_hidden()
+    fsd.uncheck()
+    expect(fsd).to_be_visible()  # so that nothing moves under the pointer
+    for title in (f"All {len(RULES)} rules", "Only the chosen ones"):
+        page.get_by_role("button", name=title).click()
+    expect(fsd).to_be_hidden()
 
 
 def the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page) -> None:
@@ -71,7 +110,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     page.get_by_label("Prompts", exact=True).fill("12")
     expect(page.get_by_text("= 72 generations")).to_be_visible()
     for baseline in ("Draft alone", "Block"):
-        page.get_by_label(baseline, exact=True).uncheck()
+        rule_box(page, baseline).uncheck()
     expect(page.get_by_text("= 48 generations")).to_be_visible()
     page.get_by_role("button", name="Start experiment").click()
     shown = card(page, name)
@@ -281,12 +320,12 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
 def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     opened(page, site)
     page.get_by_label("Thresholds").fill("0.05, 0.3")
-    page.get_by_role("button", name="Find the setting").first.click()
     panel = page.locator("#find-setting")
+    head(page, "More").click()
     panel.get_by_label("Choose draft lengths by replay").uncheck()
     margin = panel.get_by_label("Accuracy margin")
     margin.fill("101")
-    start = panel.get_by_role("button", name="Find the setting").last
+    start = panel.get_by_role("button", name="Find the setting")
     start.click()
     expect(page.locator("#find-answer")).to_have_text("The accuracy margin is 101: expected at most 20.")
     margin.fill("0.1")
@@ -323,6 +362,8 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     repository.finish_job(job.id, job.claim_token, "finished")
     expect(shown.locator(".exp-verdict")).to_have_text(verdict(config, step))
     expect(shown.locator(".exp-verdict")).to_contain_text("fresh prompts. It is")
+    expect(shown.locator(".exp-headline")).to_have_text(headline(config, step))
+    expect(shown.get_by_role("img", name=headline(config, step)).locator(".chosen text")).to_contain_text("js ≤ 0.05")
     assert step.chosen.decoding.threshold == 0.05
     expect(shown.get_by_role("link", name=re.compile("Compare these"))).to_have_count(0)
     expect(shown.get_by_role("table", name="Finalists of the calibration")).to_contain_text("js ≤ 0.05 · γ 5")
@@ -369,12 +410,12 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     opened(page, site)
     page.get_by_label("Thresholds").fill("0.05, 0.3")
     page.get_by_label("Name").fill("Replayed")
-    page.get_by_role("button", name="Find the setting").first.click()
     panel = page.locator("#find-setting")
+    head(page, "More").click()
     panel.get_by_label("Goal").click()
     page.get_by_role("option", name="The fastest, whatever it costs").click()
     panel.get_by_label("Minutes").fill("0.01")
-    panel.get_by_role("button", name="Find the setting").last.click()
+    panel.get_by_role("button", name="Find the setting").click()
     shown = card(page, "Replayed")
     expect(shown).to_contain_text("Replay chooses the draft lengths from 8 prompts that are recorded")
     repository = site.repository

@@ -122,6 +122,7 @@ DOORS = {
     "reports?report={report}": True,
     "reports?report=" + quote(HOSTILE): True,
     "people": True,
+    "start": True,
     "theory": True,  # the name of who looks, at least
     "nosuch?" + quote(HOSTILE): False,
     "runs?run=" + quote(HOSTILE): True,

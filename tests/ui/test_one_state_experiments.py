@@ -11,7 +11,9 @@ from playwright.sync_api import Locator, Page, Request, Route, expect
 from dashboard.ui.pair_defaults import pair_defaults
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.storage.records import ExperimentView
+from tests.tools.folds import unfold
 from tests.tools.plausible import sweep
+from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import Held, go, polled, settled
 from tests.tools.site import Site
 
@@ -91,8 +93,7 @@ def test_a_double_click_starts_one_experiment(page: Page, site: Site) -> None:
 def test_a_double_click_finds_one_setting(page: Page, site: Site) -> None:
     opened(page, site)
     field(page, "Name").fill(name := new_name())
-    page.get_by_role("button", name="Find the setting").first.click()
-    start = page.locator("#find-setting").get_by_role("button", name="Find the setting").last
+    start = page.get_by_role("button", name="Find the setting")
     start.scroll_into_view_if_needed()
     click_twice(page, start, card(page, name))
     assert [type(view.config) for view in named(site, name)] == [CalibrationConfig]
@@ -184,7 +185,7 @@ def test_what_is_typed_after_another_pair_was_chosen_stays(page: Page, site: Sit
 
 def test_a_bound_stays_while_another_goal_is_chosen(page: Page, site: Site) -> None:
     opened(page, site)
-    page.get_by_role("button", name="Find the setting").first.click()
+    unfold(page, "More")
     field(page, "Accuracy margin").fill("12.5")
     choose(page, "Goal", "At least so many percent of drafted tokens accepted")
     expect(field(page, "Percent")).to_have_value("90")
@@ -199,7 +200,7 @@ def fill_in(page: Page, name: str) -> None:
     choose(page, "Task", "Short word problems")
     field(page, "Name").fill(name)
     field(page, "Thresholds").fill("0.07, 0.2")
-    field(page, "Block").uncheck()
+    rule_box(page, "Block").uncheck()
     expect(page.locator(".exp-size").first).to_contain_text("× 1 seed")
     settled(page)
 
@@ -209,7 +210,7 @@ def is_filled_in(page: Page, name: str) -> None:
     expect(field(page, "Model pair")).to_have_value("SmolLM2 135M with our draft · to fetch, 92.9 MB")
     expect(field(page, "Task")).to_have_value("Short word problems")
     expect(field(page, "Thresholds")).to_have_value("0.07, 0.2")
-    expect(field(page, "Block")).not_to_be_checked()
+    expect(rule_box(page, "Block")).not_to_be_checked()
     settled(page)
     expect(field(page, "Task")).to_have_value("Short word problems")
 

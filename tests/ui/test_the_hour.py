@@ -40,6 +40,8 @@ from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker.pair_names import add_checked
 from tests.tools.counted_hand import Hand
+from tests.tools.folds import unfold
+from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import settled
 from tests.tools.sizes import PATIENCE
 from tests.tools.whole_application import Application
@@ -119,7 +121,7 @@ def under_way(page: Page, app: Application, name: str, thresholds: str) -> Itera
     page.get_by_label("Thresholds").fill(thresholds)
     page.get_by_label("Prompts", exact=True).fill(str(PROMPTS))
     for baseline in ("Draft alone", "Block"):
-        page.get_by_label(baseline, exact=True).uncheck()
+        rule_box(page, baseline).uncheck()
     settings = 2 + thresholds.count(",") + 1
     expect(page.get_by_text(f"{settings} settings × 1 seed × {PROMPTS} prompts =")).to_be_visible()
     with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
@@ -289,10 +291,10 @@ def test_the_setting_that_is_found_is_proposed_approved_and_fetched(
     expect(page.get_by_label("Task", exact=True)).to_have_value(sums.title)
     ask_for_little(page)
     with hand.reaching("The fastest setting within 2 points"):
-        hand.click(page.get_by_role("button", name="Find the setting").first)
         page.get_by_label("Minutes").fill("600")  # so that no pause of the machine ends it
+        unfold(page, "More")
         page.get_by_label("Choose draft lengths by replay").uncheck()
-        hand.click(page.locator("#find-setting").get_by_role("button", name="Find the setting").last)
+        hand.click(page.get_by_role("button", name="Find the setting"))
         found = page.locator("article.exp").first
         expect(found.locator(".exp-verdict")).to_contain_text("Use ", timeout=LONG)
         expect(found.get_by_role("link", name="Propose")).to_be_visible()
@@ -317,7 +319,7 @@ def ask_for_little(page: Page) -> None:
         page.get_by_label(label).first.fill(str(few))
     page.get_by_label("Prompts", exact=True).fill(str(PROMPTS))
     for baseline in ("Draft alone", "Block"):
-        page.get_by_label(baseline, exact=True).uncheck()
+        rule_box(page, baseline).uncheck()
     expect(page.get_by_text(f"3 settings × 1 seed × {PROMPTS} prompts =")).to_be_visible()
 
 

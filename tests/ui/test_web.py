@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.tools.first_sight import first_sight
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT
@@ -75,4 +76,13 @@ def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, sit
     assert answer.status == 404
     expect(page.locator("h1")).to_have_text("There is nothing at this address.")
     page.get_by_role("link", name="To the first page").click()
+    expect(page).to_have_url(f"{site.url}/")
+    page.get_by_role("link", name="FSD Lab").click()
+    expect(page).to_have_url(f"{site.url}/start")
+    expect(page.get_by_role("img", name="as fast as SD and solves as many")).to_be_in_viewport()
+    assert first_sight(page).words <= 120
+    page.get_by_role("link", name="Find the setting").click()
+    expect(page).to_have_url(f"{site.url}/experiments")
+    page.go_back()
+    page.get_by_role("link", name="Try a prompt").click()
     expect(page).to_have_url(f"{site.url}/")

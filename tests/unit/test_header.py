@@ -68,7 +68,8 @@ def test_a_database_that_is_damaged_is_told_and_does_not_raise(database: Databas
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_that_is_open_is_marked(page: Page) -> None:
-    assert f'aria-current="page">{page.title}<' in navigation(PAGES, page)
+    assert ('class="fsd-brand" href="./start" aria-current' in navigation(PAGES, page)) == (page.title == "Start")
+    assert (f'aria-current="page">{page.title}<' in navigation(PAGES, page)) == page.in_bar
     assert navigation(PAGES, page).count("aria-current") == 1
 
 

@@ -10,7 +10,7 @@ import gradio as gr
 
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_of
-from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.components import notice, show
 from dashboard.ui.option_fields import ARGUMENTS, field, multiselect_field
 from dashboard.ui.pair_defaults import is_default, pair_defaults
@@ -112,8 +112,10 @@ class ExperimentForm:
             fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=_DEFAULTS["tuned"], label="Algorithms")
             with gr.Row():
                 fields["several"] = gr.Dropdown(
-                    _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
-                    info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
+                    _titles([*SEVERAL, *BEAM_RULES]), value=[], multiselect=True, min_width=220,
+                    label="Verifiers of several drafts, and beams",
+                    info="Verifiers are lossless, beams are not. For sampling: set a temperature under Drafting and "
+                    "sampling.",
                 )  # fmt: skip
                 fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=visibility["drafts"])
             fields["divergence"] = multiselect_field(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])

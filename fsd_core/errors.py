@@ -35,6 +35,14 @@ class NoEquivalent(FsdError, ValueError):
 class IncompatibleModels(FsdError, ValueError):
     """Two models that cannot decode together, such as those of different tokenizers."""
 
+    @classmethod
+    def not_numbers(cls, model: str) -> IncompatibleModels:
+        """Return the error for a model that computes no numbers. ``model``: such as ``draft``."""
+        return cls(
+            f"The {model} model computes values that are not numbers (NaN), so it cannot be decoded: try --dtype "
+            "float32, and if that does not help, fetch its weights again."
+        )
+
 
 class ModelUnavailable(FsdError, OSError):
     """Weights that are missing, corrupt or cannot be fetched."""

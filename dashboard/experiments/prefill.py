@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.pair_defaults import pair_defaults
 from fsd_core.config.building import reads
 from fsd_core.config.flat import options_of, options_read
@@ -88,7 +88,8 @@ def _of_decodings(decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
     kinds = [*dict.fromkeys(decoding.acceptance.kind for decoding in decodings)]
     values: dict[str, Any] = {
         "baselines": [kind for kind in kinds if kind in PLAIN_RULES],
-        "tuned": [kind for kind in kinds if kind in TUNED], "several": [kind for kind in kinds if kind in SEVERAL],
+        "tuned": [kind for kind in kinds if kind in TUNED],
+        "several": [kind for kind in kinds if kind in (*SEVERAL, *BEAM_RULES)],
     }  # fmt: skip
     for name, option in METHOD_OPTIONS.items():
         if name == "acceptance":

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from dashboard.experiments.sweep_form import METHOD_GROUPS
-from dashboard.ui.algorithms import BY_DIVERGENCE, BY_LIKELIHOOD, BY_MIXTURE, PLAIN_RULES, SEVERAL, cost
+from dashboard.ui.algorithms import BEAM_RULES, BY_DIVERGENCE, BY_LIKELIHOOD, BY_MIXTURE, PLAIN_RULES, SEVERAL, cost
 from dashboard.ui.components import show
 from dashboard.ui.templates import render, script
 from fsd_core.config import RULES
@@ -29,6 +29,7 @@ RULE_FIELDS = {
     "by likelihood": RuleField("tuned", "Likelihood: what the target thinks of the token", BY_LIKELIHOOD),
     "by mixture": RuleField("tuned", "Mixtures: something between the two models", BY_MIXTURE),
     "several": RuleField("several", "Several drafts at once, for sampling", SEVERAL),
+    "beams": RuleField("several", "Beams, for sampling", BEAM_RULES),
 }
 """fields by name"""
 

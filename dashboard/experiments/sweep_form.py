@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.option_fields import label, number
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked, method
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 20
 _MOST_RUNS = 200
-METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", SEVERAL), ("tuned", TUNED))
+METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", (*SEVERAL, *BEAM_RULES)), ("tuned", TUNED))
 """the fields in which rules are chosen"""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from plotly.graph_objects import Figure
 
-from dashboard.theory import coupling_figure
+from dashboard.theory import coupling_figure, widths_figure
 from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
 from dashboard.ui.components import Tile, heading, notice, show, tiles
@@ -32,6 +32,10 @@ COUPLING = (
     "drafts, grey if it is not."
 )
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
+WIDTHS = (
+    "For beams, p and q are the joint laws over all pairs of a beam and a token. The bars are those of drafts drawn "
+    "with replacement, in turn. DSBD's layer is as wide as the coloured bars reach, before it looks at the drafts."
+)
 _EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
 
 
@@ -84,6 +88,8 @@ class TypedBounds:
             with gr.Column(min_width=340):
                 self.coupling = gr.Plot(show_label=False)
                 self.note = show()
+        self.widths = gr.Plot(show_label=False)
+        self.widths_note = show()
 
     @property
     def fields(self) -> list[Any]:
@@ -93,7 +99,7 @@ class TypedBounds:
     @property
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` may change."""
-        return [self.tiles, self.rates, self.coupling, self.note]
+        return [self.tiles, self.rates, self.coupling, self.note, self.widths, self.widths_note]
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the bounds of the two distributions, or what is wrong with these, if they differ."""
@@ -102,21 +108,25 @@ class TypedBounds:
         if not asked.differs("typed", target, draft, drafts, sampling):
             return {}
         try:
-            html, rates, pairs, note = _results(target, draft, drafts, sampling)
+            html, rates, pairs, note, widths = _results(target, draft, drafts, sampling)
         except FsdError as error:
             hidden = gr.Plot(visible=False)
-            return {self.tiles: notice(str(error), "bad"), self.rates: hidden, self.coupling: hidden, self.note: ""}
+            plots = dict.fromkeys([self.rates, self.coupling, self.widths], hidden)
+            return {self.tiles: notice(str(error), "bad"), self.note: "", self.widths_note: "", **plots}
         return {
             self.tiles: html,
             self.rates: gr.Plot(rates, visible=True),
             self.coupling: gr.Plot(pairs, visible=pairs is not None),
             self.note: note,
+            self.widths: gr.Plot(widths, visible=True),
+            self.widths_note: notice(WIDTHS),
         }
 
 
 @lru_cache(maxsize=64)  # the same for everyone who opens the page
-def _results(target: str, draft: str, drafts: int, sampling: str) -> tuple[Html, Figure, Figure | None, Html]:
-    """Return tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
+def _results(target: str, draft: str, drafts: int, sampling: str) -> tuple[Html, Figure, Figure | None, Html, Figure]:
+    """Return tiles, curves, the coupling if it can be drawn, a note on it, and the beams that drafts fill. Raises
+    ``InvalidSetting``."""
     p, q = read_pair(target, draft)
     rates, pairs = curves(p, q), coupling(p, q, drafts, sampling)
     return (
@@ -124,6 +134,7 @@ def _results(target: str, draft: str, drafts: int, sampling: str) -> tuple[Html,
         acceptance_by_drafts.draw(rates.optima, rates.verifiers),
         coupling_figure.draw(token_names(len(p)), pairs) if pairs else None,
         notice(COUPLING if pairs else NO_COUPLING),
+        widths_figure.draw(p, q, drafts),
     )
 
 

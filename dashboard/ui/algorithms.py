@@ -15,7 +15,8 @@ from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, 
 # Rules without a knob are baselines, those with one are tuned.
 TUNED = tuple(kind for kind, rule in RULES.items() if rule.knob is not None)
 SEVERAL = tuple(VERIFIERS)
-PLAIN_RULES = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL))
+BEAM_RULES = tuple(kind for kind, rule in RULES.items() if rule.writes_beams)
+PLAIN_RULES = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL, *BEAM_RULES))
 # Tuned rules by what they ask: how far the models differ, what both distributions mix to, how likely the token is.
 BY_DIVERGENCE = tuple(
     kind for kind in TUNED if "divergence" in RULES[kind].model_fields or hasattr(RULES[kind], "divergence")
@@ -38,8 +39,11 @@ def choices(option: Option) -> list[tuple[str, str]]:
 
 
 def cost(kind: str) -> str:
-    """Return ``lossless`` or ``lossy``."""
-    return "lossless" if RULES[kind].lossless else "lossy"
+    """Return ``lossless``, ``lossy``, or whose distribution a rule keeps exactly if not the target's own sampling."""
+    rule = RULES[kind]
+    if rule.exact_for:
+        return f"exactly {RULES[rule.exact_for].title.lower()}"
+    return "lossless" if rule.lossless else "lossy"
 
 
 def knob_range(kind: str, option: Option, divergence: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fsd_core.config.decoding_config import DecodingConfig
-from fsd_core.config.drafting import ChainTopology, DrafterConfig, TopologyConfig
-from fsd_core.rules import SEVERAL, Autoregressive, Block, DraftOnly, Rule, Speculative
+from fsd_core.config.drafting import BeamsTopology, ChainTopology, DrafterConfig, TopologyConfig
+from fsd_core.rules import Autoregressive, BeamSampling, Block, DraftOnly, Rule, Speculative, SpeculativeBeams
 
 USUAL_BASELINES = (Autoregressive().kind, Speculative().kind)
 """kinds of the rules that a setting is compared with, the target alone first"""
@@ -23,7 +23,8 @@ def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = Fa
         baselines = [
             decoding
             for decoding in baselines
-            if decoding.acceptance.kind in USUAL_BASELINES and decoding.sampling == decodings[0].sampling
+            if decoding.acceptance.kind in (*USUAL_BASELINES, BeamSampling().kind)
+            and decoding.sampling == decodings[0].sampling
         ]
     return list(dict.fromkeys([*baselines, *decodings]))
 
@@ -48,7 +49,21 @@ def baselines_of(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
         if topology.judged_as in Block.shapes and drafter.has_distribution
     ]
     single_models = [DecodingConfig(acceptance=rule, **first.shared) for rule in (Autoregressive(), DraftOnly())]
-    return list(dict.fromkeys([single_models[0], *truncated(decodings), *exact, *block, single_models[1]]))
+    alone = [single_models[0], *truncated(decodings), *beam_samplings(decodings)]
+    return list(dict.fromkeys([*alone, *exact, *block, single_models[1]]))
+
+
+def beam_samplings(decodings: Iterable[DecodingConfig]) -> list[DecodingConfig]:
+    """Return beam sampling with as many beams as each setting of speculative beams may have, which is their law."""
+    return list(
+        dict.fromkeys(
+            DecodingConfig(
+                acceptance=BeamSampling(beams=decoding.acceptance.widest(decoding.topology.drafts)), **decoding.shared
+            )
+            for decoding in decodings
+            if isinstance(decoding.acceptance, SpeculativeBeams) and isinstance(decoding.topology, BeamsTopology)
+        )
+    )
 
 
 def with_exact_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
@@ -81,13 +96,13 @@ def missing(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
 
 
 def _shapes(decodings: Iterable[DecodingConfig]) -> list[tuple[DrafterConfig, TopologyConfig]]:
-    """Return every drafter with every topology among the settings; a chain replaces several drafts."""
+    """Return every drafter with every topology among the settings; a chain replaces several drafts and beams."""
     return list(
         dict.fromkeys(
             (
                 decoding.drafter,
                 decoding.topology
-                if decoding.topology.judged_as != SEVERAL
+                if decoding.topology.judged_as in Speculative.shapes
                 else ChainTopology(length=decoding.topology.length),
             )
             for decoding in decodings

@@ -99,8 +99,8 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     """Return why nothing reads an option: the part, its chosen kind and the kinds that read it; else ``None``."""
     rule = _rule(given)
     kind = _value_of(given, "acceptance")
-    if option.name in JUDGING_OPTIONS and rule.lossless:
-        return "rule", kind, [k for k, other in RULES.items() if not (other.lossless or other.baseline)]
+    if option.name in JUDGING_OPTIONS and (rule.lossless or rule.writes_beams):
+        return "rule", kind, [k for k, r in RULES.items() if not (r.lossless or r.baseline or r.writes_beams)]
     if option.part in ("drafter", "topology") and rule.baseline:
         return "rule", kind, [k for k, other in RULES.items() if not other.baseline]
     if option.part == "acceptance" and option.owners and kind not in option.owners:

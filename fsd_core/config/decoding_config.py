@@ -9,9 +9,11 @@ from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_val
 from fsd_core.config.drafting import (
     DRAFTERS,
     TOPOLOGIES,
+    BeamsTopology,
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
+    MissingDrafter,
     MissingTopology,
     MultiDraftTopology,
     TopologyConfig,
@@ -29,6 +31,7 @@ from fsd_core.rules import (
     FuzzyReducible,
     MissingRule,
     Rule,
+    SpeculativeBeams,
     Truncation,
     Verifier,
 )
@@ -138,11 +141,15 @@ class DecodingConfig(Frozen):
             elif isinstance(rule, Verifier) and "topology" not in values:
                 shape = MultiDraftTopology() if rule.drafts is None else MultiDraftTopology(drafts=rule.drafts)
                 values["topology"] = shape
+            elif isinstance(rule, SpeculativeBeams) and "topology" not in values:
+                values["topology"] = BeamsTopology()
         return values
 
     @model_validator(mode="after")
     def _triple_is_possible(self):
         kind = self.acceptance.kind
+        if self.acceptance.writes_beams:
+            self._check_beams(kind)
         if self.acceptance.baseline:
             return self
         if self.drafter is None or self.topology is None:
@@ -168,6 +175,22 @@ class DecodingConfig(Frozen):
             raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out {narrowed[0]}, or choose another.")
         self._check_shape(self.acceptance, self.topology)
         return self
+
+    def _check_beams(self, kind: str) -> None:
+        if self.sampling.greedy:
+            raise InvalidSetting(
+                f"At temperature 0 all beams are the greedy text: choose a temperature above 0 for '{kind}', or "
+                "another rule."
+            )
+        if narrowed := self.narrowed_by:
+            raise InvalidSetting(f"The rule '{kind}' judges beams, not single tokens: leave out {narrowed[0]}.")
+        if not isinstance(self.drafter, DraftModelDrafter | MissingDrafter | None):
+            raise InvalidSetting(
+                f"The rule '{kind}' drafts beams with the pair's draft model, not with '{self.drafter.kind}': choose "
+                f"the drafter '{DraftModelDrafter().kind}'."
+            )
+        if isinstance(self.acceptance, SpeculativeBeams) and isinstance(self.topology, BeamsTopology):
+            self.acceptance.check_widths(self.topology.drafts)
 
     def _check_shape(self, rule: Rule, topology: TopologyConfig) -> None:
         if isinstance(topology, MissingTopology):

@@ -113,7 +113,8 @@ def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option
             if name in options:
                 old = options[name]
                 widest = max((end for end in (old.high, new.high) if end is not None), default=None)
-                new = replace(old, owners=(*old.owners, kind), high=widest)
+                lowest = min((end for end in (old.low, new.low) if end is not None), default=None)
+                new = replace(old, owners=(*old.owners, kind), high=widest, low=lowest)
             options[name] = new
     yield from options.values()
 

@@ -236,12 +236,6 @@ class Batch:
 def _check_numbers(record: RoundRecord, writer: str) -> None:
     """Raise ``IncompatibleModels`` if a model computed no numbers. What the round has read tells it."""
     if any(map(math.isnan, (*record.emitted_probability, *record.target_probability))):
-        model = writer
-    elif any(map(math.isnan, record.draft_probability)):
-        model = "draft"
-    else:
-        return
-    raise IncompatibleModels(
-        f"The {model} model computes values that are not numbers (NaN), so it cannot be decoded: try --dtype float32, "
-        "and if that does not help, fetch its weights again."
-    )
+        raise IncompatibleModels.not_numbers(writer)
+    if any(map(math.isnan, record.draft_probability)):
+        raise IncompatibleModels.not_numbers("draft")

@@ -13,7 +13,16 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.config import DecodingConfig, DrafterSettings, SamplingConfig, TopologySettings
+from fsd_core.config import (
+    BeamSampling,
+    BeamsTopology,
+    DecodingConfig,
+    DrafterSettings,
+    DraftModelDrafter,
+    SamplingConfig,
+    SpeculativeBeams,
+    TopologySettings,
+)
 from fsd_core.config.decoding_config import EVERYWHERE, THOUGHTS, LenientIn
 from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.verification import Verification, make_verification
@@ -49,6 +58,22 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
+class BeamPlan:
+    """How a text is written as beams. Without a draft model every layer has ``most`` beams."""
+
+    least: int
+    most: int
+    """beams of a layer"""
+    confidence: float = 1.0
+    """chance with which drafts must fill a layer"""
+    draft: LanguageModel | None = None
+    length: int = 0
+    """layers drafted per round"""
+    drafts: int = 0
+    """drafts per layer"""
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """A way to write texts, ready to run. It holds no state of a text, so batches may share it."""
 
@@ -64,6 +89,8 @@ class Method:
     """what is looked for in texts, if anything"""
     strict_first: int
     lenient_in: LenientIn
+    beams: BeamPlan | None = None
+    """``None`` for methods that write one text"""
 
     def num_strict(self, written: int, is_thinking: bool) -> int:
         """Return how many of a text's next tokens the strict test judges, whatever the rule. ``written``: the tokens of
@@ -84,7 +111,10 @@ class Method:
     def capacity(self, prompt: int) -> int:
         """Return the cache positions of a text with a prompt of ``prompt`` tokens, drafted tokens included."""
         drafted = 0 if self.speculation is None else self.speculation.max_fed_tokens + 1
-        return min(prompt + self.max_new_tokens, max(prompt + 1, self.context)) + drafted + 1
+        length = min(prompt + self.max_new_tokens, max(prompt + 1, self.context))
+        if (plan := self.beams) is not None:  # at worst the beams share nothing but the prompt
+            return prompt + plan.most * (length - prompt + 1) + plan.length * plan.drafts
+        return length + drafted + 1
 
     def check_prompt(self, prompt: int) -> None:
         """Raise ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context."""
@@ -98,6 +128,8 @@ class Method:
 
     def check_batch_size(self, texts: int) -> None:
         """Raise ``InvalidSetting`` for more texts at once than the method can write."""
+        if texts > 1 and self.beams is not None:
+            raise InvalidSetting("Beams are written for one text at a time: choose --batch 1.")
         if texts == 1 or self.speculation is None:
             return
         drafter, topology = self.speculation.settings
@@ -119,12 +151,33 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     sampling = config.sampling
     if sampling.greedy and config.acceptance.samples_target:
         sampling = SamplingConfig(temperature=1)
-    model, speculation = _writer(models, config), _speculation(models, config, sampling)
+    model, beams = _writer(models, config), _beams(models, config)
+    speculation = None if beams else _speculation(models, config, sampling)
     writer = "draft" if config.acceptance.kind == DRAFT_ALONE else "target"
     marks = _text_marks(model, models.tokenizer, config)
     return Method(
-        writer, model, sampling, config.max_new_tokens, speculation, marks, config.strict_first, config.lenient_in
-    )
+        writer, model, sampling, config.max_new_tokens, speculation, marks, config.strict_first, config.lenient_in,
+        beams,
+    )  # fmt: skip
+
+
+def _beams(models: ModelSet, config: DecodingConfig) -> BeamPlan | None:
+    """Return how beams are written; ``None`` for a method that writes one text. Raises ``InvalidSetting``."""
+    rule, topology = config.acceptance, config.topology
+    if isinstance(rule, BeamSampling):
+        return BeamPlan(rule.beams, rule.beams)
+    if not isinstance(rule, SpeculativeBeams):
+        return None
+    if not isinstance(topology, BeamsTopology) or not isinstance(config.drafter, DraftModelDrafter):
+        for part in filter(None, (topology, config.drafter)):
+            part.load()  # says which package is missing
+        raise InvalidSetting(
+            f"The rule '{rule.kind}' judges drafts of the shape 'beams' of a draft model: choose them."
+        )
+    if models.draft is None:
+        raise InvalidSetting(f"The rule '{rule.kind}' drafts with a draft model: give one, or choose beam-sampling.")
+    most = rule.widest(topology.drafts)
+    return BeamPlan(rule.least, most, rule.confidence, models.draft, topology.length, topology.drafts)
 
 
 def _text_marks(

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
+from fsd_core.decoding.beams.beam_batch import BeamBatch
+from fsd_core.decoding.beams.beam_text import BeamText
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.sequence_state import SequenceState
-from fsd_core.decoding.session import DecodingSession
+from fsd_core.decoding.session import DecodingSession, new_batch
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.chat_messages import Message
 from fsd_core.models.loading import LoadedPair
@@ -74,11 +76,11 @@ class PairDecoder:
         its shares of its rounds' wall times. The time to its first token is wall time. Raises ``PromptTooLong``.
         """
         rows = min(rows, len(prompts))
-        with Batch(self.method, self.eos, self.method.capacity(max(map(len, prompts))), rows) as batch:
+        with new_batch(self.method, self.eos, self.method.capacity(max(map(len, prompts))), rows) as batch:
             yield from self._generate_batch(batch, rows, prompts, seeds)
 
     def _generate_batch(
-        self, batch: Batch, rows: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+        self, batch: Batch | BeamBatch, rows: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> Iterator[tuple[int, GeneratedText]]:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
@@ -89,7 +91,7 @@ class PairDecoder:
             for text, record in zip(writing, records, strict=True):
                 text.records.append(record)
                 text.cpu += cpu_seconds
-                text.first = text.first or time.perf_counter() - text.started
+                text.first = text.first or (time.perf_counter() - text.started) * bool(record.emitted)
             for row, text in enumerate(writing):
                 if text.ended:
                     generation = text.generation()
@@ -98,7 +100,7 @@ class PairDecoder:
                     if index is not None:
                         writing[row] = _Writing.begin(batch, row, index, prompts, seeds)
             remaining = [row for row, text in enumerate(writing) if not text.ended]
-            if remaining and len(remaining) < len(writing):
+            if remaining and len(remaining) < len(writing) and isinstance(batch, Batch):
                 batch.keep_rows(remaining)
             writing = [writing[row] for row in remaining]
 
@@ -109,7 +111,7 @@ class PairDecoder:
             records, first = [], 0.0
             while session.stop_reason is None:
                 records.append(session.run_round())
-                first = first or time.perf_counter() - started
+                first = first or (time.perf_counter() - started) * bool(records[-1].emitted)
             seconds, cpu_seconds = time.perf_counter() - started, self._own(time.process_time() - cpu_started)
         tokens = session.history[len(prompt_ids) :]
         return GeneratedText(tokens, records, seconds, first, session.stop_reason, cpu_seconds, seconds)
@@ -125,7 +127,7 @@ class _Writing:
 
     index: int
     """index among the prompts"""
-    text: SequenceState
+    text: SequenceState | BeamText
     prompt_length: int
     started: float
     reading: float
@@ -137,7 +139,7 @@ class _Writing:
 
     @classmethod
     def begin(
-        cls, batch: Batch, row: int, index: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+        cls, batch: Batch | BeamBatch, row: int, index: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> _Writing:
         started, cpu_started = time.perf_counter(), time.process_time()
         text = batch.put(row, prompts[index], seeds[index])

@@ -6,10 +6,20 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from fsd_core.decoding.batch import Batch
+from fsd_core.decoding.beams.beam_batch import BeamBatch
 from fsd_core.decoding.composition import Method
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
+
+
+def new_batch(
+    method: Method, eos: frozenset[int], capacity: int, rows: int = 1, *, keep_logits: bool = False
+) -> Batch | BeamBatch:
+    """Return what writes texts by a method. See :class:`Batch` for the arguments. Raises ``InvalidSetting``."""
+    if method.beams is not None:
+        return BeamBatch(method, eos, capacity, rows)
+    return Batch(method, eos, capacity, rows, keep_logits=keep_logits)
 
 
 class DecodingSession:
@@ -23,7 +33,7 @@ class DecodingSession:
         self, method: Method, prompt: Sequence[int], seed: int, eos: frozenset[int], *, keep_logits: bool = False
     ) -> None:
         method.check_prompt(len(prompt))
-        self._batch = Batch(method, eos, method.capacity(len(prompt)), keep_logits=keep_logits)
+        self._batch = new_batch(method, eos, method.capacity(len(prompt)), keep_logits=keep_logits)
         self._text = self._batch.put(0, prompt, seed)
 
     def __enter__(self) -> DecodingSession:
@@ -49,7 +59,7 @@ class DecodingSession:
 
     @property
     def history(self) -> list[int]:
-        """Token ids of the prompt and of the text so far."""
+        """Token ids of the prompt and of the text so far; of beams, as far as they agree."""
         return self._text.history
 
     @property
@@ -57,8 +67,14 @@ class DecodingSession:
         return self._text.stop_reason
 
     def run_round(self) -> RoundRecord:
-        """Run one round, which writes 1 to draft length + 1 tokens. Call this until ``stop_reason`` is set."""
+        """Run one round, which writes 1 to draft length + 1 tokens, or of beams what they have come to agree on, if
+        anything. Call this until ``stop_reason`` is set."""
         return self._batch.run_round()[0]
+
+    @property
+    def beams(self) -> list[list[int]]:
+        """The live beams' token ids, the prompt included; the text itself if it is written alone."""
+        return self._batch.live if isinstance(self._batch, BeamBatch) else [self.history]
 
     def likeliest(self) -> list[int]:
         """Return the target's likeliest token at each position of the last round. Empty if nothing was drafted, or

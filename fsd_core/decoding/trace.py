@@ -45,6 +45,12 @@ class RoundRecord:
     """wall time of the round"""
     draft_seconds: float = 0.0
     """wall time spent drafting, if the device lets it be separated (CPU)"""
+    widths: tuple[int, ...] = ()
+    """Beams of each layer that the round has added; empty for methods that write one text. With beams, ``accepted``
+    counts layers of ``drafted``, nothing is recorded of single positions, and ``emitted`` is what has become common to
+    all beams, which may be nothing."""
+    fed: int = 0
+    """tokens that the target was fed, if the round has widths"""
 
 
 def pack(records: list[RoundRecord]) -> tuple[bytes, str]:

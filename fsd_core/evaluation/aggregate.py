@@ -144,7 +144,8 @@ def _trace_metrics(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
         draft_seconds += record.draft_seconds
         accepted.update(range(record.accepted))
         # A rule may also judge the token after the draft. It replaces the bonus token and is not drafted.
-        judged.update(range(min(len(record.target_probability), len(record.drafted))))
+        # Of beams, a layer is judged for each width.
+        judged.update(range(min(len(record.widths or record.target_probability), len(record.drafted))))
         divergences.extend(d for d in record.divergence if d is not None)
     return {
         "acceptance_at_position": [accepted[i] / rounds for i in range(len(judged))],

@@ -20,7 +20,7 @@ _MARKERS: dict[str, Any] = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "triangle-left": "<",
     "triangle-right": ">", "cross": "P", "x": "X", "star": "*", "pentagon": "p", "hexagon": "h", "octagon": "8",
     "diamond-tall": "d", "diamond-wide": (4, 1, 0), "asterisk": (6, 2, 0), "arrow-right": 9, "star-square": (4, 1, 45),
-    "bowtie": _BOWTIE, "hourglass": _HOURGLASS,
+    "bowtie": _BOWTIE, "hourglass": _HOURGLASS, "star-triangle-up": (3, 1, 0), "star-triangle-down": (3, 1, 180),
 }  # fmt: skip
 _RGBA = re.compile(r"rgba?\(([^)]+)\)")
 _DARK_GREY = "#50545c"

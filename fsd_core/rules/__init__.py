@@ -7,6 +7,7 @@ from typing import cast
 from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
 from fsd_core.rules.base import (
+    BEAMS,
     CHAIN,
     SEVERAL,
     TREE,
@@ -20,6 +21,7 @@ from fsd_core.rules.base import (
     strictly,
 )
 from fsd_core.rules.baseline_rules import Autoregressive, DraftOnly
+from fsd_core.rules.beams import BeamSampling, SpeculativeBeams
 from fsd_core.rules.block import Block
 from fsd_core.rules.cactus import Cactus
 from fsd_core.rules.cascade import Cascade
@@ -54,6 +56,7 @@ from fsd_core.rules.top_n_delta import TopNDelta
 from fsd_core.rules.typical import Typical
 
 __all__ = [
+    "BEAMS",
     "CHAIN",
     "DIVERGENCES",
     "ENGINE_TITLES",
@@ -67,6 +70,7 @@ __all__ = [
     "VERIFIERS",
     "AcceptanceResult",
     "Autoregressive",
+    "BeamSampling",
     "Block",
     "Cactus",
     "Cascade",
@@ -103,6 +107,7 @@ __all__ = [
     "Served",
     "SpecHub",
     "Speculative",
+    "SpeculativeBeams",
     "Synthetic",
     "ThresholdAccept",
     "TopNDelta",
@@ -144,6 +149,8 @@ _BUILT_IN: tuple[type[Rule], ...] = (
     FirstDraft,
     SpecHub,
     GreedyOptimal,
+    BeamSampling,
+    SpeculativeBeams,
     Synthetic,
     Served,
     MeasuredSeries,

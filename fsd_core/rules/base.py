@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from fsd_core.ops.scored_draft import ScoredDraft
 
-CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
-"""draft structures: a chain, a tree, several chains"""
+CHAIN, TREE, SEVERAL, BEAMS = "chain", "dynamic-tree", "multi-draft", "beams"
+"""draft structures: a chain, a tree, several chains, beams"""
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,10 @@ class Rule(Frozen):
     drafts: ClassVar[int | None] = None
     """required number of drafts per position; ``None`` allows any number"""
     knob: ClassVar[Knob | None] = None
+    writes_beams: ClassVar[bool] = False
+    """whether it writes several texts at once and answers with the best, which needs a temperature above 0"""
+    exact_for: ClassVar[str] = ""
+    """kind of the rule whose distribution it keeps exactly, if that is not the target's own sampling"""
     symbol: ClassVar[str] = "circle"
     """plotly marker in figures"""
     colour: ClassVar[str | None] = None

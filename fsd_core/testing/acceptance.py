@@ -28,7 +28,7 @@ class Trial:
 
 def judging_rules() -> dict[str, type[Rule]]:
     """Return the rules that judge single drafts, by kind."""
-    return {kind: r for kind, r in RULES.items() if not r.baseline and not issubclass(r, Verifier)}
+    return {kind: r for kind, r in RULES.items() if not (r.baseline or r.writes_beams or issubclass(r, Verifier))}
 
 
 def cases(rule: type[Rule]) -> list[Rule]:

@@ -55,7 +55,8 @@ class TokenBuilder:
 
     def _token(self, record: RoundRecord, i: int, likeliest: Sequence[int]) -> EmittedToken:
         id, kind, is_judged = record.emitted[i], record.kinds[i], i < len(record.divergence)
-        replaces = kind == "correction" and i < len(record.drafted)
+        # With beams, the emitted tokens are not those of the round's drafts.
+        replaces = kind == "correction" and i < len(record.drafted) and not record.widths
         differs = is_judged and i < len(likeliest) and likeliest[i] != id
         return EmittedToken(
             text=self._text.add(id),

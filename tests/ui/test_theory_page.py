@@ -26,6 +26,7 @@ def test_the_bounds_follow_what_is_typed(site: Site, page: Page) -> None:
     page.get_by_label("Draft q").fill("1 1 2")
     expect(page.locator(".fsd-tile dd").nth(0)).to_contain_text("25.00 %")
     expect(page.locator(".fsd-tile dd").nth(3)).to_contain_text("50.00 %")  # C is certain, then A or B
+    expect(page.get_by_text("Beams that drafts fill")).to_be_visible()
     page.get_by_label("Target p").fill("1, <b>two</b>")
     expect(page.get_by_role("alert")).to_contain_text("is not a number")
     expect(page.locator(".js-plotly-plot")).to_have_count(0)  # nor any picture of what was typed before

@@ -37,7 +37,8 @@ def decoding(**given: Any) -> DecodingConfig:
 
 def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
     for name in RULES:
-        assert decoding(acceptance=name).acceptance.kind == name
+        sampled = {"temperature": 1.0} if RULES[name].writes_beams else {}
+        assert decoding(acceptance=name, **sampled).acceptance.kind == name
     for name in DRAFTERS:
         drafter = decoding(drafter=name).drafter
         assert drafter is not None
@@ -105,6 +106,11 @@ def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
     assert [d.acceptance.kind for d in alone] == ["autoregressive", "speculative", "draft-only"]
     several = with_baselines([decoding(acceptance="k-seq", draft_length=4)])
     assert several[1].topology == ChainTopology(length=4)
+    beams = with_baselines([decoding(acceptance="dsbd", temperature=1, draft_length=4, drafts=5, most_width=2)])
+    assert [d.label for d in beams] == [
+        "Target alone · t 1", "Beam sampling · 2 beams · t 1", "SD · γ 4 · t 1",
+        "DSBD · confidence 0.9 · width 1 to 2 · 5 drafts · γ 4 · t 1",
+    ]  # fmt: skip
 
 
 def swept(rules: list[str], threshold: str | None = None, **given: Any) -> list[DecodingConfig]:

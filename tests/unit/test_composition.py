@@ -37,7 +37,7 @@ from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.frozen import option
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.rules import EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
+from fsd_core.rules import BEAMS, EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
 from fsd_core.testing.toy import related, toy_head, toy_model
 from fsd_core.topologies.chain import Chain
 
@@ -51,12 +51,14 @@ def models() -> ModelSet:
 
 def test_every_configuration_has_its_implementation() -> None:
     assert all(callable(drafter.checked().load().for_models) for drafter in DRAFTERS.values())
-    assert all(callable(topology.checked().load().for_method) for topology in TOPOLOGIES.values())
+    trees = [topology for topology in TOPOLOGIES.values() if topology.judged_as != BEAMS]
+    assert all(callable(topology.checked().load().for_method) for topology in trees)
+    assert callable(TOPOLOGIES[BEAMS].checked().load().layers)
     assert all(rule.couple is not Verifier.couple for rule in VERIFIERS.values())
     assert all(rule.rate.__func__ is not Verifier.rate.__func__ for rule in VERIFIERS.values())
-    single = [rule for kind, rule in EVERY_RULE.items() if not rule.baseline and kind not in VERIFIERS]
+    single = [r for kind, r in EVERY_RULE.items() if not (r.baseline or r.writes_beams or kind in VERIFIERS)]
     assert all(rule.judge is not Rule.judge and rule.correction is not Rule.correction for rule in single)
-    assert {topology.judged_as for topology in TOPOLOGIES.values()} == {CHAIN, SEVERAL, TREE}
+    assert {topology.judged_as for topology in TOPOLOGIES.values()} == {CHAIN, SEVERAL, TREE, BEAMS}
 
 
 def test_baselines_draft_nothing_and_are_written_by_one_model(models: ModelSet) -> None:

@@ -114,8 +114,8 @@ def test_what_is_known_of_each_rule():
         "speculative block fsd-reducible fsd fsd-head fsd-official ensemble mentored lenience cascade head head-strict "
         "cactus ears threshold-accept typical top-n-delta margin lookahead"
     )
-    assert drafting == {*VERIFIERS} | {*single.split(" ")}
-    assert {*RULES} - drafting == {"autoregressive", "draft-only"}
+    assert drafting == {*VERIFIERS, "dsbd"} | {*single.split(" ")}
+    assert {*RULES} - drafting == {"autoregressive", "draft-only", "beam-sampling"}
     lossless = {kind for kind, rule in RULES.items() if rule.lossless}
     assert lossless == {"autoregressive", "speculative", "block", *VERIFIERS}
     assert len({rule.title for rule in RULES.values()}) == len(RULES)

@@ -10,7 +10,7 @@ import pytest
 from dashboard.experiments import experiment_form
 from dashboard.playground import playground_page
 from dashboard.playground.setting_card import CARD_OPTIONS, control_properties
-from dashboard.ui.algorithms import PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
+from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
 from dashboard.ui.option_fields import decoding_of, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
@@ -26,7 +26,7 @@ def card(kind: str, **given: Any) -> dict[str, Any]:
 
 
 def test_every_rule_is_offered_by_every_page() -> None:
-    assert {*PLAIN_RULES, *TUNED, *SEVERAL} == set(RULES)
+    assert {*PLAIN_RULES, *TUNED, *SEVERAL, *BEAM_RULES} == set(RULES)
     assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
     assert set(playground_page.DEFAULTS) <= set(RULES)
@@ -52,9 +52,12 @@ def test_each_tuned_rule_says_whether_it_can_be_off(kind: str) -> None:
 @pytest.mark.parametrize("kind", RULES)
 def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) -> None:
     drafter = "prompt-lookup" if kind == "speculative" else "draft-model"
-    method = decoding_of(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
+    sampled = {"temperature": 0.7} if kind in BEAM_RULES else {}
+    given = card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6, **sampled)
+    method = decoding_of(given)
     assert method.acceptance.kind == kind
-    assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in VERIFIERS else None)
+    several = {**dict.fromkeys(VERIFIERS, 6), "spec-hub": 2, "dsbd": 6}
+    assert getattr(method.topology, "drafts", None) == several.get(kind)
     knob = RULES[kind].knob
     usual = None if knob is None else RULES[kind].model_fields[knob.field].default
     assert method.threshold == (0.3 if kind.startswith("fsd") else usual)
@@ -62,7 +65,13 @@ def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) 
     assert decoding_of({**USUAL, **settings_of(method)}) == method
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", BEAM_RULES)
+def test_beams_ask_for_a_temperature(kind: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"choose a temperature above 0 for '{kind}'"):
+        decoding_of(card(kind))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RULES if kind not in BEAM_RULES])
 def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
     given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, topology="dynamic-tree", tree_tokens=17)
     method, visible = decoding_of(given), control_properties(given)

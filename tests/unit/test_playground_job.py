@@ -5,7 +5,15 @@ import random
 
 import pytest
 
-from fsd_core.config import Autoregressive, DecodingConfig, DynamicTreeTopology, Fuzzy, SamplingConfig, Speculative
+from fsd_core.config import (
+    Autoregressive,
+    DecodingConfig,
+    DynamicTreeTopology,
+    Fuzzy,
+    SamplingConfig,
+    Speculative,
+    SpeculativeBeams,
+)
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Cancelled
 from fsd_core.models.loading import LoadedPair
@@ -56,8 +64,9 @@ def tokens_of(chunks: list[Chunk], setting: int) -> list[EmittedToken]:
 
 
 def test_every_setting_writes_what_its_decoder_writes_alone(pair: LoadedPair) -> None:
-    chunks = run(job(*SETTINGS), pair)
-    for i, config in enumerate(SETTINGS):
+    beams = DecodingConfig(acceptance=SpeculativeBeams(least=3), sampling=SAMPLING, max_new_tokens=40)
+    chunks = run(job(*SETTINGS, beams), pair)
+    for i, config in enumerate((*SETTINGS, beams)):
         decoder = PairDecoder(pair, config)
         alone = decoder.generate(decoder.prompt_ids("Ava has 3 apples."), 5)
         shown = tokens_of(chunks, i)

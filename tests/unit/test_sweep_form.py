@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.experiments.sweep_form import build_sweep, parse_seeds, size_line
-from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
+from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from fsd_core.config import RULES
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import FsdError, InvalidSetting
@@ -61,7 +61,11 @@ def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
 
 
 def test_every_rule_can_be_part_of_an_experiment():
-    sweep = build_sweep(replace(FORM, baselines=PLAIN_RULES, tuned=TUNED, several=SEVERAL, drafts=4, threshold="0.1"))
+    several = (*SEVERAL, *BEAM_RULES)
+    sampled = replace(
+        FORM, baselines=PLAIN_RULES, tuned=TUNED, several=several, drafts=4, threshold="0.1", temperature=1
+    )
+    sweep = build_sweep(sampled)
     assert {decoding.acceptance.kind for decoding in sweep.decodings} == set(RULES)
     assert {decoding.topology.drafts for decoding in sweep.decodings if decoding.acceptance.kind in SEVERAL} == {2, 4}
 

@@ -13,6 +13,7 @@ from fsd_core.config.drafting.base import (
     MissingTopology,
     TopologySettings,
 )
+from fsd_core.config.drafting.beams_topology import BeamsTopology
 from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
@@ -25,6 +26,7 @@ from fsd_core.plugins import Registry, classes_of
 __all__ = [
     "DRAFTERS",
     "TOPOLOGIES",
+    "BeamsTopology",
     "ChainTopology",
     "CopyingDrafter",
     "DraftModelDrafter",
@@ -52,6 +54,7 @@ _TOPOLOGIES: tuple[type[TopologySettings], ...] = (
     ChainTopology,
     MultiDraftTopology,
     DynamicTreeTopology,
+    BeamsTopology,
 )
 
 DRAFTERS: Registry[type[DrafterSettings]] = Registry(lambda: _DRAFTERS, kind_of, classes_of(DrafterSettings))

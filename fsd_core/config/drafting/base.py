@@ -82,7 +82,7 @@ class TopologySettings(Frozen):
     """name in menus"""
     judged_as: ClassVar[str] = CHAIN
     """How the draft is verified, and so by which rules: ``CHAIN``, position by position; ``TREE``, from the root down;
-    or ``SEVERAL``, by a verifier of several drafts per position."""
+    ``SEVERAL``, by a verifier of several drafts per position; or ``BEAMS``, layer by layer of several texts."""
     implementation: ClassVar[str]
     """its class, a :class:`fsd_core.topologies.base.DraftTopology`, as ``package.module:Class``"""
 

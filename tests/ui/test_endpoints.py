@@ -272,7 +272,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             start = tools["start_calibration"].inputSchema["properties"]
             assert set(start) == {
                 "settings", "pair", "task", "goal", "margin", "accepted", "minutes", "limit", "choosing", "seed",
-                "name", "key",
+                "name", "key", "endpoint",
             }  # fmt: skip
             assert all(field.get("description") for field in start.values())
             begun = await asked(

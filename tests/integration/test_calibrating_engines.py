@@ -193,7 +193,7 @@ def test_the_library_finds_the_setting_of_a_running_engine(saved: str, engine: T
     assert found.verdict.startswith("Use Served · vLLM toy · FSD reducible · js ≤ ")
     assert found.experiment_id is not None
     runs = repository.experiment(found.experiment_id).runs
-    assert {run.config.setting.decoding for run in runs} == set(found.config.decodings)
+    assert {run.label for run in runs} == {decoding.label for decoding in found.config.decodings}
     assert len(engine.asked) == sum(run.prompts_done for run in runs)
     with pytest.raises(InvalidSetting, match="draft_length does not apply to an endpoint"):
         fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy", draft_length=4, home=home)

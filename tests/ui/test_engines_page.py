@@ -82,6 +82,9 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     assert job is not None
     site.repository.finish_job(job.id, str(job.claim_token), "cancelled")
 
+    page.get_by_label("Request rates").fill("1, 2")
+    expect(page.get_by_text("Prompts arrive at a rate at running engines alone, and 'Target alone'")).to_be_visible()
+    page.get_by_label("Request rates").fill("")
     page.get_by_role("button", name="Drafting and sampling").click()
     settled(page)  # its fields are drawn by then
     page.get_by_label("Batch sizes").fill("1, 2")

@@ -72,7 +72,7 @@ def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: S
     page.get_by_label("Name of the view").fill("Nothing yet")
     page.get_by_role("button", name="Save the view").click()
     expect(page.get_by_text("There is nothing to keep yet")).to_be_visible()
-    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3"
+    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3&price=2.5"
     views = opened(page, f"{site.url}/compare?{query}")
     save(page, "The knee")
     expect(views.get_by_role("link", name="The knee")).to_have_attribute("href", f"compare?{query}")

@@ -20,6 +20,7 @@ from dashboard.compare.compared_runs import (
     selected_runs,
 )
 from dashboard.compare.comparison_html import no_runs_html, warnings_html
+from dashboard.compare.cost_section import CostSection
 from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs
 from dashboard.compare.further_figures import FurtherFigures
 from dashboard.compare.load_section import LoadSection
@@ -54,7 +55,7 @@ _WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}});
 _LEAD = "Which setting to use: what each gains in speed, and costs in accuracy."
 
 SECTIONS: tuple[type[Section], ...] = (
-    AllFigures, MatchedPanel, FurtherFigures, LoadSection, SettingsSection, PromptPairsPanel, ReportForm,
+    AllFigures, MatchedPanel, FurtherFigures, LoadSection, CostSection, SettingsSection, PromptPairsPanel, ReportForm,
 )  # fmt: skip
 """folded parts below the answer, in their order"""
 

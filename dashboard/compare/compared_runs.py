@@ -282,6 +282,11 @@ _CRITERIA = (
         lambda run: None if run.measured_elsewhere else run.config.batch,
         "throughput cannot be compared between them",
     ),
+    (
+        "request rate",
+        lambda run: None if run.measured_elsewhere else run.config.rate,
+        "throughput cannot be compared between them",
+    ),
 )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.compare.compared_runs import MARKED, ComparedRuns, ComparisonRow
-from dashboard.compare.cost_html import costs_html
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, mixed_mark, notice, term
@@ -49,7 +48,7 @@ def comparison_html(comparison: ComparedRuns) -> Html:
         return Html()
     columns = displayed_columns(comparison.rows)
     metrics = [compared()[column] for column in columns]
-    table = render(
+    return render(
         _FILE,
         "comparison",
         titles=[render(_FILE, "metric", term(metric.title, metric.explanation), metric.unit) for metric in metrics],
@@ -60,7 +59,6 @@ def comparison_html(comparison: ComparedRuns) -> Html:
         rare=[(row.name, row_rare) for row in comparison.rows if (row_rare := _rare(row))],
         slower=[row for row in comparison.rows if row.slowdown],
     )
-    return joined([table, costs_html(comparison.rows)])
 
 
 def worst_prompts_html(comparison: ComparedRuns) -> Html:

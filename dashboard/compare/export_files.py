@@ -13,10 +13,11 @@ import plotly.io as pio
 from dashboard.compare.answer_html import sentence_html
 from dashboard.compare.compared_runs import ComparedRuns, ComparisonRow
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
+from dashboard.compare.cost_html import folded_costs
 from dashboard.compare.matched_html import matched_html
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.quantities import moment
-from dashboard.ui.templates import document
+from dashboard.ui.templates import document, joined
 from dashboard.ui.theme import STYLE_SHEETS
 from fsd_core.analysis.cells import delta_columns, only_model
 from fsd_core.analysis.matched_tables import records
@@ -64,7 +65,7 @@ def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
         lead=f"FSD Lab, {moment(datetime.now(UTC))}",
         answer=sentence_html(comparison, link=False),
         warnings=warnings_html(comparison.warnings),
-        metrics=comparison_html(comparison),
+        metrics=joined([comparison_html(comparison), folded_costs(comparison.rows)]),
         matched=matched_html(matched),
         settings=settings_html(comparison, differences_only=False),
     )

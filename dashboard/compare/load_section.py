@@ -1,4 +1,4 @@
-"""Speed over the load: two figures of a comparison, and where speculation stops paying."""
+"""Speed over the load: figures of a comparison, and where speculation stops paying."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
 
 
 class LoadSection(Section):
-    """Throughput and time per output token, over how many prompts are decoded at once."""
+    """Throughput and times, over how many prompts are decoded at once and over how many arrive in a second."""
 
     name = "load"
     title = "Over load"
@@ -26,8 +26,12 @@ class LoadSection(Section):
     def build(self) -> None:
         """Make the sentences and the figures."""
         self.told = show()
-        with gr.Row(equal_height=False) as self.row:
-            self.plots = {name: gr.Plot(show_label=False, min_width=340) for name in SPEEDS_BY_LOAD}
+        self.rows, self.plots = {}, {}
+        for by_rate in (False, True):
+            with gr.Row(equal_height=False, visible=False) as self.rows[by_rate]:
+                for name, what in SPEEDS_BY_LOAD.items():
+                    if what.by_rate == by_rate:
+                        self.plots[name] = gr.Plot(show_label=False, min_width=340)
 
     @property
     def drawn(self) -> Sequence[Any]:
@@ -35,7 +39,7 @@ class LoadSection(Section):
 
     @property
     def outputs(self) -> Sequence[Any]:
-        return [self.row, *self.drawn]
+        return [*self.rows.values(), *self.drawn]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the figures and sentences, if they differ."""
@@ -44,15 +48,20 @@ class LoadSection(Section):
             return {}
         result = now.comparison()
         lines = load_lines(result.runs, result.baseline, result.prompts)
+        rows = {
+            row: gr.Row(visible=any(line.by_rate == by_rate for line in lines)) for by_rate, row in self.rows.items()
+        }
         if not lines:
             told = empty_state(
                 "No setting was measured under two loads", "Give an experiment several batch sizes, such as 1, 2, 4."
             )
-            return {self.told: told, self.row: gr.Row(visible=False)}
+            return {self.told: told, **rows}
         return {
             self.told: render("compare/load.html", "sentences", load_sentences(lines)),
-            self.row: gr.Row(visible=True),
+            **rows,
             **{
-                plot: addressed(draw(lines, SPEEDS_BY_LOAD[name]), name, now.query) for name, plot in self.plots.items()
+                plot: addressed(draw(lines, what), name, now.query)
+                for name, plot in self.plots.items()
+                if any(line.by_rate == (what := SPEEDS_BY_LOAD[name]).by_rate for line in lines)
             },
         }

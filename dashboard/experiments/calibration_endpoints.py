@@ -26,6 +26,7 @@ from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task
 from fsd_core.tasks.suitable import offered
 from fsd_core.worker import gpu_billing, more_time
+from fsd_core.worker.endpoint_names import engine_to_calibrate
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -51,6 +52,7 @@ def calibration_endpoints(
         seed: int = 0,
         name: str = "",
         key: str = "",
+        endpoint: str = "",
     ) -> CalibrationAnswer:
         """Find the fastest setting that keeps a promise. Needs the role author.
 
@@ -75,6 +77,8 @@ def calibration_endpoints(
             seed: seed of all randomness, including the order of the prompts
             name: what the calibration should find out
             key: 32 hexadecimal digits, random for each calibration. Sent again with the same key, it is started once
+            endpoint: running engine whose setting is looked for, as in list_endpoints. It is of the kind vllm and is
+                told each rule while it runs. settings then have rules, knobs and sampling alone. Default: our own loop
         """
         require(person_of(request), "author", "Starting a calibration")
         pair = recorded(pair)
@@ -82,7 +86,7 @@ def calibration_endpoints(
         config = build_calibration(
             find_task(task or offered(get_pair(pair))[0].name, repository), settings or [{}], pair=pair,
             limit=limit, name=name, goal=goal, margin=margin, acceptance=accepted, minutes=minutes, choosing=choosing,
-            seeds=(seed,),
+            seeds=(seed,), endpoint=engine_to_calibrate(repository, endpoint),
         )  # fmt: skip
         check_candidates(config)
         gpu_billing.remember_requester(id := repository.create_experiment(config, id=new_experiment_id(key)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import PurePath
@@ -20,8 +18,8 @@ from dashboard.experiments.custom_tasks_html import (
 )
 from dashboard.ui.components import notice, show
 from dashboard.ui.templates import Html, script
+from dashboard.ui.uploads import UPLOAD, uploaded
 from dashboard.ui.view import Act, Asked, Updates, View
-from fsd_core.errors import InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.field_guess import guess
@@ -36,13 +34,12 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
-LARGEST_UPLOAD = 1_000_000
-"""bytes; in base64 below the limit of a body (fsd_core/auth/middleware/bodies.py). The command line takes more."""
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
 _OTHERWISE = "If that is wrong, name the fields and the scorer under *Your own tasks*."
-UPLOAD = script("experiments/custom_tasks.js", LARGEST=LARGEST_UPLOAD)
+_EXPECTED = "one of JSON Lines, JSON or Parquet"
+_LARGER = "`fsd-lab task add` and the folder of tasks take"
 
 
 class CustomTasksPanel:
@@ -101,14 +98,14 @@ class CustomTasksPanel:
         """Check the uploaded file, or add it and choose it in the form."""
         require(asked.person, "author", "Adding a task")
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
-        checked = check(_uploaded(act), act["scorer"] or None, names)
+        checked = check(uploaded(act, _EXPECTED, _LARGER), act["scorer"] or None, names)
         checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick *Group near-duplicates*")
         return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
         """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
         require(asked.person, "author", "Adding a task")
-        data = _uploaded(act)
+        data = uploaded(act, _EXPECTED, _LARGER)
         guessed = guess(data)
         checked = noted(check(data, guessed.scorer, guessed.names), "or add the file under *Your own tasks*")
         if guessed.sentence:
@@ -129,21 +126,3 @@ class CustomTasksPanel:
         """Return the latest versions and their list as HTML, after importing changes in the folder."""
         refused = self.folder.take_in(self.repository)
         return latest_custom_tasks(self.repository), custom_tasks_html(self.repository.task_versions(), refused)
-
-
-def _uploaded(act: Act) -> bytes:
-    """Return the bytes of the uploaded file. Raises ``InvalidSetting``."""
-    size, data = act["size"], act["data"]
-    if not act["file"]:
-        raise InvalidSetting("No file is chosen: choose one of JSON Lines, JSON or Parquet first.")
-    if not size.isdecimal():
-        raise InvalidSetting("The file could not be read: choose it again.")
-    if max(int(size), len(data) * 3 // 4 - 2) > LARGEST_UPLOAD:
-        raise InvalidSetting(
-            f"The file has {int(size):,} bytes: expected at most {LARGEST_UPLOAD:,} here. `fsd-lab task add` and the "
-            "folder of tasks take larger ones."
-        )
-    try:
-        return base64.b64decode(data, validate=True)
-    except binascii.Error:
-        raise InvalidSetting("The file arrived damaged: choose it again.") from None

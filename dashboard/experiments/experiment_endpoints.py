@@ -121,6 +121,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         endpoints: list[str] = [],  # noqa: B006  # as above
         batches: list[int] = [],  # noqa: B006
         endpoint_options: dict[str, Any] = {},  # noqa: B006
+        rates: list[float] = [],  # noqa: B006
     ) -> ExperimentAnswer:
         """Start an experiment: several settings on the same prompts, taking turns. Needs the role author.
 
@@ -144,6 +145,8 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             batches: several batch sizes in place of one, such as [1, 2, 4]. Each setting is measured under each load
             endpoint_options: what endpoints are asked with, such as {"temperature": 1, "max_new_tokens": 256}. Default:
                 as the first setting
+            rates: prompts that arrive in a second, such as [1, 2, 4], at endpoints alone. Each is measured under each
+                rate, with arrivals at random. batch is then how many may be open at once (1: 64)
         """
         require(person_of(request), "author", "Starting an experiment")
         pair = recorded(pair)
@@ -161,7 +164,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         engines = endpoint_decodings([repository.engine(known) for known in endpoints], sampled.shared)
         sweep = sweep_of(
             [*decodings, *engines], in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds,
-            **loads_of(batches or [batch]),
+            **loads_of(batches or [batch], rates),
         )  # fmt: skip
         gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=new_experiment_id(key)))
         return experiment_record(repository.experiment(id), runs=True)

@@ -133,6 +133,11 @@ class ExperimentForm:
             [], value=[], multiselect=True, label="Running engines", visible=False,
             info="Asked over HTTP with the same prompts; see “Running engines” below.",
         )  # fmt: skip
+        fields["rates"] = gr.Textbox(
+            label="Request rates", placeholder="None: the next prompt is asked when one ends", visible=False,
+            max_length=200, info="Prompts a second, such as 1, 2, 4, at engines alone. Their arrivals are random; "
+            "the batch size is how many may be open at once (1: 64).",
+        )  # fmt: skip
         with gr.Row():
             fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
             fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
@@ -171,6 +176,7 @@ class ExperimentForm:
             self.fields["pair"],
             self.fields["task"],
             self.fields["endpoints"],
+            self.fields["rates"],
             self.measured,
             *(self.fields[name] for name in DEPENDENT),
         ]
@@ -226,7 +232,8 @@ class ExperimentForm:
         asked.fill(field, chosen)
         if not asked.differs("endpoints", names):
             return {}
-        return {field: gr.Dropdown([*names], visible=bool(names))}
+        visible = bool(names)
+        return {field: gr.Dropdown([*names], visible=visible), self.fields["rates"]: gr.Textbox(visible=visible)}
 
     def _is_known(self, pair: str) -> bool:
         """Whether a pair may be named here and its models can be told. Of others nothing is told, not if they exist."""

@@ -24,6 +24,7 @@ from dashboard.ui.polled import Polled
 from dashboard.ui.templates import Html, escape, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
+from fsd_core.engines.engine_knob import is_told
 from fsd_core.errors import FsdError
 from fsd_core.models.model_roots import check_folders
 from fsd_core.review.resting import resting_on
@@ -60,6 +61,7 @@ class Latest(NamedTuple):
     """titles and names"""
     endpoints: tuple[str, ...]
     engines: Html
+    engines_to_calibrate: tuple[str, ...]
 
 
 class ExperimentsPage:
@@ -119,6 +121,7 @@ class ExperimentsPage:
             self.engines.list,
             self.size,
             self.start,
+            self.finder.engine.field,
         ]
         view.listen(
             self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
@@ -140,6 +143,7 @@ class ExperimentsPage:
         updates |= redraw_pairs(asked, self.form.fields["pair"], now.pairs)
         updates |= self.form.redraw_tasks(asked, now.tasks, now.custom)
         updates |= self.form.redraw_endpoints(asked, now.endpoints)
+        updates |= self.finder.engine.redraw(asked, now.engines_to_calibrate)
         self.form.clamp_prompts(asked)
         updates = self.form.redraw_hint(asked) | updates | self._size(asked, now.tasks)
         if asked.differs("worker", now.worker):
@@ -197,6 +201,7 @@ class ExperimentsPage:
             pair_choices(self.repository, badges),
             tuple(engine.name for engine in engines),
             engines_html(engines),
+            tuple(engine.name for engine in engines if is_told(engine.served)),
         )
 
     # --- what a person does --------------------------------------------------------------------------------------

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.experiments.calibrated_engine import CalibratedEngine
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.components import notice, show
 from dashboard.ui.templates import render
 from dashboard.ui.view import Asked, Updates, Values, View
-from fsd_core.calibration.request import build_calibration
+from fsd_core.calibration.request import build_calibration, is_told_to_engines
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
@@ -22,6 +24,7 @@ from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
+    from fsd_core.rules import Served
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
@@ -64,6 +67,7 @@ class FindPanel:
             self.start = gr.Button("Find the setting", variant="primary")
             self.answer = show(elem_id="find-answer")
             with gr.Accordion("More", open=False):
+                self.engine = CalibratedEngine()
                 self.goal = gr.Dropdown(
                     [(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal"
                 )
@@ -75,7 +79,7 @@ class FindPanel:
     @property
     def fields(self) -> list[Any]:
         """What a person chooses."""
-        return [self.goal, *self.bounds.values(), self.minutes, self.replayed]
+        return [self.engine.field, self.goal, *self.bounds.values(), self.minutes, self.replayed]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
@@ -97,7 +101,8 @@ class FindPanel:
             del choices["draft_length"]
         goal = values[self.goal]
         bound = values[self.bounds[goal]] if goal in self.bounds else None
-        config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task)
+        engine = self.engine.chosen(values, self.repository)
+        config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task, engine)
         check_folders(config.pair, self.settings)
         gpu_billing.remember_requester(self.repository.create_experiment(config, id=values.key))
         self._forget()
@@ -106,11 +111,17 @@ class FindPanel:
 
 
 def calibration_of(
-    values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find_task: Callable[[str], Task]
+    values: Mapping[str, Any],
+    goal: str,
+    bound: float | None,
+    minutes: float | None,
+    find_task: Callable[[str], Task],
+    engine: Served | None = None,
 ) -> CalibrationConfig:
     """Return the calibration of the form's settings. Raises ``InvalidSetting`` with one sentence.
 
-    Without draft lengths among the values, replay proposes them.
+    Without draft lengths among the values, replay proposes them. An ``engine`` is told the rules, and what the form
+    says of drafts is left out.
     """
     if goal not in _GOALS:
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
@@ -119,15 +130,18 @@ def calibration_of(
             raise InvalidSetting(f"{label} is empty: expected a number.")
     if goal == "acceptance" and bound is not None and not 0 < bound < 100:
         raise InvalidSetting(f"{_BOUND_LABELS[goal]} is {bound:g}: expected more than 0 and less than 100.")
-    drafting = [kind for kind in rules_of(values) if not RULES[kind].baseline]
+    drafting = [kind for kind in rules_of(values) if (RULES[kind].knob if engine else not RULES[kind].baseline)]
     if not drafting:
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
     task = find_task(str(values["task"]))
+    options = method_options(values, drafting)
+    if engine is not None:
+        options = {name: options[name] for name in options if is_told_to_engines(METHOD_OPTIONS[name])}
     config = build_calibration(
-        task, [method_options(values, drafting)], option_label, _LABELS, pair=values["pair"],
+        task, [options], option_label, _LABELS, pair=values["pair"],
         seeds=parse_seeds(values["seeds"]), name=str(values["name"]).strip() or f"Find the setting on {task.title}",
         goal=goal, margin=bound if goal == "accuracy" else None, minutes=minutes,
-        acceptance=(bound or 0) / 100 if goal == "acceptance" else None,
+        acceptance=(bound or 0) / 100 if goal == "acceptance" else None, endpoint=engine,
     )  # fmt: skip
     check_candidates(config)
     return config

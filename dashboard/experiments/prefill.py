@@ -23,7 +23,7 @@ from fsd_core.tasks.custom.lookup import find_task
 from fsd_core.tasks.suitable import offered
 
 if TYPE_CHECKING:
-    from fsd_core.config import DecodingConfig
+    from fsd_core.config import DecodingConfig, RunConfig
     from fsd_core.storage.database.repository import Repository
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -78,6 +78,7 @@ def _of_runs(repository: Repository, ids: Sequence[str], limit: str) -> dict[str
     prompts = int(limit) if limit.isascii() and limit.isdigit() and len(limit) < 7 else first.config.limit
     values: dict[str, Any] = {
         "pair": first.pair, "task": first.task, "seeds": f"{first.seed}", "batch": first.config.batch,
+        "rates": _rate(first.config),
         "limit": max(1, min(find_task(first.task, repository).size, prompts)),
     }  # fmt: skip
     return values | _of_decodings([run.decoding for run in runs if run.pair == first.pair])
@@ -120,7 +121,7 @@ def _of_run(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
     rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN_RULES]
     values: dict[str, Any] = {
         "pair": run.pair, "task": run.task, "limit": run.config.limit, "seeds": f"{run.seed}",
-        "batch": f"{run.config.batch}",
+        "batch": f"{run.config.batch}", "rates": _rate(run.config),
         "baselines": rules or ["autoregressive", "speculative"], "tuned": [], "several": [],
         "endpoints": [served.endpoint] if isinstance(served := run.decoding.acceptance, Served) else [],
     }  # fmt: skip
@@ -130,6 +131,10 @@ def _of_run(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
         value = options[name]
         values[name] = [value] if name in LISTED else f"{value}" if name in LENGTH_OPTIONS else value
     return values | {name: number for name in _SAMPLING if (number := _number(query.get(name, ""))) is not None}
+
+
+def _rate(config: RunConfig) -> str:
+    return f"{config.rate:g}" if config.rate else ""
 
 
 def _number(text: str) -> float | None:

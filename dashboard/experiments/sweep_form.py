@@ -10,6 +10,7 @@ from dashboard.ui.option_fields import label, number
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked, method
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, SHARED_OPTIONS, Option
+from fsd_core.config.run_config import IN_FLIGHT
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, methods, readable
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import check_drafter
@@ -56,14 +57,32 @@ def build_sweep(
         check_drafter(values["pair"], decoding)
     if engines:
         decodings += endpoint_decodings(engines, _shared(values))
+    batches = whole_numbers(f"{values['batch']}", "batch sizes", "1, 2, 4")
     return sweep_of(
         decodings, option_label, name=values["name"], pair=values["pair"], task=task.name, limit=limit,
-        seeds=parse_seeds(values["seeds"]), **loads_of(whole_numbers(f"{values['batch']}", "batch sizes", "1, 2, 4")),
+        seeds=parse_seeds(values["seeds"]), **loads_of(batches, read_rates(values.get("rates") or "")),
     )  # fmt: skip
 
 
-def loads_of(batches: Sequence[int]) -> dict[str, Any]:
-    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was."""
+def read_rates(text: str) -> tuple[float, ...]:
+    """Return the numbers of a list of request rates such as ``0.5, 1, 2``. Raises ``InvalidSetting``."""
+    try:
+        return tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
+    except ValueError:
+        raise InvalidSetting(
+            f"The request rates {text[:60]!r} cannot be read: expected numbers, such as 0.5, 1, 2."
+        ) from None
+
+
+def loads_of(batches: Sequence[int], rates: Sequence[float] = ()) -> dict[str, Any]:
+    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was.
+
+    With ``rates``, at which prompts arrive at engines, it is how many may be open at once, and 1 stands for the usual.
+    """
+    if rates and len(batches) == 1:
+        return {"batch": IN_FLIGHT if batches[0] == 1 else batches[0], "rates": tuple(rates)}
+    if rates:
+        return {"batches": tuple(batches), "rates": tuple(rates)}  # refused in a sentence
     return {"batches": tuple(batches)} if len(batches) > 1 else {"batch": batches[0]}
 
 
@@ -116,7 +135,7 @@ def option_label(option: Option, value: Any = None) -> str:
 
 def size_line(sweep: SweepConfig) -> str:
     """Return how much work an experiment is, such as ``7 settings × 1 seed × 50 prompts = 350 generations``."""
-    settings, seeds, loads = len(sweep.decodings), len(set(sweep.seeds)), len(set(sweep.batches)) or 1
+    settings, seeds, loads = len(sweep.decodings), len(set(sweep.seeds)), len({*sweep.batches} or {*sweep.rates}) or 1
     parts = [_count(settings, "setting"), _count(seeds, "seed"), _count(sweep.limit, "prompt")]
     if loads > 1:
         parts.insert(1, _count(loads, "load"))

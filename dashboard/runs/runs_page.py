@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import gradio as gr
 
+from dashboard.runs.import_panel import ImportPanel
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_filters import ALL, RunFilterValues
@@ -164,6 +165,7 @@ class RunList:
         self.views = SavedViewsPanel(
             repository, "runs", "Choose filters, an order and columns above, type a name, and save them for the team."
         )
+        self.imports = ImportPanel(repository, self._forget)
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
@@ -182,6 +184,12 @@ class RunList:
         view.on(self.clock.tick, self.runs.click)
         view.act(SORT, self.sort)
         self.views.listen(view, self.fields, self._query_at)
+        self.imports.listen(view)
+
+    def _forget(self) -> None:
+        """Read anew what runs there are."""
+        self.latest.forget()
+        self.values.forget()
 
     def sort(self, act: Act, asked: Asked) -> None:
         """Choose the order that a click on a heading asks for."""

@@ -68,7 +68,7 @@ def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
 
 
 def _with_baselines(measured: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
-    same_load = [run for run in baselines if run.config.batch == measured.run.config.batch]
+    same_load = [run for run in baselines if run.config.load == measured.run.config.load]
     pools = _pools(alike(measured.run, same_load), prompts)
     target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
     return MeasuredBaselines(

@@ -50,7 +50,7 @@ def on_one_ground(runs: Sequence[RunView], baseline: RunView, cost: Cost) -> tup
     def is_alike(run: RunView) -> bool:
         sampling, is_target = run.decoding.sampling, run.decoding.acceptance.kind == "autoregressive"
         keys = [
-            (side.pair, side.task, side.decoding.max_new_tokens, side.config.batch if cost.timed else 0)
+            (side.pair, side.task, side.decoding.max_new_tokens, side.config.load if cost.timed else 0)
             for side in (run, baseline)
         ]
         return keys[0] == keys[1] and (

@@ -45,7 +45,7 @@ def comparable_times(
     return {
         run.id: prompts[run.id]
         for run in runs
-        if prompts.get(run.id) and run.pair == baseline.pair and run.config.batch == baseline.config.batch
+        if prompts.get(run.id) and run.pair == baseline.pair and run.config.load == baseline.config.load
         and not ratio_mixed(run, baseline) and shared(run, baseline, prompts)[0]
     }  # fmt: skip
 

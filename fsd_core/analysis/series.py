@@ -79,8 +79,8 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
     ):
         names = {run.id: prefix(run) + names[run.id] for run in runs}
     suffixes = [lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]]
-    if len({run.config.batch for run in runs}) > 1:
-        suffixes.insert(0, lambda run: f"{run.config.batch} at once")
+    if len({run.config.load for run in runs}) > 1:
+        suffixes.insert(0, lambda run: run.config.load_text)
     for suffix in suffixes:
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}

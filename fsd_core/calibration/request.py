@@ -16,7 +16,7 @@ from fsd_core.config.calibration_config import (
     candidates,
     engine_candidates,
 )
-from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Option
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
@@ -108,10 +108,15 @@ def build_calibration(
     return config
 
 
+def is_told_to_engines(option: Option) -> bool:
+    """Whether an option says how a running engine that is calibrated judges or samples, and not how it drafts."""
+    return option.part == "acceptance" or option.name in SHARED_OPTIONS
+
+
 def _of_an_engine(options: Mapping[str, Any], named: Named) -> dict[str, Any]:
     """Return the options of an engine's settings. Raises ``InvalidSetting`` for those of our own loop."""
-    given = [METHOD_OPTIONS[name] for name in options if name in METHOD_OPTIONS and name not in SHARED_OPTIONS]
-    if own := [option for option in given if option.part != "acceptance"]:
+    given = [METHOD_OPTIONS[name] for name in options if name in METHOD_OPTIONS]
+    if own := [option for option in given if not is_told_to_engines(option)]:
         raise InvalidSetting(
             f"{named(own[0], options[own[0].name])} does not apply to an endpoint, which was started with its own "
             "drafts: leave it out."

@@ -95,7 +95,7 @@ def calibrate(
         minutes=minutes,
         limit=limit,
         choosing=choosing,
-        endpoint=None if endpoint is None else local_runs.open_repository(settings).engine(endpoint).served,
+        endpoint=_engine(endpoint, settings, restarted=restart is not None),
     )
     repository = local_runs.open_repository(settings)
     loader = run_commands.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
@@ -106,6 +106,12 @@ def calibrate(
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
     id = id or repository.create_experiment(config, enqueue=False)
     perform(repository, settings, id, loader, json, restart)
+
+
+def _engine(name: str | None, settings: Settings, *, restarted: bool) -> Served | None:
+    from fsd_core.worker.endpoint_names import engine_to_calibrate
+
+    return engine_to_calibrate(local_runs.open_repository(settings), name, restarted=restarted) if name else None
 
 
 def _time_again(id: str, settings: Settings, restart: str | None, json: bool) -> None:

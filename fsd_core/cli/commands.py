@@ -32,8 +32,10 @@ from fsd_core.cli.engine_commands import (
     EndpointName,
     EndpointNames,
     Loads,
+    Rates,
     endpoints,
     read_parallel,
+    read_request_rates,
     served_decoding,
     shared_of,
 )
@@ -49,6 +51,7 @@ from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, method
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.run_config import IN_FLIGHT
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.garbage import no_garbage_collection
@@ -156,6 +159,7 @@ def _run_of(decoding: DecodingConfig, option_values: dict[str, Any], settings: S
 def run(
     endpoint: EndpointName = None,
     parallel: Loads = None,
+    request_rate: Rates = None,
     price_per_hour: options.PricePerHour = None,
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -164,15 +168,21 @@ def run(
     """Measure one setting, or a running engine, on a task and store the run. Repeat the command to continue a run that
     was killed."""
     settings = run_commands.at_price(get_settings(), price_per_hour)
-    loads = read_parallel(parallel)
+    loads, rates = read_parallel(parallel), read_request_rates(request_rate)
     if endpoint is None and parallel is not None:
         raise InvalidSetting("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
+    if endpoint is None and rates:
+        raise InvalidSetting("--request-rate is of an endpoint: name one with --endpoint.")
     if endpoint is not None:
         served = served_decoding(local_runs.open_repository(settings), endpoint, shared_of(option_values))
-        if len(loads) > 1:
+        if rates:
+            loads = loads or [option_values.get("batch") or IN_FLIGHT]
+            option_values = option_values | {"batch": loads[0]}
+        if len(loads) > 1 or rates:
             _sweep(
                 [served], settings, option_values, [option_values.get("seed") or 0],
-                lambda task: f"{served.label} on {task}, by load", batches=loads, fresh=fresh, json=json,
+                lambda task: f"{served.label} on {task}, by load", batches=loads if len(loads) > 1 else (),
+                rates=rates, fresh=fresh, json=json,
             )  # fmt: skip
             return
         option_values = option_values | ({"batch": loads[0]} if loads else {})
@@ -239,6 +249,7 @@ def _sweep(
     named: Callable[[str], str],
     *,
     batches: Sequence[int] = (),
+    rates: Sequence[float] = (),
     enqueue: bool = False,
     fresh: bool = False,
     json: bool = False,
@@ -246,8 +257,9 @@ def _sweep(
     """Measure settings on the same prompts, as one experiment. ``named`` returns its name, given the task's."""
     given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
     config = checked(
-        SweepConfig, options.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches), **given
-    )
+        SweepConfig, options.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches),
+        rates=tuple(rates), **given,
+    )  # fmt: skip
     task = run_commands.check_names(config.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"name": named(config.task), "task": task})
     run_commands.check_drafters(config.runs())

@@ -14,7 +14,7 @@ from fsd_core.cli import shared_options as options
 from fsd_core.config import DecodingConfig
 from fsd_core.config.building import method
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.config.run_config import MOST_ROWS
+from fsd_core.config.run_config import IN_FLIGHT, MOST_ROWS
 from fsd_core.rules import ENGINE_TITLES, EngineName, Served
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
@@ -44,6 +44,14 @@ Loads = Annotated[
         "--parallel", metavar="NUMBERS",
         help="How many prompts an endpoint is asked at once, such as 8. A list such as 1,2,4 gives a run each. In a "
         "sweep it is the batch size of our own loop too.",
+    ),
+]  # fmt: skip
+Rates = Annotated[
+    str | None,
+    typer.Option(
+        "--request-rate", metavar="NUMBERS",
+        help="Prompts that arrive at an endpoint in a second, such as 2, at random. A list such as 1,2,4 gives a run "
+        f"each. --parallel is then how many may be open at once. [default of it: {IN_FLIGHT}]",
     ),
 ]  # fmt: skip
 _WHO = "command line"
@@ -133,6 +141,12 @@ def shared_of(option_values: Mapping[str, Any]) -> dict[str, Any]:
 def read_parallel(text: str | None) -> list[int]:
     """Return the numbers of a list such as ``1,2,4``; empty for ``None``. Raises ``FsdError``."""
     read = options.read_number("--parallel", int, 1, MOST_ROWS)
+    return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
+
+
+def read_request_rates(text: str | None) -> list[float]:
+    """Return the numbers of a list such as ``0.5,1,2``; empty for ``None``. Raises ``FsdError``."""
+    read = options.read_number("--request-rate", float)
     return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
 
 

@@ -10,7 +10,6 @@ import typer
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.errors import InvalidSetting
-from fsd_core.formatting import count
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -32,6 +31,7 @@ def import_results(
     """Add what vllm bench serve, guidellm, lm-eval, SpecForge, llama-bench or llama-batched-bench measured, or a run of
     MLflow, as runs marked as imported. A file that is imported again adds nothing."""
     from fsd_core.evaluation.result_files.mlflow_run import fetch_mlflow_run
+    from fsd_core.evaluation.result_files.result_import import added_text
     from fsd_core.evaluation.result_files.result_import import import_results as store
     from fsd_core.evaluation.result_files.result_reading import read_result_path
 
@@ -49,6 +49,4 @@ def import_results(
         output.print_json({"runs": [output.run_json(repository.run(run.id)) for run in stored], "added": len(new)})
         return
     output.print_runs([repository.run(run.id) for run in stored])
-    known = len(stored) - len(new)
-    before = f" {count(known, 'run')} {'was' if known == 1 else 'were'} here already." * bool(known)
-    print(f"Added {count(len(new), 'run')}.{before}")
+    print(added_text(stored))

@@ -60,7 +60,7 @@ class CalibrationConfig(SweepConfig):
     def _enough(self):
         if len(self.seeds) != 1:
             raise InvalidSetting("A calibration has one seed, which draws the order of the prompts.")
-        if self.batch != 1:
+        if self.batch != 1 or self.rates:
             raise InvalidSetting("A calibration times each text alone: choose a batch of 1.")
         if self.endpoint is not None:
             self._check_endpoint(self.endpoint)

@@ -41,6 +41,9 @@ class SettingConfig(Frozen):
 LONGEST_PROMPT = 1_000_000
 """in characters; the model's context is checked when the prompt is tokenized"""
 MOST_ROWS = 256
+IN_FLIGHT = 64
+"""default of how many prompts may be open at an engine where they arrive at a rate"""
+_MOST_A_SECOND = 1000
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -67,6 +70,19 @@ def _check_rows(rows: int, decoding: DecodingConfig) -> None:
         )
 
 
+def _check_rate(rate: float, rows: int, decoding: DecodingConfig) -> None:
+    if rate and not decoding.acceptance.by_endpoint:
+        raise InvalidSetting(
+            f"Prompts arrive at a rate at running engines alone, and '{decoding.label}' is decoded here: leave one of "
+            "them out, or measure both under batch sizes."
+        )
+    if rate and rows < 2:
+        raise InvalidSetting(
+            "Where prompts arrive at a rate, several are open at once, and the batch size is 1: expected 2 or more, "
+            f"such as {IN_FLIGHT}."
+        )
+
+
 class RunConfig(Frozen):
     """One run: setting x task x prompts x seed, with its dtype and device."""
 
@@ -82,11 +98,26 @@ class RunConfig(Frozen):
         False, "Shuffled", "Take the task's prompts in an order that is drawn by the seed", before=False
     )
     again: bool = option(False, "Timed again", "A second time on prompts that are done, for the times", before=False)
+    rate: float = option(
+        0.0, "Request rate", "Prompts that arrive at an engine in a second; at 0 the next is asked when one ends",
+        before=0.0, ge=0, le=_MOST_A_SECOND,
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _side_by_side(self):
         _check_rows(self.batch, self.setting.decoding)
+        _check_rate(self.rate, self.batch, self.setting.decoding)
         return self
+
+    @property
+    def load(self) -> tuple[int, float]:
+        """What runs must have alike for their speeds to be compared: batch size and request rate."""
+        return self.batch, self.rate
+
+    @property
+    def load_text(self) -> str:
+        """The load in words, such as ``4 at once`` or ``2 a second``."""
+        return f"{self.rate:g} a second" if self.rate else f"{self.batch} at once"
 
     def positions(
         self, size: int, repeats: Container[int] = (), groups: Mapping[int, str] = MappingProxyType({})
@@ -116,11 +147,20 @@ class SweepConfig(Frozen):
     batches: tuple[Annotated[int, Field(ge=1, le=MOST_ROWS)], ...] = option(
         (), "Batch sizes", "Several, in place of one: each setting is measured with each", before=()
     )
+    rates: tuple[Annotated[float, Field(gt=0, le=_MOST_A_SECOND)], ...] = option(
+        (), "Request rates", "Each engine is measured with each; the batch size is how many may be open at once",
+        before=(),
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _side_by_side(self):
-        for batch, decoding in product(self.batches or (self.batch,), self.decodings):
+        for batch, rate, decoding in product(self.batches or (self.batch,), self.rates or (0.0,), self.decodings):
             _check_rows(batch, decoding)
+            _check_rate(rate, batch, decoding)
+        if self.rates and self.batches:
+            raise InvalidSetting(
+                "Where prompts arrive at a rate, the batch size is how many may be open at once: give one."
+            )
         return self
 
     def runs(self) -> list[RunConfig]:
@@ -129,8 +169,10 @@ class SweepConfig(Frozen):
             RunConfig(
                 setting=SettingConfig(pair=self.pair, decoding=decoding),
                 task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=batch,
+                rate=rate,
             )
             for seed in self.seeds
+            for rate in self.rates or (0.0,)
             for batch in self.batches or (self.batch,)
             for decoding in self.decodings
         )  # fmt: skip

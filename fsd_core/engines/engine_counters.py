@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from pydantic import Field
+
 from fsd_core.engines.engine_traits import CounterNames
 from fsd_core.frozen import Frozen
 
@@ -101,6 +103,8 @@ class EngineReading(Frozen):
     """answers without usage figures, whose tokens our tokenizer counted"""
     prompts_differ: int = 0
     """answers whose prompt had another number of tokens at the engine than here"""
+    held: int = Field(default=0, exclude_if=lambda number: not number)
+    """answers to prompts that were held back on arrival, since as many were open as may be"""
     generated: int | None = None
     """tokens that the engine counted meanwhile, whoever asked; ``None``: unknown"""
     drafts: int | None = None
@@ -155,7 +159,7 @@ class EngineReading(Frozen):
         return self._with(**sums, accepted_at=at, left_out=" ".join(reasons))
 
 
-_COUNTS = ("requests", "unfinished", "tokens", "counted_here", "prompts_differ")
+_COUNTS = ("requests", "unfinished", "tokens", "counted_here", "prompts_differ", "held")
 
 
 def _sum(first: int | None, second: int | None) -> int | None:

@@ -51,17 +51,27 @@ class EngineKnob(Protocol):
         ...
 
 
+def is_told(served: Served) -> bool:
+    """Whether an engine of this kind can be told a rule while it runs."""
+    return served.engine == "vllm"
+
+
+def check_told(served: Served) -> None:
+    """Raise ``EngineUnavailable`` for an engine that is told no rule while it runs."""
+    if not is_told(served):
+        raise EngineUnavailable(
+            f"{ENGINE_TITLES[served.engine]} is told no rule while it runs: have it restarted by a command, with "
+            "`calibrate --endpoint … --restart …`."
+        )
+
+
 class PluginKnob:
     """``POST /collective_rpc`` of a vLLM development server with our plug-in's worker extension."""
 
     by_restart: bool = False
 
     def tell(self, load: EngineLoad, served: Served) -> None:
-        if served.engine != "vllm":
-            raise EngineUnavailable(
-                f"{ENGINE_TITLES[served.engine]} is told no rule while it runs: have it restarted by a command, with "
-                "`calibrate --endpoint … --restart …`."
-            )
+        check_told(served)
         self._hold(served, load.call(lambda client: client.ask_workers(_METHOD, told_options(served.rule))))
 
     def check(self, load: EngineLoad, served: Served) -> None:

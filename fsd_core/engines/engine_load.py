@@ -6,12 +6,13 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from fsd_core.engines.answer_stream import AnswerStream
+from fsd_core.engines.engine_arrivals import arriving
 from fsd_core.engines.engine_client import AnswerTimes, EngineClient, EngineQuestion
 from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.rules import Served
@@ -27,6 +28,10 @@ class EngineAnswer:
     """seconds, as its share of the time in which it and others were being answered; they sum to the wall time"""
     error: Exception | None
     """why it is not whole"""
+    waited: float = 0.0
+    """seconds from its arrival to its request, where prompts arrive at a rate"""
+    held: bool = False
+    """whether it was held back on arrival, since as many were open as may be"""
 
 
 class _SharedClock:
@@ -82,13 +87,17 @@ class EngineLoad:
         """Return what a coroutine method of the client returns."""
         return self._wait(method(self.client))
 
-    def ask(self, questions: Mapping[int, EngineQuestion], parallel: int) -> Iterator[tuple[int, EngineAnswer]]:
+    def ask(
+        self, questions: Mapping[int, EngineQuestion], parallel: int, arrivals: Sequence[float] = ()
+    ) -> Iterator[tuple[int, EngineAnswer]]:
         """Yield the answers by key as they end, ``parallel`` questions at a time, in the order of the mapping.
+
+        With ``arrivals``, in seconds from now, a question is asked when it arrives, and at most ``parallel`` are open.
 
         Raises ``EngineUnavailable`` after the answers that ended before. Closing the iterator ends what is open.
         """
         answers: queue.SimpleQueue[tuple[int, EngineAnswer] | BaseException | None] = queue.SimpleQueue()
-        work = asyncio.run_coroutine_threadsafe(self._ask(questions, parallel, answers.put), self._loop)
+        work = asyncio.run_coroutine_threadsafe(self._ask(questions, parallel, arrivals, answers.put), self._loop)
         try:
             while (item := answers.get()) is not None:
                 if isinstance(item, BaseException):
@@ -101,20 +110,29 @@ class EngineLoad:
         self,
         questions: Mapping[int, EngineQuestion],
         parallel: int,
+        arrivals: Sequence[float],
         put: Callable[[tuple[int, EngineAnswer] | BaseException | None], None],
     ) -> None:
         waiting, clock = iter(questions.items()), _SharedClock()
 
+        async def ask_one(item: tuple[int, EngineQuestion], waited: float = 0.0, held: bool = False) -> None:
+            key, question = item
+            opened = clock.open()
+            try:
+                stream, timing, error = await self.client.answer(question)
+            finally:
+                share = clock.close(opened)
+            put((key, EngineAnswer(stream, timing, share, error, waited, held)))
+
         async def ask_in_turn() -> None:
-            for key, question in waiting:
-                opened = clock.open()
-                try:
-                    stream, timing, error = await self.client.answer(question)
-                finally:
-                    share = clock.close(opened)
-                put((key, EngineAnswer(stream, timing, share, error)))
+            for item in waiting:
+                await ask_one(item)
 
         try:
+            if arrivals:
+                await arriving(zip(arrivals, waiting, strict=True), parallel, ask_one)
+                put(None)
+                return
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(parallel, len(questions))):
                     group.create_task(ask_in_turn())

@@ -29,6 +29,11 @@ def engine_sentences(run: RunView) -> list[str]:
         sentences.append(f"Its acceptance is left out. {counts['left_out']}")
     if number := counts.get("counted_here"):
         sentences.append(f"It gave no usage figures for {number} answers, whose tokens the pair's tokenizer counted.")
+    if number := counts.get("held"):
+        sentences.append(
+            f"{number} of {counts['requests']} prompts were held back on arrival, since {run.config.batch} were open: "
+            "at this rate it fell behind."
+        )
     if number := counts.get("prompts_differ"):
         sentences.append(
             f"{number} prompts had another number of tokens there than here: the pair is of another model, or the "
@@ -40,11 +45,14 @@ def engine_sentences(run: RunView) -> list[str]:
 def measured_on(run: RunView) -> str:
     """Return on which engine, where, on what and under which load a run was measured; empty for our own loop."""
     served, facts, load = run.decoding.acceptance, run.provenance or {}, run.config.batch
+    rate = run.config.rate
     if not isinstance(served, Served):
         return ""
     place = urlsplit(served.url).netloc
     engine = f"{facts['engine']} at {place}" if facts.get("engine") else f"{place}, which has not answered yet"
     hardware = f" ({facts['gpu']})" if facts.get("gpu") else ""
+    if rate:
+        return f"{engine}{hardware}, {rate:g} prompt{'' if rate == 1 else 's'} a second, at most {load} at once"
     return f"{engine}{hardware}, {load} prompt{'' if load == 1 else 's'} at once"
 
 

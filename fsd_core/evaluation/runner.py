@@ -262,7 +262,7 @@ def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
     if run.decoding.acceptance.kind == "draft-only":
         return None
     candidates = [other for other in runs if other.decoding.acceptance.kind == "autoregressive"]
-    candidates.sort(key=lambda other: other.config.batch != run.config.batch)  # its speed is compared as well
+    candidates.sort(key=lambda other: other.config.load != run.config.load)  # its speed is compared as well
     baseline_id = next((other.id for other in candidates if comparison_key(other) == comparison_key(run)), None)
     return None if baseline_id == run.id else baseline_id
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config.model_names import template_arguments_of
+from fsd_core.engines.engine_arrivals import poisson_arrivals
 from fsd_core.engines.engine_client import EngineClient, EngineQuestion, check_sampling
 from fsd_core.engines.engine_counters import EngineReading, Snapshot
 from fsd_core.engines.engine_hosts import EngineHosts
@@ -99,7 +100,7 @@ class ServedRun:
             return text_hash(json.dumps(_messages(example)))
         return prompt_hash(self.prompt_ids(example))
 
-    def write(self, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
+    def write(self, task: Task, examples: Mapping[int, Example]) -> Generator[GenerationRecord]:
         """Yield a record for each prompt, as soon as its answer ends. The counters are read before and after.
 
         An engine with a knob is told the run's rule before, and says that it is in force after each answer. Raises
@@ -116,7 +117,7 @@ class ServedRun:
         before, base = self._snapshot(), self.reading
         part, read_at, asked = EngineReading(), time.monotonic(), set(questions)
         try:
-            for position, answer in self.load.ask(questions, self.run.config.batch):
+            for position, answer in self.load.ask(questions, self.run.config.batch, self._arrivals(len(questions))):
                 record, counted = self._record(task, examples[position], position, answer)
                 part = _plus(part, **counted)
                 asked.discard(position)
@@ -132,6 +133,11 @@ class ServedRun:
         finally:
             if asked and part.requests:
                 self._read(base, before, _plus(part, unfinished=len(asked)))
+
+    def _arrivals(self, count: int) -> list[float]:
+        """Return when so many prompts arrive, in seconds from now; none where the next is asked as one ends."""
+        rate = self.run.config.rate
+        return poisson_arrivals(count, rate, self.run.seed) if rate else []
 
     def _read(self, base: EngineReading | None, before: Snapshot | None, part: EngineReading) -> EngineReading:
         """Record what the counters say since ``before``, and return it with ``part``."""
@@ -180,10 +186,10 @@ class ServedRun:
             tokens=len(tokens) if stream.tokens is None else stream.tokens,
             thought_tokens=thought_tokens(self, tokens, text, task, thinking),
             rounds=0, drafted=stream.drafted, accepted=stream.accepted, fuzzy=0, negative_log_likelihood=0.0,
-            seconds=answer.share, time_to_first_token=answer.timing.time_to_first_token,
-            latency=answer.timing.seconds,
+            seconds=answer.share, time_to_first_token=answer.waited + answer.timing.time_to_first_token,
+            latency=answer.waited + answer.timing.seconds,
         )  # fmt: skip
-        counts = {"requests": 1, "tokens": record.tokens, "prompts_differ": int(differs)}
+        counts = {"requests": 1, "tokens": record.tokens, "prompts_differ": int(differs), "held": int(answer.held)}
         return record, counts | {"counted_here": int(stream.tokens is None)}
 
 
@@ -217,11 +223,15 @@ class WithEngines:
         """``knob``: tells engines the rules of runs that have one."""
         self._others, self._repository, self._knob = others, repository, knob
         self._served: dict[str, ServedRun] = {}
+        self._writing: dict[str, Generator[GenerationRecord]] = {}
+        """by run; what was cut off reads the counters when it is closed"""
 
     def __enter__(self) -> WithEngines:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for writing in self._writing.values():
+            writing.close()
         for served in self._served.values():
             served.load.close()
         self._served.clear()
@@ -268,7 +278,10 @@ class WithEngines:
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         """Yield the records of a run's prompts, from whoever writes them."""
         served = self._served.get(run.id)
-        return self._others.write(run, task, examples) if served is None else served.write(task, examples)
+        if served is None:
+            return self._others.write(run, task, examples)
+        writing = self._writing[run.id] = served.write(task, examples)
+        return writing
 
     def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         """Ask the generator of the pairs."""

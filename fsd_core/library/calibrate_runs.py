@@ -20,6 +20,7 @@ from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Task
 from fsd_core.worker import local_runs
+from fsd_core.worker.endpoint_names import engine_to_calibrate
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +61,7 @@ def calibrate(
     limit: int | None = None,
     choosing: int = 64,
     seed: int = 0,
+    endpoint: str = "",
     home: str | Path | None = None,
     **options: Any,
 ) -> Calibration:
@@ -72,29 +74,37 @@ def calibrate(
         limit: Maximum number of prompts; by default the task's, up to 600.
         choosing: Number of prompts that narrow the settings down.
         seed: Seed of all randomness; it also draws the order of the prompts.
+        endpoint: Name of a running engine that ``home`` has (``fsd-lab endpoints add``). It is told each rule while it
+            runs, and its setting is looked for in place of our own loop's. The pair's models are not loaded. Options
+            are then rules, knobs and sampling alone; by default the rule is ``fsd-reducible``.
         options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules take part that have a knob and are
             lossy at the temperature. Without ``draft_length`` replay proposes the lengths.
 
     The other arguments and the exceptions are those of :func:`fsd_core.compare`. ``InvalidSetting`` is also raised if
-    the prompts are too few for the margin.
+    the prompts are too few for the margin, ``UnknownName`` if no endpoint has the name, and ``FsdError`` if the engine
+    cannot be told a rule or its knob does nothing.
     """
     with repository_of(home) as (repository, folder):
         prompts = prompts_of(task or spec_of(pair).tasks[0], repository, folder)
         config = build_calibration(
             prompts, [options], pair=spec_of(pair).name, limit=limit, seeds=(seed,), goal=goal, margin=margin,
-            acceptance=accepted, minutes=minutes, choosing=choosing,
+            acceptance=accepted, minutes=minutes, choosing=choosing, endpoint=engine_to_calibrate(repository, endpoint),
         )  # fmt: skip
-        models = loaded(pair)
-        for decoding in config.decodings:
-            PairDecoder(models, decoding)
-        config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
-        threads.adopt(models)
+        models = loaded(pair) if config.endpoint is None else None
+        if models is not None:
+            for decoding in config.decodings:
+                PairDecoder(models, decoding)
+            config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
+            threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
 
         def fit(_: Any) -> None:
             threads.fit()
 
+        def load(*_: str) -> LoadedPair:
+            return models or loaded(pair)
+
         if folder is None:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit)), None)
+            return Calibration(config, go_on(repository, id, config, load, RunObserver(fit)), None)
         with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit, writing)), id)
+            return Calibration(config, go_on(repository, id, config, load, RunObserver(fit, writing)), id)

@@ -24,6 +24,8 @@ class OverLoad(NamedTuple):
     """in the unit of the axis"""
     lines: Callable[[LoadPoint], Sequence[str]]
     """of a hover text"""
+    by_rate: bool = False
+    """whether the axis is how many prompts arrive in a second"""
 
 
 def _throughput(point: LoadPoint) -> Estimate | None:
@@ -48,6 +50,16 @@ def _per_token(point: LoadPoint) -> Estimate | None:
     return None if seconds is None else Estimate(1000 * seconds)
 
 
+def _first_token(point: LoadPoint) -> Estimate | None:
+    seconds = metrics(point.run).get("time_to_first_token")
+    return None if seconds is None else Estimate(1000 * seconds)
+
+
+def _first_token_lines(point: LoadPoint) -> list[str]:
+    measured, held = _first_token(point), (metrics(point.run).get("engine") or {}).get("held", 0)
+    return [] if measured is None else [f"median {measured.value:.3g} ms", f"{held} prompts were held back on arrival"]
+
+
 def _per_token_lines(point: LoadPoint) -> list[str]:
     named = {"median": "", "90 % below": "_p90", "99 % below": "_p99"}
     values = {title: metrics(point.run).get(f"time_per_output_token{end}") for title, end in named.items()}
@@ -59,13 +71,24 @@ SPEEDS_BY_LOAD = {
     "time_per_token_by_load": OverLoad(
         "Time per output token over the load", "Median, ms", _per_token, _per_token_lines
     ),
+    "time_to_first_token_by_rate": OverLoad(
+        "Time to first token over the request rate", "Median, ms", _first_token, _first_token_lines, by_rate=True
+    ),
+    "time_per_token_by_rate": OverLoad(
+        "Time per output token over the request rate", "Median, ms", _per_token, _per_token_lines, by_rate=True
+    ),
 }
 """figures by name"""
 
 
 def draw(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
-    """Draw one figure. The load is how many prompts are asked at once, or the batch size of our own loop."""
-    fig = figure(what.title, "Prompts at once (log)", what.axis, height=height_for(len(lines)))
+    """Draw one figure, of the lines whose load is of its kind.
+
+    The load is how many prompts are asked at once, the batch size of our own loop, or how many arrive in a second.
+    """
+    lines = [line for line in lines if line.by_rate == what.by_rate]
+    over = "Prompts a second (log)" if what.by_rate else "Prompts at once (log)"
+    fig = figure(what.title, over, what.axis, height=height_for(len(lines)))
     points = {line.name: [p for p in line.points if what.read(p)] for line in lines}
     if not any(points.values()):
         return note(fig, _NOTHING)
@@ -88,11 +111,11 @@ def draw(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
             hoverinfo="text",
             hovertext=[
                 hover(
-                    line.name, f"{point.load} at once", *what.lines(point), *mixed_lines(point.run.speed_mixed),
+                    line.name, point.run.config.load_text, *what.lines(point), *mixed_lines(point.run.speed_mixed),
                 )
                 for point in drawn
             ],
         )  # fmt: skip
     loads = sorted({point.load for drawn in points.values() for point in drawn})
-    fig.update_xaxes(type="log", tickvals=loads, ticktext=[f"{load}" for load in loads])
+    fig.update_xaxes(type="log", tickvals=loads, ticktext=[f"{load:g}" for load in loads])
     return fig.update_yaxes(rangemode="tozero")

@@ -11,6 +11,7 @@ from fsd_core.config.building import Named
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
 from fsd_core.engines.engine_client import check_sampling
 from fsd_core.engines.engine_hosts import EngineHosts
+from fsd_core.engines.engine_knob import check_told
 from fsd_core.engines.engine_load import check_engine
 from fsd_core.errors import InvalidSetting
 from fsd_core.roles import Person, require
@@ -82,6 +83,20 @@ def check_endpoint(repository: Repository, settings: Settings, name: str, *, qui
     hosts = EngineHosts.of(settings) if engine.guarded else None
     facts = check_engine(engine.served, engine.key_variable, hosts=hosts, quickly=quickly)
     return f"{name} is {described(engine.served, facts)}."
+
+
+def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = False) -> Served | None:
+    """Return the engine whose setting is to be found; ``None`` for no name: our own loop's. No engine is asked.
+
+    ``restarted``: whether a command starts it for each value. Raises ``UnknownName``, and ``EngineUnavailable`` for one
+    that is told no rule while it runs, unless it is restarted.
+    """
+    if not name:
+        return None
+    served = repository.engine(name).served
+    if not restarted:
+        check_told(served)
+    return served
 
 
 def described(served: Served, facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import fsd_core
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.running import calibrate
 from fsd_core.calibration.summary import finding_text, verdict
@@ -20,7 +21,7 @@ from fsd_core.config.calibration_config import CalibrationConfig, engine_candida
 from fsd_core.decoding import batch, decoder
 from fsd_core.engines import engine_client, engine_load
 from fsd_core.engines.engine_knob import PluginKnob, RestartKnob
-from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting
+from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, UnknownName
 from fsd_core.evaluation import harness
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.models.loading import LoadedPair
@@ -28,10 +29,12 @@ from fsd_core.review.delivery import deliver
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.rules import Rule, Served
+from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
 from fsd_core.testing.toy import save_toy_pair, toy_pair
+from fsd_core.worker.local_runs import open_repository
 from tests.tools.toy_engine import ToyEngine
 from tests.tools.virtual_time import time_by_forwards
 
@@ -178,6 +181,24 @@ def test_cut_off_it_goes_on_and_asks_no_prompt_twice(
     )
     assert set(done.values()) == {1}
     assert len(engine.asked) == total
+
+
+def test_the_library_finds_the_setting_of_a_running_engine(saved: str, engine: ToyEngine, home: Path) -> None:
+    repository = open_repository(Settings(home=home))
+    repository.add_engine(engine.served(), "", "Ann")
+    options = {"acceptance": "fsd-reducible", "threshold": [0.1, 0.3], "max_new_tokens": 12}
+    found = fsd_core.calibrate(
+        "arithmetic", pair=saved, endpoint="toy", goal="speed", limit=24, choosing=8, home=home, **options
+    )
+    assert found.verdict.startswith("Use Served · vLLM toy · FSD reducible · js ≤ ")
+    assert found.experiment_id is not None
+    runs = repository.experiment(found.experiment_id).runs
+    assert {run.label for run in runs} == {decoding.label for decoding in found.config.decodings}
+    assert len(engine.asked) == sum(run.prompts_done for run in runs)
+    with pytest.raises(InvalidSetting, match="draft_length does not apply to an endpoint"):
+        fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy", draft_length=4, home=home)
+    with pytest.raises(UnknownName, match="no endpoint 'toy'"):  # nobody has named one where nothing is kept
+        fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy")
 
 
 def test_a_knob_that_does_nothing_is_noticed(repository: Repository, saved: str, engine: ToyEngine) -> None:

@@ -91,7 +91,7 @@ def test_an_endpoint_is_named_measured_exported_and_forgotten_and_its_key_is_now
 
 
 def test_loads_are_runs_of_one_experiment_and_a_sweep_takes_an_endpoint_beside_ours(
-    call: Call, toy: str, engine: ToyEngine
+    call: Call, toy: str, engine: ToyEngine, home: Path
 ) -> None:
     add(call, engine)
     options = ("--pair", toy, "--task", "arithmetic", "--limit", "4", "--max-new-tokens", "8", "--json")
@@ -100,6 +100,13 @@ def test_loads_are_runs_of_one_experiment_and_a_sweep_takes_an_endpoint_beside_o
     assert status == 0, err
     assert [run["engine"]["other_traffic"] for run in runs] == [False] * 3
     assert len({run["setting_id"] for run in runs}) == 1
+    status, out, err = call("run", "--endpoint", "toy", "--request-rate", "50,200", "--parallel", "4", *options)
+    runs = json.loads(out.splitlines()[-1])["runs"]
+    assert (status, [run["engine"]["requests"] for run in runs]) == (0, [4, 4]), err
+    database = open_database(f"sqlite:///{home / 'fsd.db'}")
+    kept = Repository(database).experiments()[0].runs
+    database.close()
+    assert [(run.config.rate, run.config.batch) for run in kept] == [(50.0, 4), (200.0, 4)]
     sweep = ("sweep", "--endpoint", "toy", "--acceptance", "speculative", "--no-baselines", "--parallel", "1,2")
     status, out, err = call(*sweep, *options)
     runs = json.loads(out.splitlines()[-1])["runs"]
@@ -113,6 +120,8 @@ def test_loads_are_runs_of_one_experiment_and_a_sweep_takes_an_endpoint_beside_o
         (("run", "--endpoint", "toy", "--parallel", "0"), "--parallel is 0: expected from 1 to 256"),
         (("run", "--endpoint", "toy", "--parallel", "one"), "--parallel is 'one': expected a whole number"),
         (("run", "--parallel", "2"), "--parallel is of an endpoint"),
+        (("run", "--request-rate", "2"), "--request-rate is of an endpoint"),
+        (("run", "--endpoint", "toy", "--request-rate", "1,-2"), "expected more than 0"),
         (("endpoints", "check", "none"), "There is no endpoint 'none'"),
         (("endpoints", "add", "a", "--kind", "x", "--url", "http://h", "--model", "m"), "expected 'vllm', 'sglang'"),
         (("endpoints", "add", "a", "--kind", "vllm", "--url", "http://h", "--model", "m", "--key-variable", "sk-1"),

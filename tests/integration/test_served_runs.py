@@ -106,6 +106,31 @@ def test_greedy_texts_are_the_targets_and_figures_are_those_of_the_loop_behind_i
     assert all(isinstance(id, int) for id in asked["prompt"])
 
 
+def test_prompts_that_arrive_at_a_rate_give_the_same_texts_and_no_more_are_open_than_may_be(
+    repository: Repository, toy: str, engine: ToyEngine
+) -> None:
+    _, one = measured(repository, run_of(repository, toy, engine.served()))
+    config = repository.run(run_of(repository, toy, engine.served(), batch=3)).config
+    id = repository.create_run(config.model_copy(update={"rate": 500.0}))
+
+    def cut_off(run: RunView) -> None:
+        if run.prompts_done == 2:
+            raise Cancelled("Somebody asked for it.")
+
+    with pytest.raises(Cancelled):
+        execute_runs(repository, [id], no_pair, RunObserver(cut_off))
+    repository.reopen_runs([id], enqueue=False)
+    run, arrived = measured(repository, id)  # goes on with the prompts that are left
+    assert run.status == "finished"
+    assert [(g.position, g.text) for g in arrived] == [(g.position, g.text) for g in one]
+    assert engine.most_open <= 3
+    assert all(0 < g.time_to_first_token <= (g.latency or 0.0) for g in arrived)
+    figures = (run.metrics or {})["engine"]
+    assert 0 <= figures.get("held", 0) <= figures["requests"]
+    place = engine.url.removeprefix("http://")
+    assert measured_on(run) == f"vLLM 9.8.7 at {place}, 500 prompts a second, at most 3 at once"
+
+
 def test_several_at_once_are_really_at_once_and_give_the_same_texts(
     repository: Repository, toy: str, engine: ToyEngine
 ) -> None:

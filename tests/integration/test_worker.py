@@ -16,8 +16,9 @@ import pytest
 
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status
-from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates
 from fsd_core.models import threads
+from fsd_core.models.loading import load_pair
 from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import lock
@@ -27,6 +28,7 @@ from fsd_core.worker.job_executor import JobExecutor
 from fsd_core.worker.lock_metadata import LockMetadata
 from fsd_core.worker.worker import LEASE
 from tests.tools.sizes import PATIENCE
+from tests.tools.toy_engine import ToyEngine
 from tests.tools.worker_process import Home, until
 
 pytestmark = pytest.mark.processes
@@ -117,6 +119,22 @@ def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
     assert {run.status for run in runs} == {"finished"}
     assert len(home.written(id)) == sum(run.prompts_total for run in runs)
     assert isinstance(calibration_status(home.repository, config, runs), Outcome)
+
+
+def test_a_calibration_of_a_running_engine_is_the_worker_s_too(home: Home) -> None:
+    strict = home.sweep(1).decodings[1]
+    with ToyEngine(load_pair(home.pair, "cpu", "float32"), strict) as engine:
+        engine.has_knob = True
+        home.repository.add_engine(engine.served(), "", "Ann")
+        decodings = engine_candidates(engine.served(), home.sweep(1).decodings[2:])
+        config = CalibrationConfig(pair=home.pair, decodings=tuple(decodings), goal="speed", limit=24, choosing=8)
+        id = home.repository.create_experiment(config)
+        home.worker()
+        assert home.until_done(home.job_of(id)) == "finished", home.repository.job(home.job_of(id)).error
+        runs = home.repository.experiment(id).runs
+        assert engine.turns > 2
+    assert isinstance(calibration_status(home.repository, config, runs), Outcome)
+    assert len(engine.asked) == sum(run.prompts_done for run in runs)
 
 
 def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:

@@ -55,11 +55,13 @@ def run_view(
     seed: int = 0,
     limit: int = 50,
     batch: int = 1,
+    rate: float = 0.0,
     **changes: Any,
 ) -> RunView:
     """A finished run, or with ``found`` None a queued one; ``changes`` replace fields."""
     setting = SettingConfig(pair=changes.get("pair", "bundled"), decoding=method)
-    config = RunConfig(setting=setting, task=changes.get("task", "arithmetic"), limit=limit, seed=seed, batch=batch)
+    prompts = {"task": changes.get("task", "arithmetic"), "limit": limit, "seed": seed}
+    config = RunConfig(setting=setting, batch=batch, rate=rate, **prompts)
     fields: dict[str, Any] = {
         "id": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:32],
         "experiment_id": None, "experiment_name": None, "position": 0, "setting_id": setting.id,

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.compared_runs import experiment_runs
+from dashboard.compare.cost_section import CostSection
 from dashboard.compare.further_figures import FurtherFigures
 from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
@@ -22,6 +23,7 @@ from dashboard.compare.tables_section import AllFigures, SettingsSection
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import summarise
 from tests.tools.asking import asked
+from tests.tools.built import built
 from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.folds import EVERY_FOLD, unfold
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
@@ -257,6 +259,7 @@ def values(page: ComparePage, ids: list[str]) -> dict[Any, Any]:
     return {
         page.experiment: None, page.baseline: ids[0], page.margin: 2,
         section(page, SettingsSection).differences_only: True, section(page, FurtherFigures).run: None,
+        section(page, CostSection).price: None,
         matched.cost: "target_passes", matched.ratios: "1.3", matched.margins: "2",
         pairs.run_a: ids[0], pairs.run_b: ids[1], pairs.reader.filter: "all", pairs.reader.size: 5,
     }  # fmt: skip
@@ -305,6 +308,34 @@ def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(si
     assert {emptied[part] for part in further.drawn} == {None}
     wanted["fold further"] = True
     assert {*further.drawn} <= {part for answer in tick() for part in answer}
+
+
+def test_a_price_is_chosen_and_stands_in_the_link(site: Site, experiment: str):
+    ids = experiment_runs(site.repository, experiment)[:2]
+
+    def build() -> ComparePage:
+        with gr.Blocks(analytics_enabled=False):
+            return ComparePage(site.repository)
+
+    page = built(build)
+    cost = section(page, CostSection)
+    address = {"runs": ",".join(ids), "baseline": ids[0]}
+    bare = asked(values(page, ids), address)
+    assert cost.table not in page.redraw(bare)  # folded, for not everybody has a price
+    assert bare.new_address is not None
+    assert "price" not in bare.new_address
+    linked = asked(values(page, ids), address | {"price": "2.5"})
+    drawn = page.redraw(linked)
+    assert drawn[cost.fold.part].open
+    assert linked.filled[cost.price] == 2.5
+    assert "Cost per solved" in drawn[cost.table]
+    assert ">2.5<" in drawn[cost.table]
+    assert linked.new_address == f"{bare.new_address}&price=2.5"
+    for price, told, query in ((40.0, ">40<", "&price=40"), (None, "No price is known", ""), (-1.0, "above 0", "")):
+        fields = values(page, ids) | {cost.price: price}
+        typed = asked(fields, address, shown=dict(linked.shown), wanted={"fold cost": True})
+        assert told in page.redraw(typed)[cost.table]
+        assert typed.new_address == f"{bare.new_address}{query}"
 
 
 def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: Site, experiment: str):

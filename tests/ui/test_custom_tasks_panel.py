@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.experiments.custom_tasks_panel import LARGEST_UPLOAD
 from dashboard.ui.pair_defaults import OTHER_TASK
+from dashboard.ui.uploads import LARGEST_UPLOAD
 from fsd_core.auth import credentials
 from tests.tools.settled import Held, settled
 from tests.tools.site import Site, serving

@@ -202,7 +202,7 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
             assert (marks["propose"].readOnlyHint, marks["search_models"].openWorldHint) == (False, True)
             start = tools["start_experiment"].inputSchema["properties"]
             assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch", "key",
-                                  "endpoints", "batches", "endpoint_options"}  # fmt: skip
+                                  "endpoints", "batches", "endpoint_options", "rates"}  # fmt: skip
             assert start["limit"]["default"] == 50
             assert all(field.get("description") for field in start.values())
             begun = await asked(own, "start_experiment", settings=SETTINGS[:1], limit=2, name="By a tool")
@@ -272,7 +272,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             start = tools["start_calibration"].inputSchema["properties"]
             assert set(start) == {
                 "settings", "pair", "task", "goal", "margin", "accepted", "minutes", "limit", "choosing", "seed",
-                "name", "key",
+                "name", "key", "endpoint",
             }  # fmt: skip
             assert all(field.get("description") for field in start.values())
             begun = await asked(

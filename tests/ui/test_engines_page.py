@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
 from tests.tools.folds import unfold
@@ -58,6 +59,32 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     page.locator("#endpoints").get_by_role("button", name="Check").click()
     expect(answer).to_have_text("toy is vLLM 9.8.7 with toy-model.")
 
+    # Its setting can be looked for as well: what the form says of our own drafts is not asked of it.
+    page.get_by_role("button", name="Find the setting").first.click()
+    settled(page)
+    page.get_by_label("Setting of").click()
+    page.get_by_role("option", name="toy", exact=True).click()
+    page.get_by_label("Goal").click()
+    page.get_by_role("option", name="The fastest, whatever it costs").click()
+    find = page.locator("#find-setting").get_by_role("button", name="Find the setting").last
+    find.click()
+    expect(page.locator("#find-answer")).to_contain_text("No algorithm is chosen")
+    rule = page.get_by_role("checkbox", name="FSD reducible", exact=True)
+    rule.check()
+    find.click()
+    expect(page.locator("#find-answer")).to_contain_text("settings to choose from, on up to 600 prompts.")
+    rule.uncheck()
+    (calibration,) = site.repository.experiments()
+    assert isinstance(calibration.config, CalibrationConfig)
+    assert calibration.config.endpoint == engine.served()
+    assert calibration.config.target.acceptance.is_exact
+    job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
+    assert job is not None
+    site.repository.finish_job(job.id, str(job.claim_token), "cancelled")
+
+    page.get_by_label("Request rates").fill("1, 2")
+    expect(page.get_by_text("Prompts arrive at a rate at running engines alone, and 'Target alone'")).to_be_visible()
+    page.get_by_label("Request rates").fill("")
     page.get_by_role("button", name="Drafting and sampling").click()
     settled(page)  # its fields are drawn by then
     page.get_by_label("Batch sizes").fill("1, 2")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.tools import plausible
-from tests.tools.settled import go
+from tests.tools.settled import go, settled
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
+
+RESULT = Path(__file__).resolve().parents[1] / "data" / "results" / "vllm-bench-serve.json"
 
 
 def opened(page: Page, address: str) -> Locator:
@@ -68,11 +71,24 @@ def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: S
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(views.get_by_text("No saved views yet")).to_be_visible()
 
+    # What another tool measured is read as soon as it is chosen, and added at a click.
+    page.get_by_role("button", name="Import results").click()
+    settled(page)
+    answer = page.locator("#import-answer")
+    page.get_by_label("Result file", exact=True).set_input_files(RESULT)
+    expect(answer).to_contain_text("vllm-bench-serve.json is of vllm bench serve, with 1 measurement. Nothing is added")
+    assert site.repository.count_runs(acceptance="imported") == 0
+    page.get_by_label("Task of the results").fill("chat")
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(answer).to_contain_text("Added 1 run. They are marked as imported, and carry no verdict.")
+    (imported,) = site.repository.runs(acceptance="imported")
+    assert (imported.task, imported.measured_elsewhere) == ("chat", True)
+
     views = opened(page, f"{site.url}/compare")
     page.get_by_label("Name of the view").fill("Nothing yet")
     page.get_by_role("button", name="Save the view").click()
     expect(page.get_by_text("There is nothing to keep yet")).to_be_visible()
-    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3"
+    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3&price=2.5"
     views = opened(page, f"{site.url}/compare?{query}")
     save(page, "The knee")
     expect(views.get_by_role("link", name="The knee")).to_have_attribute("href", f"compare?{query}")

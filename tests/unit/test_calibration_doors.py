@@ -19,8 +19,9 @@ from fsd_core.cli import calibrate_command
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
-from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.errors import EngineUnavailable, InvalidSetting, Refused, UnknownName
 from fsd_core.roles import Person
+from fsd_core.rules import Served
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks import get_task
@@ -33,6 +34,7 @@ FORM = {
     "draft_length": "5, 8", "task": "arithmetic",
 }  # fmt: skip
 MANY = {"acceptance": ["fsd-reducible"], "threshold": "0:0.6:100", "draft_length": [4, 8, 16]}
+SERVED = Served(engine="vllm", endpoint="mine", url="http://127.0.0.1:8000", model="toy")
 CHOSEN = {"acceptance": ["fsd-reducible"], "threshold": [0.05, 0.3], "draft_length": [5, 8]}
 
 
@@ -76,6 +78,31 @@ def test_command_line_library_page_and_programs_ask_for_the_same(programs: Progr
     assert wanted == page == program == command
     assert (wanted.limit, wanted.choosing, wanted.seeds, wanted.pair) == (600, 64, (3,), "bundled")
     assert len(wanted.decodings) == 8  # four of the rule, exact SD and block at both lengths
+
+
+def test_a_running_engine_s_calibration_is_the_same_at_each_door(programs: Programs) -> None:
+    told, repository = SERVED, programs.repository
+    repository.add_engine(told, "", "Ann")
+    rules = {"acceptance": ["fsd-reducible"], "threshold": [0.05, 0.3]}
+    wanted = build_calibration(
+        get_task("arithmetic"), [rules], name="Mine", margin=5.0, minutes=3.0, seeds=(3,), endpoint=told
+    )
+    page = calibration_of(FORM, "accuracy", 5.0, 3.0, get_task, told)  # its drafts and lengths are left out
+    program = programs.config(settings=[rules], name="Mine", margin=5.0, minutes=3.0, seed=3, endpoint="mine")
+    assert wanted == page == program
+    assert wanted.endpoint == told
+    assert [one.acceptance.knob_value for one in wanted.decodings] == [None, 0.05, 0.3]
+    alone = programs.config(endpoint="mine")
+    told_rules = [one.acceptance.rule for one in alone.decodings if isinstance(one.acceptance, Served)]
+    assert {rule.kind for rule in told_rules if rule} == {"speculative", "fsd-reducible"}
+    with pytest.raises(InvalidSetting, match="draft_length does not apply to an endpoint, which was started with its"):
+        programs.start(settings=[CHOSEN], endpoint="mine")
+    with pytest.raises(UnknownName, match="no endpoint 'nobody'"):
+        programs.start(endpoint="nobody")
+    repository.add_engine(told.model_copy(update={"endpoint": "cpp", "engine": "llama.cpp"}), "", "Ann")
+    with pytest.raises(EngineUnavailable, match=r"^llama\.cpp is told no rule while it runs: have it restarted"):
+        programs.start(endpoint="cpp")
+    assert repository.count_experiments() == 2
 
 
 def programs_settings() -> Settings:

@@ -50,13 +50,15 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
         "--top-k", "--top-p", "--min-p", "--strict-first", "--lenient-in", "--max-new-tokens",
         "--template-arguments", "--template-date", "--seed",
         "--dtype", "--device", "--task", "--limit", "--batch",
-        "--endpoint", "--parallel", "--price-per-hour", "--fresh", "--json",
+        "--endpoint", "--parallel", "--request-rate", "--price-per-hour", "--fresh", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
     assert "(the pair's own)" in " ".join(out.split())
     _, out, _ = call("generate", "--help")
-    of_runs = ("--task", "--limit", "--batch", "--endpoint", "--parallel", "--price-per-hour", "--fresh")
+    of_runs = (
+        "--task", "--limit", "--batch", "--endpoint", "--parallel", "--request-rate", "--price-per-hour", "--fresh",
+    )  # fmt: skip
     expected = [option for option in promised if option not in of_runs]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
 

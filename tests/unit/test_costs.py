@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
-from dashboard.compare.cost_html import costs_html
+from dashboard.compare.cost_html import at_price, cost_table, folded_costs
 from fsd_core.config import SettingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.device_meter import NvmlMeter, meter_of_gpu, metered, nvml_meter
@@ -20,6 +21,14 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.storage.review_events import Requirements
 from tests.tools.tracking_examples import generation, run_config
+
+
+class Row(NamedTuple):
+    """A line of a comparison, as far as its cost is told."""
+
+    run: RunView
+    name: str
+
 
 SECONDS, TOKENS = (1.0, 2.0, 3.0, 2.5), (10, 30, 50, 20)
 
@@ -157,16 +166,35 @@ def test_hashes_of_what_uses_asked_before_stay(priced: RunView) -> None:
 
 
 def test_compare_folds_costs_and_leaves_them_out_where_none_is_known(priced: RunView) -> None:
-    row = SimpleNamespace(run=priced, name="FSD <b>")
-    text = str(costs_html([row]))  # pyright: ignore[reportArgumentType]
-    assert "<summary>Cost and energy</summary>" in text
+    row = Row(priced, "FSD <b>")
+    text = str(cost_table([row]))  # pyright: ignore[reportArgumentType]
+    assert f"<summary>Cost and energy</summary>{text}" in str(folded_costs([row]))  # pyright: ignore[reportArgumentType]
     assert "FSD &lt;b&gt;" in text
     assert "Cost per solved" in text
     assert "Energy per token" not in text
     assert "3.6" in text
     assert " to " in text
-    empty = SimpleNamespace(run=replace(priced, metrics={}), name="SD")
-    assert str(costs_html([empty])) == ""  # pyright: ignore[reportArgumentType]
+    empty = Row(replace(priced, metrics={}), "SD")
+    assert str(cost_table([empty])) == ""  # pyright: ignore[reportArgumentType]
+    assert str(folded_costs([empty])) == ""  # pyright: ignore[reportArgumentType]
+
+
+def test_compare_tells_costs_at_a_price_that_somebody_chooses(repository: Repository, priced: RunView) -> None:
+    never = Row(replace(priced, id="of another tool", metrics={"accuracy": 0.5}), "Imported")
+    rows = [Row(priced, "FSD"), never]
+    chosen, imported = at_price(rows, repository.prompts([priced.id]), 7.2)  # pyright: ignore[reportArgumentType]
+    figures, measured = chosen.run.metrics or {}, priced.metrics or {}
+    assert figures["price_per_hour"] == 7.2
+    for name in ("cost_per_million_tokens", "cost_per_solved_task"):  # twice the price, with its interval
+        for end in ("", "_low", "_high"):
+            assert figures[name + end] == pytest.approx(2 * measured[name + end])
+    assert (
+        figures.items() >= {name: measured[name] for name in measured if not name.startswith(("cost", "price"))}.items()
+    )
+    assert imported == never  # what was not counted here has no cost
+    text = str(cost_table([chosen, imported]))
+    assert "7.2" in text
+    assert "Imported" in text
 
 
 def test_a_price_does_not_change_what_a_setting_is() -> None:

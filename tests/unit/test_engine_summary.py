@@ -33,6 +33,17 @@ def test_a_run_says_on_what_it_was_measured_and_what_is_left_out() -> None:
     assert all(sentence.split(",")[0] in page for sentence in (first, traffic, left_out))
 
 
+def test_a_run_at_a_request_rate_says_it_and_how_many_prompts_were_held_back() -> None:
+    counts = {"tokens": 100, "requests": 50, "held": 7}
+    run = run_view(SERVED, metrics() | {"engine": counts}, batch=64, rate=2.5, provenance={"engine": "vLLM 0.32.0"})
+    assert engine_sentences(run) == [
+        "Measured on vLLM 0.32.0 at host:8000, 2.5 prompts a second, at most 64 at once.",
+        "7 of 50 prompts were held back on arrival, since 64 were open: at this rate it fell behind.",
+    ]
+    assert settings_read(run.config)["rate"] == 2.5  # in exports
+    assert "rate" not in settings_read(run_view(SERVED).config)
+
+
 def test_our_own_runs_say_nothing_of_engines_and_old_ones_nothing_of_latency() -> None:
     run = run_view(decoding("speculative"), metrics(acceptance=0.5))
     assert (engine_sentences(run), latency_sentence(run), str(engine_html(run))) == ([], "", "")

@@ -90,14 +90,46 @@ def test_other_traffic_and_one_load_alone_are_left_out_with_the_reason() -> None
     assert load_lines(runs[:2], runs[0], prompts) == []
 
 
+def test_request_rates_are_an_axis_of_their_own() -> None:
+    prompts: dict[str, Any] = {}
+    times = {1.0: (1.0, 0.5), 2.5: (1.0, 1.2)}
+    runs = [
+        measured(what, 64, seconds, prompts, accepted, rate=rate, figures={"engine": {"held": 3}})
+        for rate, both in times.items()
+        for what, seconds, accepted in zip((PLAIN, DRAFT), both, (None, 0.5), strict=True)
+    ]
+    runs += [measured(what, load, 0.5, prompts) for what in (PLAIN, DRAFT) for load in (1, 64)]
+    lines = load_lines(runs, runs[0], prompts)
+    assert [(line.by_rate, [point.load for point in line.points]) for line in lines] == [
+        (True, [1.0, 2.5]), (True, [1.0, 2.5]), (False, [1, 64]), (False, [1, 64])
+    ]  # fmt: skip
+    assert [line.is_baseline for line in lines] == [True, False, True, False]
+    told = load_sentences(lines)
+    assert any(
+        sentence.endswith("at 1 a second, and at 2.5 no longer beyond chance (at 2.5 it is slower): speculation stops "
+                          "paying between 1 and 2.5.")
+        for sentence in told
+    )  # fmt: skip
+    for name, what in SPEEDS_BY_LOAD.items():
+        figure = cast(Any, named_figure(name, runs, runs[0], prompts))
+        assert [trace.x for trace in figure.data] == [(1.0, 2.5) if what.by_rate else (1, 64)] * 2
+        assert figure.layout.xaxis.title.text.startswith("Prompts a second" if what.by_rate else "Prompts at once")
+    first = cast(Any, draw(lines, SPEEDS_BY_LOAD["time_to_first_token_by_rate"])).data[0]
+    assert "3 prompts were held back on arrival" in first.hovertext[0]
+    assert "2.5 a second" in first.hovertext[1]
+    names = [*run_names(runs).values()]
+    assert names[0].endswith("plain · 1 a second")
+    assert names[-1].endswith("draft · 64 at once")
+
+
 def test_the_figures_draw_our_batches_on_the_same_axis_and_names_tell_loads_apart() -> None:
     prompts: dict[str, Any] = {}
     runs = [measured(what, load, 0.5, prompts) for what in (decoding("speculative"), DRAFT) for load in LOADS]
     lines = load_lines(runs, runs[0], prompts)
-    for name in SPEEDS_BY_LOAD:
+    for name, what in SPEEDS_BY_LOAD.items():
         figure = cast(Any, named_figure(name, runs, runs[0], prompts))
-        assert [trace.x for trace in figure.data] == [LOADS, LOADS]
-        assert figure.layout.xaxis.type == "log"
+        assert [trace.x for trace in figure.data] == ([] if what.by_rate else [LOADS, LOADS])
+        assert figure.layout.xaxis.type == (None if what.by_rate else "log")
     median = cast(Any, draw(lines, SPEEDS_BY_LOAD["time_per_token_by_load"])).data[0]
     assert median.y == (50.0, 50.0, 50.0)
     assert "median 50 ms" in median.hovertext[0]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dashboard.experiments.sweep_form import build_sweep, parse_seeds, size_line
 from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
-from fsd_core.config import RULES
+from fsd_core.config import RULES, RunConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.rules import Served
 
 FORM = {
     **{name: option.default for name, option in OPTIONS.items()},
@@ -38,6 +41,38 @@ def test_baselines_come_first_and_every_rule_meets_every_divergence_and_threshol
     assert kinds == ["autoregressive", "speculative"] + ["fsd-reducible"] * 6 + ["fsd"] * 6
     assert len(sweep.runs()) == 28
     assert size_line(sweep) == "14 settings × 2 seeds × 50 prompts = 1,400 generations"
+
+
+def test_request_rates_are_of_engines_alone_and_the_batch_size_is_how_many_may_be_open():
+    engines = {name: Served(engine="vllm", endpoint=name, url="http://host:8000", model="m") for name in ("a", "b")}
+
+    def named(name: str) -> Any:
+        return SimpleNamespace(served=engines[name])
+
+    def swept(rates: str, batch: str = "1", **changed: Any):
+        form = FORM | {"baselines": [], "tuned": [], "endpoints": ["a", "b"], "rates": rates, "batch": batch} | changed
+        return build_sweep(form, find_engine=named)
+
+    sweep = swept("0.5, 2, 0.5")
+    assert [(run.rate, run.batch, run.setting.decoding.label) for run in sweep.runs()] == [
+        (rate, 64, f"Served · vLLM {name}") for rate in (0.5, 2.0) for name in ("a", "b")
+    ]
+    assert size_line(sweep) == "2 settings × 2 loads × 1 seed × 50 prompts = 200 generations"
+    assert {run.batch for run in swept("2", "8").runs()} == {8}
+    assert swept("").runs() == swept(" ").runs()
+    assert swept("").runs()[0].as_json().keys() == RunConfig().as_json().keys()  # stored runs keep their hashes
+    for rates, batch, more, told in (
+        ("x", "1", {}, "The request rates 'x' cannot be read: expected numbers, such as 0.5, 1, 2."),
+        ("0", "1", {}, "expected more than 0"),
+        ("nan", "1", {}, "expected"),
+        ("inf", "1", {}, "expected at most 1000"),
+        ("1", "2, 4", {}, "the batch size is how many may be open at once: give one"),
+        ("1", "1", {"baselines": ["speculative"]}, "Prompts arrive at a rate at running engines alone, and 'SD · γ 5'"),
+    ):
+        with pytest.raises(InvalidSetting, match=re.escape(told)):
+            swept(rates, batch, **more)
+    with pytest.raises(InvalidSetting, match="several are open at once, and the batch size is 1"):
+        RunConfig.checked(setting=sweep.runs()[0].setting, rate=2.0)
 
 
 def test_every_rule_meets_every_draft_length_and_the_target_alone_none():

@@ -11,6 +11,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.logged_figures import LoggedFigures, checked_origin
 from fsd_core.evaluation.result_files.result_reading import ReadFile
 from fsd_core.evaluation.result_files.tool_result import ToolResult, shortened
+from fsd_core.formatting import count
 from fsd_core.rules import ImportedSeries
 from fsd_core.rules.measured_series import LONGEST_SERIES_NAME, one_line
 from fsd_core.storage.database.repository import Repository
@@ -47,6 +48,14 @@ def import_results(
         id, is_new = repository.log_run(config, metrics, origin, key)
         runs.append(ImportedRun(id, config.setting.decoding.label, is_new))
     return runs
+
+
+def added_text(runs: Sequence[ImportedRun]) -> str:
+    """Return how many runs were added, and how many were there before."""
+    new = sum(run.is_new for run in runs)
+    known = len(runs) - new
+    before = f" {count(known, 'run')} {'was' if known == 1 else 'were'} here already." * bool(known)
+    return f"Added {count(new, 'run')}.{before}"
 
 
 def _checked(

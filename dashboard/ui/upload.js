@@ -20,7 +20,7 @@ async function send(action, button) {
   if (file && size <= LARGEST) {
     try { data = await bytes(file); } catch (error) { size = -1; }  // gone or changed since it was chosen
   }
-  window.fsd.file = { action, file: file ? file.name : '', size, data, button };  // send_file.js adds the fields
+  window.fsd.file = { action, file: file ? file.name : '', size, data, button };  // the page's own script adds its fields
   trigger('click');
 }
 

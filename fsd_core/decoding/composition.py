@@ -128,9 +128,15 @@ class Method:
 
     def check_batch_size(self, texts: int) -> None:
         """Raise ``InvalidSetting`` for more texts at once than the method can write."""
-        if texts > 1 and self.beams is not None:
+        if texts == 1:
+            return
+        if self.beams is not None:
             raise InvalidSetting("Beams are written for one text at a time: choose --batch 1.")
-        if texts == 1 or self.speculation is None:
+        if self.model.recurrent is not None:
+            raise InvalidSetting(
+                f"A {self.model.kind} model keeps a recurrent state, which is of one text at a time: choose --batch 1."
+            )
+        if self.speculation is None:
             return
         drafter, topology = self.speculation.settings
         if not self.speculation.topology.side_by_side:
@@ -143,8 +149,8 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     """Return the method that a configuration describes, with these models.
 
     Raises ``InvalidSetting`` for a missing draft model or EAGLE head, for a divergence that is infinite with the head,
-    for a rule, a drafter or a topology of a package that is not installed, for a running engine in place of a rule, and
-    for leniency in thoughts or answers without a tokenizer.
+    for a rule, a drafter or a topology of a package that is not installed, for a running engine in place of a rule, for
+    branches of a model with recurrent layers, and for leniency in thoughts or answers without a tokenizer.
     """
     if isinstance(config.acceptance, MissingRule) or config.acceptance.by_endpoint or config.acceptance.logged:
         config.acceptance.refuse()
@@ -209,6 +215,7 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
 def _speculation(models: ModelSet, config: DecodingConfig, target_sampling: SamplingConfig) -> Speculation | None:
     if config.drafter is None or config.topology is None:
         return None
+    models.target.check_topology(config.topology)
     topology: DraftTopology = config.topology.load().for_method(config)
     verification = make_verification(config.topology.judged_as, config.acceptance, target_sampling)
     greedy = config.sampling.greedy or verification.greedy_draft

@@ -25,12 +25,16 @@ class DraftModelProposer:
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
-        """Return the factory. Raises ``InvalidSetting`` without a draft model."""
+        """Return the factory. Raises ``InvalidSetting`` without a draft model, and for branches of one with recurrent
+        layers."""
         if models.draft is None:
             raise InvalidSetting(
                 "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup or suffix."
             )
-        return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
+        if config.topology is not None:
+            models.draft.check_topology(config.topology)
+        side_by_side = models.draft.recurrent is None
+        return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side)
 
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling

@@ -27,3 +27,7 @@ class AuxHiddenStates:
     def keep(self, states: Sequence[Tensor]) -> None:
         """Store one tensor [B,S,H] for each of ``layers``, in place of the earlier ones."""
         self._states = list(states)
+
+    def keep_joined(self, parts: Sequence[AuxHiddenStates]) -> None:
+        """Store the states of consecutive tokens, which were fed in several parts."""
+        self._states = [torch.cat(states, 1) for states in zip(*(part._states for part in parts), strict=True)]

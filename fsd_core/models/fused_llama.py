@@ -118,22 +118,15 @@ class FusedLlama:
         start, count = cache.length, tokens.shape[1]
         position_ids = cache.reserve(count, tokens.device)
         if tree_attention is not None:
-            return self._forward(
-                tokens,
-                tree_attention.mask(count),
-                cache,
-                logits_to_keep,
-                tree_attention.position_ids(count),
-                aux_hidden_states,
-            )
-        if count == 1 and position_ids is None:  # one token, which attends to all
-            return self._forward(tokens, None, cache, logits_to_keep, None, aux_hidden_states)
-        queries = (
-            torch.arange(start, start + count, device=tokens.device)[None] if position_ids is None else position_ids
-        )
-        return self._forward(
-            tokens, causal_mask(queries, start + count), cache, logits_to_keep, position_ids, aux_hidden_states
-        )
+            mask, position_ids = tree_attention.mask(count), tree_attention.position_ids(count)
+        elif count == 1 and position_ids is None:  # one token, which attends to all
+            mask = None
+        else:
+            queries = torch.arange(start, start + count, device=tokens.device)[None]
+            mask = causal_mask(queries if position_ids is None else position_ids, start + count)
+        logits = self._forward(tokens, mask, cache, logits_to_keep, position_ids, aux_hidden_states)
+        cache.advance(count)
+        return logits
 
     def at_fixed_positions(self, tokens: Tensor, position_ids: Tensor, end: int, cache: KVCache) -> Tensor:
         """Return logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved,

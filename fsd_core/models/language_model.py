@@ -8,12 +8,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
+from fsd_core.config import CHAIN, TopologySettings
+from fsd_core.errors import InvalidSetting
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
-from fsd_core.models.module_forward import ModuleForward, layer_kinds
+from fsd_core.models.module_forward import ModuleForward, layer_kinds, recurrent_layers
+from fsd_core.models.recurrent_forward import RecurrentForward
 from fsd_core.ops.tree_attention import TreeAttention
 
 
@@ -39,15 +42,15 @@ def context_of(config: PretrainedConfig) -> int:
 class LanguageModel:
     """A transformers model that takes tokens and returns logits. The cache belongs to the caller.
 
-    It runs in one of three ways. A plain Llama runs through :class:`FusedLlama`, and any other architecture through its
-    own module (:class:`ModuleForward`). For a single text on CUDA, a plain Llama's forwards after the prompt are
-    replayed at fixed addresses (``models.cuda_graphs``).
+    It runs in one of four ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
+    :class:`RecurrentForward`, and any other architecture through its own module (:class:`ModuleForward`). For a single
+    text on CUDA, a plain Llama's forwards after the prompt are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number. A token that the model lacks has
     probability 0, and is read as the model's last token. ``lean``: whether a plain Llama runs through
     :class:`FusedLlama`, which rearranges the module's weights in memory. ``static``: whether its forwards run at fixed
     addresses, by default on CUDA. Raises ``IncompatibleModels`` for architectures whose state cannot be rolled back
-    (recurrent layers, encoder-decoders).
+    (encoder-decoders).
     """
 
     def __init__(
@@ -58,7 +61,11 @@ class LanguageModel:
         layer_kinds(module)  # raises if the state cannot be rolled back
         self.lean = lean and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
-        self._run = FusedLlama(module, self.context) if self.lean else ModuleForward(module)
+        self._run: FusedLlama | RecurrentForward | ModuleForward
+        if self.lean:
+            self._run = FusedLlama(module, self.context)
+        else:
+            self._run = RecurrentForward(module) if recurrent_layers(module) else ModuleForward(module)
         self.module = module.eval()
         self.kind: str = config.model_type
         self.model_vocab_size = vocabulary_of(module)
@@ -68,6 +75,20 @@ class LanguageModel:
         static = self.device.type == "cuda" if static is None else static
         fixed = self._run.at_fixed_positions if static and isinstance(self._run, FusedLlama) else None
         self._static = None if fixed is None else StaticForward(fixed, self.layers)
+
+    @property
+    def recurrent(self) -> RecurrentForward | None:
+        """The forward of a model with recurrent layers, which takes one text without branches; else ``None``."""
+        return self._run if isinstance(self._run, RecurrentForward) else None
+
+    def check_topology(self, topology: TopologySettings) -> None:
+        """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one
+        chain."""
+        if self.recurrent is not None and topology.judged_as != CHAIN:
+            raise InvalidSetting(
+                f"A {self.kind} model keeps a recurrent state, which follows one chain of tokens, and the topology "
+                f"'{topology.kind}' branches: choose the topology chain."
+            )
 
     @property
     def eos_tokens(self) -> frozenset[int]:
@@ -83,9 +104,14 @@ class LanguageModel:
         return (strings,) if isinstance(strings, str) else tuple(strings)
 
     def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
-        """Return an empty cache for up to ``capacity`` positions of each of ``rows`` texts. The caller releases it."""
+        """Return an empty cache for up to ``capacity`` positions of each of ``rows`` texts. The caller releases it.
+
+        Raises ``IncompatibleModels`` for several rows of a model with recurrent layers.
+        """
         if self._static is not None and rows == 1:
             return self._static.new_cache(capacity)
+        if isinstance(self._run, RecurrentForward):
+            return self._run.new_cache(self.layers, capacity, rows)
         return KVCache(self.layers, capacity, rows)
 
     def forward(
@@ -109,8 +135,8 @@ class LanguageModel:
         is_plain = tree_attention is None and aux_hidden_states is None
         if is_plain and self._static is not None and self._static.takes(cache, count):
             logits = self._static(tokens, cache, logits_to_keep or count)
+            cache.advance(count)
         else:
             logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
-        cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)

@@ -20,7 +20,18 @@ _LONGEST_QUOTE = 200  # characters
 
 def notes_on(pair: LoadedPair) -> list[str]:
     """Return sentences that people should know of a pair's files."""
-    return [note for note in (unknown_end(pair), unused_processors(pair)) if note]
+    return [note for note in (unknown_end(pair), unused_processors(pair), stepped_state(pair)) if note]
+
+
+def stepped_state(pair: LoadedPair) -> str:
+    """Return a sentence on a target whose recurrent state is continued token by token, if it is."""
+    recurrent = pair.target.recurrent
+    if recurrent is None or recurrent.at_once:
+        return ""
+    return (
+        f"The target of '{pair.spec.name}' is a {pair.target.kind} model, whose state transformers' module continues "
+        "by one token at a time: drafts are verified one by one, so no method is faster than the target alone."
+    )
 
 
 def unknown_end(pair: LoadedPair) -> str:

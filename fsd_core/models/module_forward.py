@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -14,21 +15,33 @@ from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.tree_attention import TreeAttention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+RECURRENT = {"linear_attention": None, "conv": None, "hybrid": FULL, "hybrid_sliding": SLIDING}
+"""transformers' kinds of layers with a recurrent state, and the attention that stands beside it in the same layer"""
+_CACHE_NAME = "past_key_values"
+STATELESS = ("moe", "mlp")
+"""kinds of layers that keep nothing of a text"""
 
 
 def layer_kinds(module: PreTrainedModel) -> list[str]:
     """Return the distinct kinds of attention among a decoder's layers; none if all are alike and unnamed.
 
-    Raises ``IncompatibleModels`` for architectures whose state the cache cannot roll back (recurrent layers,
-    encoder-decoders).
+    Raises ``IncompatibleModels`` for architectures whose state the cache cannot roll back (encoder-decoders, and layers
+    that attend to something else).
     """
-    kinds: list[str] = sorted(set(getattr(module.config.get_text_config(decoder=True), "layer_types", None) or ()))
-    if module.config.is_encoder_decoder or not set(kinds) <= {FULL, SLIDING}:
+    named: set[str] = set(getattr(module.config.get_text_config(decoder=True), "layer_types", None) or ())
+    kinds = {RECURRENT.get(kind, kind) for kind in named} - {None, *STATELESS}
+    if module.config.is_encoder_decoder or not kinds <= {FULL, SLIDING}:
         raise IncompatibleModels(
             f"A {module.config.model_type} model of this kind is not supported: expected a decoder whose layers "
-            "attend to the whole prefix, or to a sliding window of it. Choose another pair."
+            "attend to the whole prefix, or to a sliding window of it, or keep a recurrent state. Choose another pair."
         )
-    return kinds
+    return sorted(kind for kind in kinds if kind is not None)
+
+
+def recurrent_layers(module: PreTrainedModel) -> list[int]:
+    """Return the indices of a decoder's layers that keep a recurrent state."""
+    kinds = getattr(module.config.get_text_config(decoder=True), "layer_types", None) or ()
+    return [index for index, kind in enumerate(kinds) if kind in RECURRENT]
 
 
 class ModuleForward:
@@ -40,6 +53,9 @@ class ModuleForward:
         self._window: int | None = getattr(config, "sliding_window", None)
         self._kinds = layer_kinds(module)
         self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
+        self._recurrent = bool(recurrent_layers(module))
+        # Models of recurrent layers alone name the cache so, and take neither positions nor masks.
+        self._cache_name = "cache_params" if "cache_params" in signature(module.forward).parameters else _CACHE_NAME
 
     def __call__(
         self,
@@ -57,13 +73,14 @@ class ModuleForward:
         output = self._module(
             input_ids=tokens,
             **self._positions(tokens, cache, tree_attention),
-            past_key_values=cache,
+            **{self._cache_name: cache},
             use_cache=True,
             logits_to_keep=logits_to_keep,
             output_hidden_states=aux_hidden_states is not None,
         )
         if aux_hidden_states is not None:
             aux_hidden_states.keep([output.hidden_states[index] for index in aux_hidden_states.layers])
+        cache.advance(tokens.shape[1])
         return output.logits[:, -logits_to_keep:]  # some architectures return all, whatever is requested
 
     def _positions(self, tokens: Tensor, cache: KVCache, tree_attention: TreeAttention | None) -> dict[str, Any]:
@@ -76,6 +93,8 @@ class ModuleForward:
                     f"The attention bias of a {self._kind} model supports only one text without branches: "
                     "choose a chain and a batch of 1."
                 )
+            return {}
+        if self._cache_name != _CACHE_NAME:
             return {}
         if tree_attention is not None:
             position_ids = tree_attention.position_ids(count)
@@ -93,6 +112,12 @@ class ModuleForward:
 
         The cache keeps every position, so that it can be rolled back. A sliding window is only a mask.
         """
+        if self._recurrent:  # no mask for the state, which no padding reaches
+            masks: dict[str, Any] = dict.fromkeys(RECURRENT)
+            return masks | {
+                kind: self._mask(position_ids, end, None, self._window if kind == SLIDING else None)
+                for kind in {FULL, *self._kinds}
+            }
         if not self._kinds:
             return self._mask(position_ids, end, tree_attention, self._window)
         windows = {kind: self._window if kind == SLIDING else None for kind in self._kinds}

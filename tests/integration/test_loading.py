@@ -199,9 +199,9 @@ def test_a_device_that_is_not_there_is_refused(folder, device, words):
         load_pair(f"path:{folder}", device=device)
 
 
-def test_a_model_with_recurrent_layers_is_refused():
+def test_a_model_whose_layers_attend_otherwise_is_refused():
     model = toy_model(32, seed=0)
-    model.config.layer_types = ["full_attention", "linear_attention"]
+    model.config.layer_types = ["full_attention", "chunked_attention"]
     with pytest.raises(IncompatibleModels, match="attend to the whole prefix"):
         LanguageModel(model)
 

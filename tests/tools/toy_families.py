@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
@@ -39,3 +39,12 @@ def check_greedy_sd_is_the_greedy_target(target: PreTrainedModel, noise: float, 
         assert generation.tokens == theirs
         rounds[rule.kind] = len(generation.records)
     assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved
+
+
+def toy_family(family: str, seed: int = 0, **size: Any) -> PreTrainedModel:
+    """A family's causal model with random weights, of ``SIZE`` but for the fields in ``size``. ``None`` leaves a field
+    to the family."""
+    fields = {name: value for name, value in (SIZE | size).items() if value is not None}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **fields)).eval()

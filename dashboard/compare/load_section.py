@@ -28,7 +28,7 @@ class LoadSection(Section):
         self.told = show()
         self.rows, self.plots = {}, {}
         for by_rate in (False, True):
-            with gr.Row(equal_height=False, visible=False) as self.rows[by_rate]:
+            with gr.Row(equal_height=False) as self.rows[by_rate]:
                 for name, what in SPEEDS_BY_LOAD.items():
                     if what.by_rate == by_rate:
                         self.plots[name] = gr.Plot(show_label=False, min_width=340)

@@ -74,7 +74,7 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     find.click()
     expect(page.locator("#find-answer")).to_contain_text("settings to choose from, on up to 600 prompts.")
     rule.uncheck()
-    (calibration,) = site.repository.experiments()
+    calibration = site.repository.experiments()[0]
     assert isinstance(calibration.config, CalibrationConfig)
     assert calibration.config.endpoint == engine.served()
     assert calibration.config.target.acceptance.is_exact

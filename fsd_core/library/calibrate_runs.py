@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,10 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.observer import RunObserver
+from fsd_core.library.extras import lacks
 from fsd_core.library.measuring import prompts_of, repository_of
 from fsd_core.library.pairs import loaded, spec_of
+from fsd_core.library.progress import OnProgress, shown
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Task
@@ -48,6 +51,14 @@ class Calibration:
     def __repr__(self) -> str:
         return f"Calibration({self.verdict})"
 
+    def _repr_html_(self) -> str | None:
+        """Return the verdict and the finalists as the pages show them; ``None`` without Jinja."""
+        if lacks("jinja2"):
+            return None
+        from fsd_core.library.notebook_view import calibration_view
+
+        return calibration_view(self)
+
 
 def calibrate(
     task: str | Task | None = None,
@@ -61,6 +72,7 @@ def calibrate(
     choosing: int = 64,
     seed: int = 0,
     home: str | Path | None = None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Calibration:
     """Find the fastest setting that keeps a promise: some prompts narrow the settings down, others try the best.
@@ -72,6 +84,8 @@ def calibrate(
         limit: Maximum number of prompts; by default the task's, up to 600.
         choosing: Number of prompts that narrow the settings down.
         seed: Seed of all randomness; it also draws the order of the prompts.
+        on_progress: Called before each prompt with the number done and 0, since how many it takes is not known before.
+            By default a bar where somebody looks, as in :func:`fsd_core.compare`.
         options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules take part that have a knob and are
             lossy at the temperature. Without ``draft_length`` replay proposes the lengths.
 
@@ -91,10 +105,16 @@ def calibrate(
         threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
 
-        def fit(_: Any) -> None:
-            threads.fit()
+        done = count()
+        with shown(on_progress, "Calibrating") as progress:
 
-        if folder is None:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit)), None)
-        with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit, writing)), id)
+            def before_a_prompt(_: Any) -> None:
+                threads.fit()
+                progress(next(done), 0)
+
+            if folder is None:
+                outcome = go_on(repository, id, config, lambda *_: models, RunObserver(before_a_prompt))
+                return Calibration(config, outcome, None)
+            with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
+                outcome = go_on(repository, id, config, lambda *_: models, RunObserver(before_a_prompt, writing))
+                return Calibration(config, outcome, id)

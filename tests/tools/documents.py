@@ -126,7 +126,10 @@ def anchors(path: Path) -> set[str]:
         plain = re.sub(r"\[([^\]]+)\]\([^)]*\)|[`*]", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-")
         found[slug] = found.get(slug, -1) + 1
-    return {slug if not again else f"{slug}-{again}" for slug, times in found.items() for again in range(times + 1)}
+    named = set(re.findall(r'<a id="([\w-]+)">', text_of(path)))
+    return named | {
+        slug if not again else f"{slug}-{again}" for slug, times in found.items() for again in range(times + 1)
+    }
 
 
 def links(path: Path) -> list[str]:

@@ -60,8 +60,8 @@ _BY_RULE = (
     "largest", "Answer length, × strict", "Speed: mean error",
 )  # fmt: skip
 _EVERY = (
-    "Setting", "Acceptance, %", "Error, points", "Tokens per pass", "Passes per answer", "Answer length, × strict",
-    "× target alone",
+    "Setting", "Acceptance, %", "Error, points", "Mean acceptance length", "Passes per answer",
+    "Answer length, × strict", "× target alone",
 )  # fmt: skip
 
 

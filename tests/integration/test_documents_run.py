@@ -88,7 +88,7 @@ def ids(folder: Path) -> dict[str, str]:
     for seed in ("1", "2"):
         words = ["python", "-m", "fsd_core", "sweep", "--thresholds", "0.1", "--no-baselines", "--limit", "1"]
         out = called(folder, [*words, "--max-new-tokens", "4", "--seed", seed, "--json"], {})
-        stored.append(json.loads(out.splitlines()[-1])["experiment"])
+        stored.append(json.loads(out.splitlines()[-1])["experiment_id"])
     return {"3f9c1a": stored[0], "77b0d2": stored[1], "EXPERIMENT": stored[0]}
 
 
@@ -129,7 +129,7 @@ def test_the_table_of_the_readme_is_measured_again(folder: Path) -> None:
     }
     for name, (rule, options) in again.items():
         words = ["python", "-m", "fsd_core", "run", "--acceptance", rule, *options, "--limit", "150", "--json"]
-        metrics = json.loads(called(folder, words, {}).splitlines()[-1])["metrics"]
+        metrics = json.loads(called(folder, words, {}).splitlines()[-1])
         accuracy, _, _, acceptance, length = rows[name]
         assert accuracy.startswith(f"{100 * metrics['accuracy']:.0f} %"), name
         rate = metrics["acceptance_rate"]

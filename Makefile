@@ -5,6 +5,7 @@
 # make lint       the checks alone
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
+# make coverage-table  how often intervals hold the truth, simulated and written into the documents
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
 # PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
@@ -17,7 +18,7 @@ DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 ENGINES := .venv-engines
 RAY := .venv-ray
 
-.PHONY: run test test-fast test-long test-engines test-ray lint attack
+.PHONY: run test test-fast test-long test-engines test-ray lint attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -45,6 +46,9 @@ test-ray: $(DEVELOPMENT) $(RAY)/.requirements.stamp
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.tools.attack
+
+coverage-table: $(DEVELOPMENT)
+	FSD_TEST_LONG=1 $(BIN)/python -m tests.unit.test_coverage
 
 lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .

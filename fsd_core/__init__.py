@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fsd_core.library.text_decoder import Completion, Decoder, Piece
     from fsd_core.models.loading import LoadedPair
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Calibration", "Comparison", "Completion", "Decoder", "DecodingConfig", "FsdError", "LoadedPair", "Piece",
     "Predictions", "calibrate", "compare", "generate", "load_pair", "load_task", "log_run", "record", "replay", "sweep",

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
-from dashboard.compare.comparison_html import VERDICT_TONES, delta_text
+from dashboard.compare.comparison_html import VERDICT_TONES
 from dashboard.ui.components import mixed_mark, term
 from dashboard.ui.templates import Html, render
+from fsd_core.analysis.cell_text import delta_text
 from fsd_core.formatting import DASH, decimals, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.storage.records import UNENDED

@@ -10,13 +10,13 @@ from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, mixed_mark, notice, term
 from dashboard.ui.templates import Html, joined, render
+from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import SIGNIFICANT, Cell
 from fsd_core.engines.engine_summary import measured_on
 from fsd_core.evaluation.runaways import Runaways
-from fsd_core.formatting import DASH, decimals, number, p_value, written
-from fsd_core.metrics import FIDELITY, Metric, compared
+from fsd_core.formatting import DASH, decimals, p_value, written
+from fsd_core.metrics import Metric, compared
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView
@@ -46,7 +46,7 @@ def comparison_html(comparison: ComparedRuns) -> Html:
     """Return the table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return Html()
-    columns = displayed_columns(comparison.rows)
+    columns = displayed_columns([row.cells for row in comparison.rows])
     metrics = [compared()[column] for column in columns]
     return render(
         _FILE,
@@ -65,13 +65,6 @@ def worst_prompts_html(comparison: ComparedRuns) -> Html:
     """Return links to each run's prompts of lowest acceptance."""
     rows = [row for row in comparison.rows if (row.run.metrics or {}).get("acceptance_deciles")]
     return render(_FILE, "worst_prompts", rows) if rows else Html()
-
-
-def displayed_columns(rows: Sequence[ComparisonRow]) -> list[int]:
-    """Return the indices of metrics that any run has. Fidelity is left out if any run has an accuracy."""
-    filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]
-    scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
-    return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
 def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tuple[str, Html, list[str]]:
@@ -123,23 +116,6 @@ def p_values(cell: Cell) -> list[str]:
         return []
     p, corrected = cell.paired.p_value, cell.corrected_p
     return [p_value(p)] + ([] if corrected is None or corrected == p else [f"Holm {p_value(corrected)}"])
-
-
-def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
-    """Return a difference such as ``−4 pts``, a ratio such as ``1.8×`` or ``1.8× as fast``, and its interval, such as
-    ``−10 to +2``, if any.
-
-    A difference without an interval has the digits of the values themselves.
-    """
-    if metric.as_ratio or delta.low is not None:
-        digits = decimals(*delta)
-    if metric.as_ratio:
-        text = f"{number(delta.value, max(digits, 1))}×{' as fast' * metric.as_speedup}"
-        ends = (number(end, max(digits, 1)) for end in delta[1:] if end is not None)
-    else:
-        text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
-        ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
-    return text, " to ".join(ends)
 
 
 def settings_html(comparison: ComparedRuns, differences_only: bool) -> Html:

@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from dashboard.compare.compared_runs import MARKED, ComparedRuns
-from dashboard.compare.comparison_html import delta_text, displayed_columns
+from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
 from fsd_core.analysis.matching import MatchedComparison, match
@@ -55,7 +55,7 @@ class TableColumn(NamedTuple):
 
 def latex(comparison: ComparedRuns) -> str:
     """Return the comparison's tables. Below each value with its 95 % interval is the difference from the baseline."""
-    indices = [i for i in displayed_columns(comparison.rows) if compared()[i].key in _KEYS]
+    indices = [i for i in displayed_columns([row.cells for row in comparison.rows]) if compared()[i].key in _KEYS]
     columns = [TableColumn(["n"], [[f"{row.run.prompts_done:,}"] for row in comparison.rows])]
     tested = 0
     for i in indices:

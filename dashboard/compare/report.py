@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.compare.compared_runs import MARKED, ComparedRuns
-from dashboard.compare.comparison_html import delta_text, displayed_columns, p_values
+from dashboard.compare.comparison_html import p_values
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import OPTION_TITLES, value_text
+from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, absence, beside_rows, caption, tables
 from fsd_core.analysis.matching import match
@@ -34,7 +35,7 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
 
     Each value is followed by its 95 % interval. Differences and ratios are against the row marked as baseline.
     """
-    indices = displayed_columns(comparison.rows)
+    indices = displayed_columns([row.cells for row in comparison.rows])
     columns = [compared()[i] for i in indices]
     lines = [f"## {_plain(title)}", "", f"{_setup(comparison)}", ""]
     if commands:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dashboard.compare.compared_runs import DEFAULT_MARGIN, MARKED, ComparedRuns
-from dashboard.compare.comparison_html import displayed_columns
 from dashboard.compare.export_links import query_of
 from dashboard.compare.latex import INTERVALS, cell_lines
 from dashboard.tables.run_settings import settings_table
+from fsd_core.analysis.cell_text import displayed_columns
 from fsd_core.analysis.matched_tables import caption, tables
 from fsd_core.analysis.matching import match
 from fsd_core.analysis.series import run_names
@@ -63,7 +63,7 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
 
 
 def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
-    indices = displayed_columns(comparison.rows)
+    indices = displayed_columns([row.cells for row in comparison.rows])
     metrics = [compared()[i] for i in indices]
     titles = [f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in metrics]
     rows = [

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import Column, notice, table
-from dashboard.ui.quantities import DASH
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.trade_off import TradeOffPoint, trade_off
+from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import goal_text, headline, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
-from fsd_core.formatting import number
 
 if TYPE_CHECKING:
     from fsd_core.calibration.findings import SettingResult
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import ExperimentView
 
-_COLUMNS = (
-    Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points against the target", "num"),
-    Column("Points, at least", "num"), Column("Accepted, %", "num"), Column("× as fast as SD", "num"),
-)  # fmt: skip
+_COLUMNS = tuple(Column(title, "num" if index else "wide") for index, title in enumerate(FINALIST_COLUMNS))
 
 
 def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
@@ -121,17 +116,14 @@ def _predicted_link(e: ExperimentView) -> str:
 
 
 def _row(result: SettingResult) -> tuple[str, ...]:
-    ends = result.over_exact_interval
-    span = f"{ends.low:.2f} to {ends.high:.2f}" if ends else ""
-    least = DASH if result.at_least is None else number(100 * result.at_least, 1, signed=True)
-    difference = DASH if math.isnan(result.difference) else number(100 * result.difference, 1, signed=True)
+    row = finalist_row(result)
     return (
-        render("tables/measured.html", "figure", result.decoding.label, "sure" if result.sure else "not sure"),
-        str(result.prompts),
-        difference,
-        least,
-        f"{100 * result.acceptance:.0f}",
-        render("tables/calibration.html", "over_exact", f"{result.over_exact:.2f}", span),
+        render("tables/measured.html", "figure", row.label, row.certainty),
+        row.prompts,
+        row.difference,
+        row.at_least,
+        row.accepted,
+        render("tables/calibration.html", "over_exact", row.over_exact, row.interval),
     )
 
 

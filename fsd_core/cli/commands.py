@@ -189,8 +189,9 @@ def run(
         config = _run_of(served, option_values, settings)
     else:
         config = _run(option_values, settings)
-    task = run_commands.check_names(config.setting.pair, config.task, config.limit, settings)
-    config = config.model_copy(update={"task": task})
+    is_given = option_values.get("limit") is not None
+    prompts = run_commands.check_names(config.setting.pair, config.task, config.limit, settings, is_given=is_given)
+    config = config.model_copy(update=prompts)
     run_commands.check_drafters([config])
     repository = local_runs.open_repository(settings)
     # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
@@ -260,8 +261,9 @@ def _sweep(
         SweepConfig, options.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches),
         rates=tuple(rates), **given,
     )  # fmt: skip
-    task = run_commands.check_names(config.pair, config.task, config.limit, settings)
-    config = config.model_copy(update={"name": named(config.task), "task": task})
+    is_given = option_values.get("limit") is not None
+    prompts = run_commands.check_names(config.pair, config.task, config.limit, settings, is_given=is_given)
+    config = config.model_copy(update={"name": named(config.task)} | prompts)
     run_commands.check_drafters(config.runs())
     repository = local_runs.open_repository(settings)
     if enqueue:

@@ -173,7 +173,7 @@ def _print(trace: Trace, displayed: list[Prediction], predictions: list[Predicti
         )
         for row in displayed
     ]  # fmt: skip
-    columns = ("Accepted, %", "Tokens a pass", "Passes an answer", "Tokens/s", "× target alone", "As fast at γ")
+    columns = ("Accepted, %", "Acceptance length", "Passes an answer", "Tokens/s", "× target alone", "As fast at γ")
     output.print_table(("Predicted", *columns), rows)
     print(
         f"Replayed from {count(len(trace.prompts), 'strict answer')} of {trace.info.task}. Replay cannot know how an "
@@ -195,7 +195,7 @@ def _print_measured(checks: list[Validated]) -> None:
         rows.append(
             (prediction.config.label, accepted, _share(result.acceptance_error), *cells, f"{result.length:.2f}")
         )
-    columns = ("Accepted, %", "Error, points", "Tokens a pass", "Passes an answer", "× target alone", "× length")
+    columns = ("Accepted, %", "Error, points", "Acceptance length", "Passes an answer", "× target alone", "× length")
     output.print_table(("Predicted / measured", *columns), rows)
 
 

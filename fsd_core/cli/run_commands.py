@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
@@ -73,8 +73,9 @@ def check_drafters(configs: Sequence[RunConfig]) -> None:
         check_drafter(config.setting.pair, config.setting.decoding)
 
 
-def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
-    """Return the full name of the task, which includes the version of a custom one.
+def check_names(pair: str, task: str, limit: int, settings: Settings, *, is_given: bool) -> dict[str, Any]:
+    """Return the full name of the task, which includes the version of a custom one, and the limit. A limit that nobody
+    has given is no more than the task has.
 
     Raises ``UnknownName`` or ``InvalidSetting`` before anything slow is done or any run is stored.
     """
@@ -82,8 +83,9 @@ def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
 
     get_pair(pair)
     match = find_task(task, settings)
+    limit = limit if is_given else min(limit, max(match.size, 1))
     match.check_limit(limit)
-    return match.name
+    return {"task": match.name, "limit": limit}
 
 
 def find_task(name: str, settings: Settings) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,10 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.observer import RunObserver
+from fsd_core.library.extras import lacks
 from fsd_core.library.measuring import prompts_of, repository_of
 from fsd_core.library.pairs import loaded, spec_of
+from fsd_core.library.progress import OnProgress, shown
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Task
@@ -49,6 +52,14 @@ class Calibration:
     def __repr__(self) -> str:
         return f"Calibration({self.verdict})"
 
+    def _repr_html_(self) -> str | None:
+        """Return the verdict and the finalists as the pages show them; ``None`` without Jinja."""
+        if lacks("jinja2"):
+            return None
+        from fsd_core.library.notebook_view import calibration_view
+
+        return calibration_view(self)
+
 
 def calibrate(
     task: str | Task | None = None,
@@ -63,6 +74,7 @@ def calibrate(
     seed: int = 0,
     endpoint: str = "",
     home: str | Path | None = None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Calibration:
     """Find the fastest setting that keeps a promise: some prompts narrow the settings down, others try the best.
@@ -77,6 +89,8 @@ def calibrate(
         endpoint: Name of a running engine that ``home`` has (``fsd-lab endpoints add``). It is told each rule while it
             runs, and its setting is looked for in place of our own loop's. The pair's models are not loaded. Options
             are then rules, knobs and sampling alone; by default the rule is ``fsd-reducible``.
+        on_progress: Called before each prompt with the number done and 0, since how many it takes is not known before.
+            By default a bar where somebody looks, as in :func:`fsd_core.compare`.
         options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules take part that have a knob and are
             lossy at the temperature. Without ``draft_length`` replay proposes the lengths.
 
@@ -98,13 +112,19 @@ def calibrate(
             threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
 
-        def fit(_: Any) -> None:
-            threads.fit()
+        done = count()
+        with shown(on_progress, "Calibrating") as progress:
 
-        def load(*_: str) -> LoadedPair:
-            return models or loaded(pair)
+            def load(*_: str) -> LoadedPair:
+                return models or loaded(pair)
 
-        if folder is None:
-            return Calibration(config, go_on(repository, id, config, load, RunObserver(fit)), None)
-        with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
-            return Calibration(config, go_on(repository, id, config, load, RunObserver(fit, writing)), id)
+            def before_a_prompt(_: Any) -> None:
+                threads.fit()
+                progress(next(done), 0)
+
+            if folder is None:
+                outcome = go_on(repository, id, config, load, RunObserver(before_a_prompt))
+                return Calibration(config, outcome, None)
+            with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
+                outcome = go_on(repository, id, config, load, RunObserver(before_a_prompt, writing))
+                return Calibration(config, outcome, id)

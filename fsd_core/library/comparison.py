@@ -11,7 +11,7 @@ from fsd_core.analysis.series import metrics
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.library.extras import need
+from fsd_core.library.extras import lacks, need
 from fsd_core.metrics import METRICS
 from fsd_core.statistics.ranking import RATIOS
 from fsd_core.storage.records import Prompts, RunView
@@ -56,6 +56,14 @@ class Comparison:
         first = self.runs[0]
         labels = "; ".join(run.label for run in self.runs)
         return f"Comparison({labels}; {first.prompts_total} prompts of {first.task})"
+
+    def _repr_html_(self) -> str | None:
+        """Return the table and the figure of the page Compare, for a notebook; ``None`` without what draws them."""
+        if lacks("jinja2", "plotly"):
+            return None
+        from fsd_core.library.notebook_view import comparison_view
+
+        return comparison_view(self)
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per setting.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 
 from fsd_core.errors import PackageMissing
 
@@ -16,3 +17,8 @@ def need(package: str, what: str) -> None:
             f"{what} needs {package}, which is not installed: install it, or the library with its group 'figures', "
             "pip install 'fsd-lab[figures]'."
         ) from None
+
+
+def lacks(*packages: str) -> bool:
+    """Return whether any of these packages is not installed."""
+    return any(find_spec(package) is None for package in packages)

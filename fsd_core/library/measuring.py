@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.library.comparison import Comparison
 from fsd_core.library.pairs import loaded, spec_of
+from fsd_core.library.progress import OnProgress, shown
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.settings import Settings, sqlite_url
@@ -32,8 +33,6 @@ from fsd_core.worker import local_runs
 from fsd_core.worker.endpoint_names import endpoint_decodings
 
 Setting = Mapping[str, Any] | DecodingConfig
-OnProgress = Callable[[int, int], None]
-"""(prompts done, prompts of all settings)"""
 
 
 def compare(
@@ -47,7 +46,7 @@ def compare(
     endpoints: Sequence[str] = (),
     home: str | Path | None = None,
     name: str = "",
-    on_progress: OnProgress = lambda done, total: None,
+    on_progress: OnProgress | None = None,
 ) -> Comparison:
     """Measure several decoding methods on the same prompts. The first one is the baseline.
 
@@ -70,7 +69,8 @@ def compare(
             resume`` continues an interrupted comparison, and the next worker there copies them to MLflow.
             ``FSD_DATABASE_URL`` applies here too. ``None`` stores nothing.
         name: Name of the stored experiment.
-        on_progress: Called before each prompt with the number done and the total, over all settings.
+        on_progress: Called before each prompt with the number done and the total, over all settings. By default a bar
+            of tqdm in a terminal and in a notebook, and nothing elsewhere; ``lambda done, total: None`` shows none.
 
     Raises:
         InvalidSetting: A setting, or a combination of them, cannot work.
@@ -112,10 +112,11 @@ def compare(
         )  # fmt: skip
         threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
-        if folder is None:
-            return _run(repository, id, models, on_progress)
-        with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
-            return _run(repository, id, models, on_progress, writing, stored=True)
+        with shown(on_progress, "Measuring") as progress:
+            if folder is None:
+                return _run(repository, id, models, progress)
+            with local_runs.exclusive_writing(repository, folder, "experiment", id) as writing:
+                return _run(repository, id, models, progress, writing, stored=True)
 
 
 def sweep(
@@ -129,7 +130,7 @@ def sweep(
     endpoints: Sequence[str] = (),
     home: str | Path | None = None,
     name: str = "",
-    on_progress: OnProgress = lambda done, total: None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Comparison:
     """Measure every combination of several rules, drafters, topologies, draft lengths, divergences and knob values.

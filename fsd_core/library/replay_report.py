@@ -45,7 +45,7 @@ def markdown(trace: Trace, checks: Sequence[Validated], commands: Sequence[str] 
         f"# Replay against measurement: {info.task}, temperature {info.sampling.temperature:g}", "",
         f"{len(trace.prompts)} prompts of `{info.pair}`, {len(checks)} settings. Predicted from one strict run with "
         f"drafts of {info.draft_length}, measured by decoding the same prompts. Errors are predicted less measured; "
-        "[replay.md](../replay.md) says where they come from.", "",
+        "docs/replay.md of FSD Lab says where they come from.", "",
     ]  # fmt: skip
     if commands:
         lines += ["```", *commands, "```", ""]
@@ -60,8 +60,8 @@ _BY_RULE = (
     "largest", "Answer length, × strict", "Speed: mean error",
 )  # fmt: skip
 _EVERY = (
-    "Setting", "Acceptance, %", "Error, points", "Tokens per pass", "Passes per answer", "Answer length, × strict",
-    "× target alone",
+    "Setting", "Acceptance, %", "Error, points", "Mean acceptance length", "Passes per answer",
+    "Answer length, × strict", "× target alone",
 )  # fmt: skip
 
 

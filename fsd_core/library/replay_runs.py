@@ -11,6 +11,7 @@ from fsd_core.config import RunConfig, SamplingConfig, TemplateConfig
 from fsd_core.config.building import checked, in_python
 from fsd_core.library.extras import need
 from fsd_core.library.pairs import loaded, spec_of
+from fsd_core.library.progress import shown
 from fsd_core.library.replay_report import prediction_row
 from fsd_core.models.loading import LoadedPair
 from fsd_core.replays import strict_run, trace_file
@@ -39,7 +40,7 @@ def record(
     template_arguments: str = "",
     template_date: str = TemplateConfig().date,
     told_apart: int = strict_run.TOP,
-    on_prompt: Callable[[int], None] = lambda done: None,
+    on_prompt: Callable[[int], None] | None = None,
 ) -> Trace:
     """Decode a task strictly once, and write what :func:`fsd_core.replay` needs to a new file.
 
@@ -51,7 +52,7 @@ def record(
         template_arguments: Arguments of the pair's chat template, as JSON.
         template_date: The day that the template is told as today's.
         told_apart: Tokens of either model that are stored individually at a position; 0 stores full rows.
-        on_prompt: Called after each prompt with the number done.
+        on_prompt: Called after each prompt with the number done. By default a bar in a terminal and in a notebook.
 
     Raises:
         InvalidSetting: The file exists already, or a value is out of range.
@@ -72,10 +73,13 @@ def record(
     loaded_task = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
     loaded_task.check_limit(limit)
     loaded_task.check_alone("replay")
-    trace = strict_run.record(
-        loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, template=template, draft_length=draft_length,
-        max_new_tokens=max_new_tokens, top=told_apart, on_prompt=on_prompt,
-    )  # fmt: skip
+    given = None if on_prompt is None else lambda done, _: on_prompt(done)
+    with shown(given, "Recording") as progress:
+        trace = strict_run.record(
+            loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, template=template,
+            draft_length=draft_length, max_new_tokens=max_new_tokens, top=told_apart,
+            on_prompt=lambda done: progress(done, limit),
+        )  # fmt: skip
     trace_file.write(trace, path)
     return trace
 

@@ -14,6 +14,7 @@ from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import written
+from fsd_core.library.extras import lacks
 from fsd_core.library.pairs import loaded
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
@@ -48,6 +49,7 @@ class Completion:
     """seconds"""
     stop_reason: str
     """``eos``; ``length``: as many tokens as requested; ``context``: the model's context is full"""
+    _tokenizer: Any = field(default=None, repr=False, compare=False)
 
     @property
     def tokens_per_second(self) -> float:
@@ -67,6 +69,17 @@ class Completion:
     @property
     def _figures(self) -> StreamFigures:
         return StreamFigures.of_text(self.rounds, self.seconds)
+
+    def _repr_html_(self) -> str | None:
+        """Return the text for a notebook, each token with the mark of its kind; ``None`` without Jinja."""
+        if lacks("jinja2"):
+            return None
+        from fsd_core.library.notebook_view import completion_view
+
+        builder, last = TokenBuilder(self._tokenizer), len(self.rounds) - 1
+        return completion_view(
+            self, [token for i, record in enumerate(self.rounds) for token in builder.add(record, last=i == last)]
+        )
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,7 @@ class Decoder:
             seconds=generation.seconds,
             time_to_first_token=generation.time_to_first_token,
             stop_reason=generation.stop_reason,
+            _tokenizer=self._backend,
         )
 
     def stream(self, prompt: str, seed: int = 0) -> Iterator[Piece]:
@@ -164,9 +178,13 @@ class Decoder:
         threads.fit()
         return self._pieces(self._decoder.session(ids, seed))
 
-    def _pieces(self, session: DecodingSession) -> Iterator[Piece]:
+    @property
+    def _backend(self) -> Any:
         tokenizer: Any = self.pair.tokenizer
-        builder = TokenBuilder(tokenizer.backend_tokenizer)
+        return tokenizer.backend_tokenizer
+
+    def _pieces(self, session: DecodingSession) -> Iterator[Piece]:
+        builder = TokenBuilder(self._backend)
         with session:
             while session.stop_reason is None:
                 record = session.run_round()

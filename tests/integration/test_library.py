@@ -17,12 +17,14 @@ import pytest
 
 import fsd_core
 from fsd_core import library
+from fsd_core.calibration.finalist_table import FINALIST_COLUMNS
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, PackageMissing, UnknownName
 from fsd_core.metrics import METRICS
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
+from tests.unit.test_components import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Question: Eva has 3 apples. Eva eats 2. How many are left?\nAnswer:"
@@ -74,6 +76,11 @@ def test_the_page_runs_from_top_to_bottom(
     assert list(notebook["frame"]["status"]) == ["finished"] * 3
     assert len(notebook["swept"].runs) == 5
     assert notebook["histogram"].data
+    found = notebook["found"]
+    shown = Reader(found._repr_html_()).text  # as the pages show it
+    assert found.verdict in shown
+    assert all(finalist.decoding.label in shown for finalist in found.outcome.finalists)
+    assert all(column in shown for column in FINALIST_COLUMNS)
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(library.__path__)])

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from dashboard.compare.compared_runs import comparability
-from dashboard.compare.comparison_html import delta_text, p_values
+from dashboard.compare.comparison_html import p_values
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
+from fsd_core.analysis.cell_text import delta_text
 from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, ratio_mixed
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read

@@ -1,7 +1,7 @@
 """How often intervals of 95 % hold the truth, simulated as runs come about: prompts that differ, few of them.
 
-``FSD_TEST_LONG=1 python -m tests.unit.test_coverage`` prints the table of docs/methods.md, beside the percentile
-bootstrap that these intervals replaced.
+``make coverage-table`` writes the table into the documents, beside the percentile bootstrap that these intervals
+replaced.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fsd_core.statistics.intervals import median_interval, wilson
 from fsd_core.statistics.paired import paired_difference
 from fsd_core.statistics.ratios import Ends, difference_ends, quotient_ends, ratio_ends
 from tests.tools.sizes import size
+from tests.tools.written_tables import write_table, written_table
 
 pytestmark = pytest.mark.slow
 
@@ -204,19 +205,33 @@ def bootstrapped(tables: np.ndarray) -> Ends:
     return low, high
 
 
-def main() -> None:
-    """Prints the share of intervals that hold the truth: before, and now."""
-    print("| | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |\n" + "|---" * (len(PROMPTS) + 1) + "|")
+def coverage_table() -> str:
+    """The share of intervals that hold the truth: before, and now."""
+    lines = ["| | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |", "|---" * (len(PROMPTS) + 1) + "|"]
     for draw, is_share in SINGLE.items():
         both = (
             [_single(draw, n, how) for how in (bootstrapped, partial(ratio_ends, is_share=is_share))] for n in PROMPTS
         )
         cells = (f"{before:.0%} → {now:.0%}" for before, now in both)
-        print(f"| {draw.__name__.replace('_', ' ')} | {' | '.join(cells)} |")
+        lines.append(f"| {draw.__name__.replace('_', ' ')} | {' | '.join(cells)} |")
     for paired in PAIRED:
         cells = ("–" if np.isnan(found) else f"{found:.0%}" for found in (_paired(paired, n)[0] for n in PROMPTS))
-        print(f"| {paired.__name__.replace('_', ' ')}, ratio | {' | '.join(cells)} |")
+        lines.append(
+            f"| {_TITLES.get(paired.__name__) or paired.__name__.replace('_', ' ')}, ratio | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
+_TITLES = {
+    "paired_length_1": "paired length, every answer changed", "paired_length_0.3": "paired length, 30 % changed",
+    "paired_length_0.1": "paired length, 10 % changed",
+}  # fmt: skip
+
+
+@pytest.mark.long
+def test_the_documents_have_the_table_that_the_simulation_gives() -> None:
+    assert coverage_table() == written_table("make coverage-table")
 
 
 if __name__ == "__main__":
-    main()
+    write_table("make coverage-table", coverage_table())

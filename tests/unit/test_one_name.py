@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from fsd_core.calibration.measured import speedup as calibrated_speedup
 from fsd_core.calibration.summary import finding_text
 from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, Speculative, SweepConfig
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import evidence
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -41,7 +43,8 @@ from tests.tools.plausible import PROVENANCE
 from tests.tools.tracking_examples import generation
 from tests.unit.test_components import Reader
 
-GOLDEN_FILE = Path(__file__).parents[1] / "golden" / "database.sql"
+ROOT = Path(__file__).parents[2]
+GOLDEN_FILE = ROOT / "tests" / "golden" / "database.sql"
 N = 12
 ANN = Person("Ann", "admin")
 TARGET, EXACT, WORDY = (
@@ -202,3 +205,27 @@ def test_a_file_says_the_unit_of_what_is_no_share(repository: Repository) -> Non
     assert set(matched[matched.point == "ratio"]["at_unit"]) == {"times"}
     assert set(matched[matched.point == "margin"]["at_unit"]) == {"points"}
     assert set(matched["difference_unit"]) == {"share"}
+
+
+def test_the_terms_have_a_row_for_each_figure_with_its_title_and_its_key() -> None:
+    section = (
+        (ROOT / "docs" / "terms.md").read_text(encoding="utf-8").split("### One figure, one name")[1].split("###")[0]
+    )
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:3]] for line in section.splitlines() if line.startswith("| ")
+    ]
+    assert rows[1:] == [[metric.title, key] for key, metric in METRICS.items()]
+
+
+def test_no_table_of_ours_calls_the_acceptance_length_otherwise() -> None:
+    """A run's generated cards and what a serving engine's test writes keep the words of their day."""
+    former = re.compile(r"tokens (a|per) (round|pass)", re.IGNORECASE)
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    heads = [
+        (page.name, head)
+        for page in pages
+        if page.name != "engines.md"
+        for head in re.findall(r"^(\|.*)\n\|[-| :]+\|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert heads
+    assert not [(name, head) for name, head in heads if former.search(head)]

@@ -1,4 +1,4 @@
-"""The tables of docs/methods.md name every rule, as the one list of rules has it."""
+"""The tables of the methods name every rule, as the one list of rules has it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from fsd_core.config import DecodingConfig
 from fsd_core.rules import RULES, VERIFIERS
 
-METHODS = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+METHODS = "\n".join(
+    page.read_text(encoding="utf-8") for page in sorted((Path(__file__).parents[2] / "docs").glob("methods-*.md"))
+)
 
 
 def table(heading: str) -> list[list[str]]:

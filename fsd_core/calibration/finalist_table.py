@@ -1,0 +1,43 @@
+"""The finalists of a calibration as a table of texts, for the pages and for a notebook."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fsd_core.calibration.findings import SettingResult
+from fsd_core.formatting import DASH, number
+
+FINALIST_COLUMNS = (
+    "Finalist", "Fresh prompts", "Points against the target", "Points, at least", "Accepted, %", "× as fast as SD",
+)  # fmt: skip
+
+
+class FinalistRow(NamedTuple):
+    """One finalist, in the order of ``FINALIST_COLUMNS``."""
+
+    label: str
+    certainty: str
+    """``sure`` or ``not sure``, below the label"""
+    prompts: str
+    difference: str
+    at_least: str
+    accepted: str
+    over_exact: str
+    interval: str
+    """of ``over_exact``, below it; empty without one"""
+
+
+def finalist_row(result: SettingResult) -> FinalistRow:
+    """Return the texts of one finalist."""
+    ends = result.over_exact_interval
+    return FinalistRow(
+        label=result.decoding.label,
+        certainty="sure" if result.sure else "not sure",
+        prompts=str(result.prompts),
+        difference=DASH if math.isnan(result.difference) else number(100 * result.difference, 1, signed=True),
+        at_least=DASH if result.at_least is None else number(100 * result.at_least, 1, signed=True),
+        accepted=f"{100 * result.acceptance:.0f}",
+        over_exact=f"{result.over_exact:.2f}",
+        interval=f"{ends.low:.2f} to {ends.high:.2f}" if ends else "",
+    )

@@ -138,7 +138,7 @@ class PromptForm:
         if not asked.differs("sampling", values):
             return {}
         summary, usual = self._summary(*values), self._summary()
-        opened = {"open": True} if summary != usual and asked.differs("sampling opened", True) else {}
+        opened: dict[str, Any] = {"open": True} if summary != usual and asked.differs("sampling opened", True) else {}
         return {self.sampling: gr.update(label=summary, **opened)}
 
     @property

@@ -44,6 +44,7 @@ COLUMNS = {
     "margin": "points that may be lost", "margin_share": "the same as a share", "verdict": "sentence of the test",
     "non_inferiority_p": "p of that test", "slower_because": "parts that make the run slower than the baseline",
     "break_even_acceptance_length": "tokens per pass at which it would be as fast",
+    "runaways_at_most": "share of answers that may be runaways that these prompts did not show",
     "prompts_to_decide": "prompts in all that would decide the test",
     "speed_mixed": "conditions that differ within the run's times",
     "speed_ratio_mixed": "conditions that differ between its times and the baseline's",

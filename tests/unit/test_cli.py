@@ -77,7 +77,7 @@ def test_help_of_an_option_says_what_it_is_whose_it_is_and_what_stands_for_it(ca
         told = f"TEXT Weight of the target in the mixture; 1 is exact SD. For ensemble: {written}"
         assert help_of(command, "--target-weights") == told
         assert " For mentored: " in help_of(command, "--kl-budgets")
-    assert help_of("sweep", "--acceptance").endswith("may be given several times (fsd-reducible).")
+    assert help_of("sweep", "--acceptance").replace("- ", "-").endswith("may be given several times (fsd-reducible).")
     assert help_of("calibrate", "--acceptance").endswith("may be given several times (all that forgive by a knob).")
     assert help_of("calibrate", "--draft-length").endswith("(those that replay proposes).")
     assert help_of("replay", "--draft-length").endswith("(all up to that of the record).")

@@ -29,7 +29,7 @@ RULE_FIELDS = {
     "by likelihood": RuleField("tuned", "Likelihood: what the target thinks of the token", BY_LIKELIHOOD),
     "by mixture": RuleField("tuned", "Mixtures: something between the two models", BY_MIXTURE),
     "several": RuleField("several", "Several drafts at once, for sampling", SEVERAL),
-    "beams": RuleField("several", "Beams, for sampling", BEAM_RULES),
+    "beam rules": RuleField("several", "Beams, for sampling", BEAM_RULES),
 }
 """fields by name"""
 

@@ -44,7 +44,7 @@ def picture_html() -> Html:
             ]
             sentence = (
                 f"{pair_title(pair)}: FSD at js ≤ {measured.threshold:g} is {measured.speedup:.1f} × as fast as SD and "
-                "solves as many."
+                "solves as many within 2 points."
             )
             drawn = trade_off([TradeOffPoint("SD", 1.0, 0.0, is_exact=True), *points], _MARGIN, sentence)
             return render("start/start.html", "picture", drawn, sentence, measured.problems)

@@ -90,7 +90,7 @@ def _calibration(content: dict[str, Any], greedy: dict[str, Any]) -> PairCalibra
         threshold=free["threshold"], draft_length=free["draft_length"], speedup=free["speedup"],
         thresholds=_key_thresholds(rows, free["threshold"]), ruinous=min(ruined, default=None),
         example=greedy["example"],
-        curve=tuple((row["threshold"], row["speedup"], row["difference"]) for row in rows),
+        curve=tuple((row["threshold"], row["speedup"], row["difference"]) for row in rows if "speedup" in row),
         free_until=max((row["threshold"] for row in rows if not beyond or row["threshold"] < beyond[0]), default=0.0),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +18,6 @@ from typing import Any
 import pytest
 import typer
 
-from dashboard.__main__ import export
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export_files import table
 from dashboard.server import arguments
@@ -41,6 +41,7 @@ from tests.tools.documents import (
     text_of,
 )
 
+export = runpy.run_module("dashboard.__main__")["export"]  # not imported, since other tests run that module
 COMMANDS = [
     command for path in DOCUMENTS for block in blocks(path) if block.language in SHELL for command in commands(block)
 ]

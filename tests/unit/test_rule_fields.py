@@ -9,6 +9,7 @@ import gradio as gr
 
 from dashboard.experiments.rule_fields import RULE_FIELDS, by_field, by_part, rule_fields
 from dashboard.experiments.sweep_form import METHOD_GROUPS
+from dashboard.ui.algorithms import cost
 from fsd_core.config import RULES
 from tests.tools.built import built
 
@@ -33,7 +34,7 @@ def test_each_choice_says_what_the_rule_costs_and_does() -> None:
         for text, kind in field.choices:
             title, line = text.split("\n")
             assert title == RULES[kind].title
-            assert line.startswith("Lossless. " if RULES[kind].lossless else "Lossy. ")
+            assert line.startswith(f"{cost(kind).capitalize()}. ")
             assert line.endswith(RULES[kind].explanation)
 
 

@@ -6,7 +6,8 @@ A column of numbers holds any number, and one of JSON anything. What is read fro
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Any, Literal, get_type_hints
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Literal, Union, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from sqlalchemy import select
@@ -107,7 +108,11 @@ class UnreadableValue(ValueError):
 
 
 _ROUND = tuple(get_type_hints(RoundRecord).values())
-_ROUNDS: TypeAdapter[Any] = TypeAdapter(list[tuple[_ROUND] | tuple[_ROUND[:-1]]])  # the last field has a default
+# The last fields have defaults, and rounds of earlier versions end before some of them.
+_DEFAULTED = sum(field.default is not MISSING for field in fields(RoundRecord))
+_ROUNDS: TypeAdapter[Any] = TypeAdapter(
+    list[Union[*(tuple[_ROUND[: len(_ROUND) - missing]] for missing in range(_DEFAULTED + 1))]]
+)
 
 
 def check_measurements(session: Session) -> None:

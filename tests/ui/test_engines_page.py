@@ -11,12 +11,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config import RULES, RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
 from tests.tools.folds import unfold
+from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
@@ -60,16 +61,17 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     expect(answer).to_have_text("toy is vLLM 9.8.7 with toy-model.")
 
     # Its setting can be looked for as well: what the form says of our own drafts is not asked of it.
-    page.get_by_role("button", name="Find the setting").first.click()
+    unfold(page, "More")
     settled(page)
     page.get_by_label("Setting of").click()
     page.get_by_role("option", name="toy", exact=True).click()
     page.get_by_label("Goal").click()
     page.get_by_role("option", name="The fastest, whatever it costs").click()
-    find = page.locator("#find-setting").get_by_role("button", name="Find the setting").last
+    find = page.locator("#find-setting").get_by_role("button", name="Find the setting")
     find.click()
     expect(page.locator("#find-answer")).to_contain_text("No algorithm is chosen")
-    rule = page.get_by_role("checkbox", name="FSD reducible", exact=True)
+    page.get_by_role("button", name=f"All {len(RULES)} rules").click()
+    rule = rule_box(page, "FSD reducible")
     rule.check()
     find.click()
     expect(page.locator("#find-answer")).to_contain_text("settings to choose from, on up to 600 prompts.")

@@ -99,7 +99,7 @@ def test_the_document_shows_a_package_its_code_and_its_test() -> None:
 
 def test_the_command_line_offers_them(package: Path, home: Path) -> None:
     shown = " ".join(call(package, home, "-m", "fsd_core", "sweep", "--help").stdout.split())
-    assert "greedy-optimal, mixture" in shown
+    assert "dsbd, mixture" in shown
     assert "--weights TEXT" in shown
     assert "eagle, repeat" in shown
     assert "--repeated <int>" in shown

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
-from tests.tools.chromium import BROWSER_PATIENCE, found, keep_process, launch
+from tests.tools.chromium import BROWSER_PATIENCE, found, launch
 from tests.tools.settled import watch
 from tests.tools.site import Site, serving
 
@@ -82,8 +82,8 @@ def problems_of(page: Page) -> list[str]:
 
 
 def forget(profile: BrowserContext) -> None:
-    """Closes all windows but the kept one; what the pages, or the tests, have had the browser remember is gone."""
-    for opened in profile.pages[1:]:
+    """Closes all windows; what the pages, or the tests, have had the browser remember is gone."""
+    for opened in profile.pages:
         if opened.url.startswith("http"):
             opened.evaluate("localStorage.clear()")
         opened.close()
@@ -95,7 +95,6 @@ def _profile(browser: Browser) -> BrowserContext:
     profile = browser.new_context(viewport={"width": 1440, "height": 1000})
     profile.set_default_timeout(BROWSER_PATIENCE)
     watch(profile)
-    keep_process(profile)
     return profile
 
 

@@ -25,7 +25,7 @@ from fsd_core.storage.saved_views import LONGEST_VIEW_NAME, VIEW_PAGES
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
-from tests.tools.chromium import BROWSER_PATIENCE, keep_process
+from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.folds import EVERY_FOLD
 from tests.tools.plausible import add_finished
 from tests.tools.settled import settled, watch
@@ -147,7 +147,6 @@ def named(browser: Browser, hostile: tuple[Site, dict[str, str]]) -> Iterator[Br
         context.set_default_timeout(BROWSER_PATIENCE)
         context.add_init_script(f"localStorage.setItem('fsd-remembered /', {json.dumps({'job': hostile[1]['job']})!r})")
         watch(context)
-        keep_process(context)
         yield context
 
 

@@ -11,9 +11,8 @@ from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, mixed_mark, notice, term
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cell_text import delta_text, displayed_columns
-from fsd_core.analysis.cells import SIGNIFICANT, Cell
+from fsd_core.analysis.cells import SIGNIFICANT, Cell, rare_of
 from fsd_core.engines.engine_summary import measured_on
-from fsd_core.evaluation.runaways import Runaways
 from fsd_core.formatting import DASH, decimals, p_value, written
 from fsd_core.metrics import Metric, compared
 from fsd_core.models.model_pairs import pair_title
@@ -56,7 +55,7 @@ def comparison_html(comparison: ComparedRuns) -> Html:
         significant=SIGNIFICANT,
         marked=MARKED if comparison.marked else "",
         times=comparison.times,
-        rare=[(row.name, row_rare) for row in comparison.rows if (row_rare := _rare(row))],
+        rare=[(row.name, rare) for row in comparison.rows if (rare := rare_of(row.cells))],
         slower=[row for row in comparison.rows if row.slowdown],
     )
 
@@ -104,10 +103,6 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
     if cell.rare is not None:
         notes.append(f"runaways up to {cell.rare.share}")
     return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, notes)
-
-
-def _rare(row: ComparisonRow) -> Runaways | None:
-    return next((cell.rare for cell in row.cells if cell.rare), None)
 
 
 def p_values(cell: Cell) -> list[str]:

@@ -47,7 +47,7 @@ class CostSection(Section):
         """Return the table, if it differs."""
         if asked.opening:
             asked.fill(self.price, _named_price(asked.address.get("price", "")))
-        price = self._value(asked)
+        price = asked.current(self.price)
         if not asked.differs("cost", now.pinned, now.stages, price):
             return {}
         if price is not None and not _is_price(price):
@@ -58,11 +58,8 @@ class CostSection(Section):
         return {self.table: table}
 
     def query(self, asked: Asked, now: Comparing) -> str:
-        price = self._value(asked)
+        price = asked.current(self.price)
         return f"price={price:g}" if price is not None and _is_price(price) else ""
-
-    def _value(self, asked: Asked) -> float | None:
-        return asked.filled.get(self.price, asked[self.price])
 
 
 def _named_price(text: str) -> float | None:

@@ -48,9 +48,8 @@ class LoadSection(Section):
             return {}
         result = now.comparison()
         lines = load_lines(result.runs, result.baseline, result.prompts)
-        rows = {
-            row: gr.Row(visible=any(line.by_rate == by_rate for line in lines)) for by_rate, row in self.rows.items()
-        }
+        kinds = {line.by_rate for line in lines}
+        rows = {row: gr.Row(visible=by_rate in kinds) for by_rate, row in self.rows.items()}
         if not lines:
             told = empty_state(
                 "No setting was measured under two loads", "Give an experiment several batch sizes, such as 1, 2, 4."
@@ -62,6 +61,6 @@ class LoadSection(Section):
             **{
                 plot: addressed(draw(lines, what), name, now.query)
                 for name, plot in self.plots.items()
-                if any(line.by_rate == (what := SPEEDS_BY_LOAD[name]).by_rate for line in lines)
+                if (what := SPEEDS_BY_LOAD[name]).by_rate in kinds
             },
         }

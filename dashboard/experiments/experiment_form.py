@@ -183,7 +183,7 @@ class ExperimentForm:
 
     def values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields, by component, with those that the answer fills in."""
-        return {part: asked.filled.get(part, asked[part]) for part in self.fields.values()}
+        return {part: asked.current(part) for part in self.fields.values()}
 
     def named(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the values of the fields by name, with the rules by the parts of ``METHOD_GROUPS``."""

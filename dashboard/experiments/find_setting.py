@@ -88,7 +88,7 @@ class FindPanel:
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the bound of the goal, if another goal is chosen. The others keep what was typed."""
-        goal = asked.filled.get(self.goal, asked[self.goal])
+        goal = asked.current(self.goal)
         if not asked.differs("goal", goal):
             return {}
         return {bound: gr.Number(visible=kind == goal) for kind, bound in self.bounds.items()}

@@ -280,7 +280,7 @@ class Playground:
 
     def _redraw_form(self, asked: Asked, job: FollowedJob | None, *, chosen: bool) -> Updates:
         """Return what differs of the form. If the person has ``chosen`` the pair, its defaults are filled in."""
-        pair = asked.filled.get(self.form.pair, asked[self.form.pair])
+        pair = asked.current(self.form.pair)
         updates = self.form.redraw(asked, pair, chosen=chosen)
         if updates and chosen and any(pair == name for _, name in self.pairs()):
             self._fill_defaults(asked, pair)
@@ -312,7 +312,7 @@ class Playground:
 
     def _values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields as this answer leaves them."""
-        return {field: asked.filled.get(field, asked[field]) for field in self.fields}
+        return {field: asked.current(field) for field in self.fields}
 
     def _redraw_job(self, asked: Asked, job: FollowedJob | None) -> Updates:
         """Return what differs of the texts, of the sentence on them, and of the buttons."""

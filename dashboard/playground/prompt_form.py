@@ -126,7 +126,7 @@ class PromptForm:
             if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
                 asked.fill(self.prompt, examples[0][1])
             updates[self.prompt] = gr.Textbox(info=HINT if pair == BUNDLED else CHAT_HINT)
-        prompt = asked.filled.get(self.prompt, asked[self.prompt])
+        prompt = asked.current(self.prompt)
         loaded = next((text for _, text in examples if text == prompt), None)
         if asked.differs("example", pair, loaded):
             updates[self.example] = gr.Dropdown(examples, value=loaded)
@@ -134,7 +134,7 @@ class PromptForm:
 
     def _redraw_sampling(self, asked: Asked) -> Updates:
         """Return the line that the sampling folds to, if it differs. It is unfolded once if it is not the usual one."""
-        values = [asked.filled.get(part, asked[part]) for part in (*self.shared.values(), self.seed)]
+        values = [asked.current(part) for part in (*self.shared.values(), self.seed)]
         if not asked.differs("sampling", values):
             return {}
         summary, usual = self._summary(*values), self._summary()

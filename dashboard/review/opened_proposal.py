@@ -163,7 +163,7 @@ class OpenedProposal:
                 asked.fill(self.beside, _BESIDE[1])
         linked = quoted.position if quoted else None
         name, baseline = review.evidence[0].run.label, review.evidence[0].baseline.label
-        if beside and asked.filled.get(self.beside, asked[self.beside]) == _BESIDE[1]:
+        if beside and asked.current(self.beside) == _BESIDE[1]:
             approved = self.service.labels([review.use]).get(beside.proposal.setting, beside.proposal.setting)
             runs = RunPair(beside.candidate_runs, beside.approved_runs, f"Candidate: {name}", f"Approved: {approved}")
             return self.reader.redraw(

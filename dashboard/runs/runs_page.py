@@ -206,7 +206,7 @@ class RunList:
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the list. The address follows the filters, to be shared and come back to."""
-        filters = [self._filter(field, asked.filled.get(field, asked[field])) for field in self.fields]
+        filters = [self._filter(field, asked.current(field)) for field in self.fields]
         updates, values = Updates(), self.values()
         if asked.opening:
             updates, filters = self._opened(asked, values)

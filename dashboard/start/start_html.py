@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.tables.calibration_html import calibration_headline
@@ -57,19 +58,24 @@ def news_html(repository: Repository, waiting: int) -> Html:
     under_way = [e for e in experiments if e.under_way]
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]
     waits = [News("review", f"{count(waiting, 'proposal')} for your verdict")] if waiting else []
-    parts = [("Running", running), ("Waits for you", waits), ("Decided last", _decided(repository)), ("Found last", [
+    found = (
         News(f"runs?experiment={e.id}", headline, f"{e.name}, {ago(e.created_at)}")
-        for e in experiments if not e.under_way and (headline := calibration_headline(repository, e))
-    ][:_MOST])]  # fmt: skip
-    return render("start/start.html", "news", [(title, lines) for title, lines in parts if lines])
+        for e in experiments
+        if not e.under_way and (headline := calibration_headline(repository, e))
+    )
+    parts = {
+        "Running": running, "Waits for you": waits, "Decided last": _decided(repository),
+        "Found last": [*islice(found, _MOST)],
+    }  # fmt: skip
+    return render("start/start.html", "news", [(title, lines) for title, lines in parts.items() if lines])
 
 
 def _decided(repository: Repository) -> list[News]:
     service = ReviewService(repository)
     uses = sorted(service.uses(), key=lambda use: use.sequence, reverse=True)
-    labels = service.labels(uses)
-    approved = ((use, setting) for use in uses if (setting := use.named("approved")))
+    approved = [(use, setting) for use in uses if (setting := use.named("approved"))][:_MOST]
+    labels = service.labels([use for use, _ in approved])
     return [
         News(f"review?use={use.id}", labels.get(setting, setting), f"approved for {use.name}")
         for use, setting in approved
-    ][:_MOST]
+    ]

@@ -111,6 +111,10 @@ class Asked:
         if value != self._values[field]:
             self.filled[field] = value
 
+    def current(self, field: Any) -> Any:
+        """Return what a field holds with this answer: what was filled in, or else its value."""
+        return self.filled.get(field, self[field])
+
     def used(self, values: Values, *fields: Any) -> None:
         """Empty fields whose values an act has used, unless something else was typed since."""
         for field in fields:

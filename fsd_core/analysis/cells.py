@@ -84,12 +84,17 @@ def cells(runs: Sequence[RunView], baseline: RunView, prompts: Prompts) -> dict[
 
     P-values are Holm-corrected if several runs are compared to the baseline.
     """
-    rows = {run.id: [cell(run, baseline, metric, prompts) for metric in compared()] for run in runs}
+    rows = {run.id: _row(run, baseline, prompts) for run in runs}
     tested = [(id, i, c.paired) for id, row in rows.items() for i, c in enumerate(row) if c.paired is not None]
     corrected = holm([paired.p_value for *_, paired in tested])
     for (id, i, _), p in zip(tested, corrected, strict=True):
         rows[id][i] = rows[id][i]._replace(corrected_p=p)
     return rows
+
+
+def rare_of(row: Sequence[Cell]) -> Runaways | None:
+    """Return the runaways of a run, which all its cells have that have any."""
+    return next((cell.rare for cell in row if cell.rare), None)
 
 
 def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
@@ -111,7 +116,7 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
         if metric.key == "accuracy":
             columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
             columns["mcnemar_p_holm"] = cell.corrected_p
-    rare = next((cell.rare for cell in cells if cell.rare), None)
+    rare = rare_of(cells)
     columns["runaways_at_most"] = rare.most if rare else None
     columns["speed_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.mixed)) or None
     columns["speed_ratio_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.delta_mixed)) or None
@@ -130,11 +135,17 @@ def ratio_mixed(run: RunView, baseline: RunView) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*run.speed_mixed, *baseline.speed_mixed, *between]))
 
 
+def _row(run: RunView, baseline: RunView, prompts: Prompts) -> list[Cell]:
+    row = [cell(run, baseline, metric, prompts) for metric in compared()]
+    concerned = [c.delta is not None and metric.key in CONCERNED for c, metric in zip(row, compared(), strict=True)]
+    rare = unseen_runaways(run, baseline, prompts) if any(concerned) else None
+    return [c._replace(rare=rare) if concerns else c for c, concerns in zip(row, concerned, strict=True)]
+
+
 def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
-    """Return the run's cell. It has no difference if the two runs share no prompt of the same task."""
+    """Return the run's cell, without its runaways. It has no difference if the two runs share no prompt of the same
+    task."""
     result = _cell(run, baseline, metric, prompts)
-    if metric.key in CONCERNED and result.delta:
-        result = result._replace(rare=unseen_runaways(run, baseline, prompts))
     if not metric.timed:
         return result
     return result._replace(

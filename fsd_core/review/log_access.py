@@ -55,9 +55,9 @@ class ReviewLog:
 
     def approved_weights(self, use: Use) -> dict[str, str]:
         """Return the measured weights of the approved setting by role; empty if they were not recorded."""
-        return self.weights_of(use, use.in_force[-1]) if use.in_force else {}
+        return self._weights_of(use, use.in_force[-1]) if use.in_force else {}
 
-    def weights_of(self, use: Use, approval: AliasMoved) -> dict[str, str]:
+    def _weights_of(self, use: Use, approval: AliasMoved) -> dict[str, str]:
         """Return the weights in the approval. An approval by an earlier version has none, so those of its runs count
         while they exist."""
         proposal = use.proposals.get(approval.proposal or "")
@@ -72,7 +72,7 @@ class ReviewLog:
                 return review_of(self.repository, use, use.proposals[proposal_id])
         raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
 
-    def stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:
+    def _stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:
         """Return what an act was stored as, if it was sent before."""
         if key is None:
             return None
@@ -80,16 +80,16 @@ class ReviewLog:
             raise InvalidSetting("A key is 32 hexadecimal digits, new ones for each act.")
         return self.repository.stored_event(key, use_id, person.name, act)
 
-    def append(
+    def _append(
         self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
     ) -> LoggedEvent:
         return self.repository.append_events(use_id, person, events, seen, key)
 
-    def append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
+    def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
         """Append an event that conflicts with no other, after whatever the log holds."""
         while True:
             try:
-                self.append(use_id, person, [event], self.use(use_id).sequence, key)
+                self._append(use_id, person, [event], self.use(use_id).sequence, key)
             except Overtaken:
                 continue
             return

@@ -64,7 +64,7 @@ class ReviewService(UseService):
         require(person, "author", "Proposing a setting")
         use = self.use(use_id)
         asked = {"kind": "proposed", "runs": runs, "baselines": baselines, "rationale": rationale.strip()}
-        if stored := self.stored(key, use_id, person, asked):
+        if stored := self._stored(key, use_id, person, asked):
             return stored.event.about or ""
         setting = setting_of(self.repository, runs, baselines)
         asked_of = checked_reviewers(self.repository, reviewers, [person.owner or person.name])
@@ -83,7 +83,7 @@ class ReviewService(UseService):
             reviewers=asked_of,
         )
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
-        return self.append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
+        return self._append(use_id, person, [proposed, moved], use.sequence, key).event.about or ""
 
     def choose_evidence(
         self,
@@ -101,7 +101,7 @@ class ReviewService(UseService):
         event = EvidenceChosen.checked(
             proposal=proposal.id, runs=tuple(runs), baselines=tuple(baselines), comment=comment.strip()
         )
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         _check_author(person, review, "Choosing other evidence")
@@ -110,7 +110,7 @@ class ReviewService(UseService):
             raise InvalidSetting("These runs are of another setting than the proposal's: propose that one instead.")
         if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
             raise InvalidSetting("The proposal rests on these runs already: choose others.")
-        self.append(review.use.id, person, [event], review.use.sequence, key)
+        self._append(review.use.id, person, [event], review.use.sequence, key)
 
     def ask_reviewers(
         self, person: Person, review: ProposalReview, reviewers: Sequence[str], key: str | None = None
@@ -120,11 +120,11 @@ class ReviewService(UseService):
         by = [review.proposal.author, review.proposal.owner or ""]
         asked = checked_reviewers(self.repository, reviewers, by)
         event = ReviewersAsked.checked(proposal=review.proposal.id, reviewers=asked)
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if asked != tuple(review.proposal.reviewers):
-            self.append_last(review.use.id, person, event, key)
+            self._append_last(review.use.id, person, event, key)
 
     def waive(
         self,
@@ -141,7 +141,7 @@ class ReviewService(UseService):
         event = Waived.checked(
             proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
         )
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if review.proposal.is_by(person.name):
@@ -149,7 +149,7 @@ class ReviewService(UseService):
         _check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
-        self.append(review.use.id, person, [event], review.use.sequence, key)
+        self._append(review.use.id, person, [event], review.use.sequence, key)
 
     def comment(
         self,
@@ -177,8 +177,8 @@ class ReviewService(UseService):
             proposal=review.proposal.id, words=text.strip(), reply_to=reply_to, run=run, position=position,
             passage=passage,
         )  # fmt: skip
-        if not self.stored(key, review.use.id, person, event.as_json()):
-            self.append_last(review.use.id, person, event, key)
+        if not self._stored(key, review.use.id, person, event.as_json()):
+            self._append_last(review.use.id, person, event, key)
 
     def vote(
         self,
@@ -192,7 +192,7 @@ class ReviewService(UseService):
         """Vote on one prompt of the first evidence, without having seen the names of the settings."""
         require_person(person, "author", "Voting")
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
-        if self.stored(key, review.use.id, person, act):
+        if self._stored(key, review.use.id, person, act):
             return
         _check_open(review)
         if not review.evidence:
@@ -210,17 +210,17 @@ class ReviewService(UseService):
             choice=choice,
             left=left,
         )
-        self.append_last(review.use.id, person, event, key)
+        self._append_last(review.use.id, person, event, key)
 
     def stop_voting(self, person: Person, review: ProposalReview, key: str | None = None) -> None:
         """End a person's vote on a proposal: its answers are shown to them with their names from then on."""
         require_person(person, "author", "Voting")
         event = VotingStopped(proposal=review.proposal.id)
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if person.name not in review.proposal.stopped:
-            self.append_last(review.use.id, person, event, key)
+            self._append_last(review.use.id, person, event, key)
 
     def submit_review(
         self,
@@ -237,7 +237,7 @@ class ReviewService(UseService):
         proposal = review.proposal
         shown = review.hash if evidence is None else evidence
         event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=shown)
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         if proposal.is_by(person.name):
@@ -255,15 +255,15 @@ class ReviewService(UseService):
             proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, review.hash, now))
             if review.use.proposal_status(proposal, review.hash, now).enough:
                 events.append(_approval(review, event.comment, measured))
-        self.append(review.use.id, person, events, review.use.sequence, key)
+        self._append(review.use.id, person, events, review.use.sequence, key)
 
     def withdraw(self, person: Person, review: ProposalReview, comment: str = "", key: str | None = None) -> None:
         event = Withdrawn.checked(proposal=review.proposal.id, comment=comment.strip())
-        if self.stored(key, review.use.id, person, event.as_json()):
+        if self._stored(key, review.use.id, person, event.as_json()):
             return
         _check_open(review)
         _check_author(person, review, "Withdrawing it")
-        self.append(review.use.id, person, [event], review.use.sequence, key)
+        self._append(review.use.id, person, [event], review.use.sequence, key)
 
     def _check_gate(self, review: ProposalReview) -> None:
         if review.missing:

@@ -38,12 +38,12 @@ class UseService(ReviewLog):
             days=days,
         )
         id = id_of(event.name)
-        if not self.stored(key, id, person, event.as_json()):
+        if not self._stored(key, id, person, event.as_json()):
             if log := self.repository.review_log(id):
                 raise InvalidSetting(
                     f"There is a use of the name “{history.use(id, log).name}” already: choose another name."
                 )
-            self.append(id, person, [event], 0, key)
+            self._append(id, person, [event], 0, key)
         return self.use(id)
 
     def change_use(
@@ -61,20 +61,20 @@ class UseService(ReviewLog):
         fields = {name: getattr(former, name) for name in UseDescribed.model_fields if name != "kind"}
         fields |= {**changes, "requirements": Requirements.named(asked)}
         event = UseDescribed.checked(**{n: v.strip() if isinstance(v, str) else v for n, v in fields.items()})
-        if self.stored(key, use_id, person, event.as_json()):
+        if self._stored(key, use_id, person, event.as_json()):
             return use
         if use.described_at > seen:
             raise Overtaken(news_text([logged for logged in use.log if logged.sequence == use.described_at]))
         if event == former:
             raise InvalidSetting("The use asks for this already: change something first.")
-        self.append(use_id, person, [event], use.sequence, key)
+        self._append(use_id, person, [event], use.sequence, key)
         return self.use(use_id)
 
     def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
         """Move the alias ``approved`` back to its previous setting and return that setting."""
         require_person(person, "admin", "Rolling back")
         use = self.use(use_id)
-        if stored := self.stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
+        if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
             return getattr(stored.event, "setting", None)
         if seen != use.sequence:
             raise Overtaken(news_text(use.log[seen:]))
@@ -88,9 +88,9 @@ class UseService(ReviewLog):
             setting=earlier[-1].setting if earlier else None,
             former=use.named("approved"),
             comment=comment.strip(),
-            weights=self.weights_of(use, earlier[-1]) if earlier else {},
+            weights=self._weights_of(use, earlier[-1]) if earlier else {},
         )
-        self.append(use_id, person, [event], use.sequence, key)
+        self._append(use_id, person, [event], use.sequence, key)
         return event.setting
 
 

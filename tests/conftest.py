@@ -70,7 +70,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     repeated = terminalreporter.stats.get("rerun", [])
     terminalreporter.section("repeated")
     for report in repeated:
-        terminalreporter.line(report.nodeid)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        terminalreporter.line(f"{report.nodeid}: {crash.message.splitlines()[0] if crash else report.longrepr}")
     terminalreporter.line(f"{len(repeated)} tests were repeated once.")
 
 

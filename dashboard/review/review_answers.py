@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, cast
 
 from typing_extensions import TypedDict
+
+from fsd_core.review.passages import Quoted, passage_json
+from fsd_core.storage.review_events import Commented
+
+if TYPE_CHECKING:
+    from fsd_core.review.history import Proposal, Use
+    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.storage.records import LoggedEvent
 
 
 class UseAnswer(TypedDict):
@@ -164,3 +173,110 @@ class CheckAnswer(_Passing):
     approval: ApprovalAnswer | None
     requirements: list[dict[str, Any]]
     reasons: list[str]
+
+
+def use_answer(use: Use) -> UseAnswer:
+    """Return a use as a call answers with it."""
+    return {
+        "use": use.id,
+        "name": use.name,
+        "description": use.description,
+        "requirements": use.requirements.as_json(),
+        "approvals_needed": use.approvals,
+        "days": use.days,
+        "version": use.described_at,
+        "candidate": use.named("candidate"),
+        "approved": use.named("approved"),
+    }
+
+
+def logged_answer(logged: LoggedEvent) -> LogAnswer:
+    """Return one row of the review log as a call answers with it."""
+    return {
+        "id": logged.id,
+        "use": logged.use_id,
+        "sequence": logged.sequence,
+        "at": logged.at.isoformat(),
+        "who": logged.who,
+        "role": logged.role,
+        "owner": logged.owner,
+        "act": logged.event.as_json(),
+    }
+
+
+def comment_answer(logged: LoggedEvent, event: Commented) -> CommentAnswer:
+    """Return a comment as a call answers with it, without its passage."""
+    return {
+        "id": logged.sequence,
+        "who": logged.who,
+        "owner": logged.owner,
+        "at": logged.at.isoformat(),
+        "words": event.words,
+        "reply_to": event.reply_to,
+        "run": event.run,
+        "prompt": None if event.position is None else event.position + 1,
+    }
+
+
+def proposal_answer(proposal: Proposal) -> ProposalAnswer:
+    """Return a proposal as a call answers with it."""
+    return {
+        "proposal": proposal.id,
+        "use": proposal.use_id,
+        "setting": proposal.setting,
+        "author": proposal.author,
+        "owner": proposal.owner,
+        "at": proposal.at.isoformat(),
+        "state": proposal.state,
+        "rationale": proposal.rationale,
+        "requirements": proposal.requirements.as_json(),
+        "runs": list(proposal.runs),
+        "baselines": list(proposal.baselines),
+        "reviewers": list(proposal.reviewers),
+    }
+
+
+def review_answer(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> ReviewAnswer:
+    """Return a proposal with its evidence and what was said of it.
+
+    ``quoted``: passages by the number of the comment that stands on them.
+    """
+    return {
+        **proposal_answer(review.proposal),
+        "evidence": [
+            {
+                "run": item.run.id,
+                "baseline": item.baseline.id,
+                "pair": item.run.pair,
+                "runs": [run.id for run in item.setting_pool.runs],
+                "baselines": [run.id for run in item.baseline_pool.runs],
+                "prompts": item.shared,
+                "calibration": item.setting_pool.calibration,
+                "runaways_at_most": item.runaways.most if item.runaways else None,
+                "findings": [
+                    {"requirement": check.requirement, "outcome": check.outcome, "told": check.text}
+                    for check in item.findings
+                ],
+            }
+            for item in review.evidence
+        ],
+        "evidence_hash": review.hash,
+        "missing_runs": list(review.missing),
+        "open_requirements": list(review.open_requirements),
+        "standing": {
+            key: list(value) if isinstance(value, tuple) else value for key, value in review.status._asdict().items()
+        },
+        "judgements": [
+            {"who": item.who, "verdict": item.verdict, "comment": item.comment, "at": item.at.isoformat()}
+            for item in review.proposal.judgements
+        ],
+        "comments": [
+            cast(
+                CommentAnswer,
+                {**comment_answer(logged, logged.event), **passage_json(logged, quoted.get(logged.sequence))},
+            )
+            for logged in review.proposal.comments
+            if isinstance(logged.event, Commented)
+        ],
+        "page": f"{root_path}/review?proposal={review.proposal.id}",
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
@@ -11,12 +10,14 @@ from dashboard.review.beside_record import BesideAnswer, beside_record
 from dashboard.review.review_answers import (
     ApprovedAnswer,
     CheckAnswer,
-    CommentAnswer,
     LogAnswer,
-    ProposalAnswer,
     ReviewAnswer,
     UseAnswer,
     UseWithProposals,
+    logged_answer,
+    proposal_answer,
+    review_answer,
+    use_answer,
 )
 from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
@@ -24,15 +25,13 @@ from dashboard.ui.signed_in import person_of
 from fsd_core.errors import InvalidSetting
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
-from fsd_core.review.history import Proposal, Use
-from fsd_core.review.passages import Quoted, passage_json, quoted_passages
+from fsd_core.review.passages import quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.review_events import Commented, Requirements
+from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import LoggedEvent
 
 _MOST_ACTS = 1000
 
@@ -42,14 +41,14 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
 
     def reviewed(proposal: str, request: gr.Request) -> ReviewAnswer:
         review = service.review(proposal)
-        return _review(review, quoted_passages(repository, person_of(request), review), root_path)
+        return review_answer(review, quoted_passages(repository, person_of(request), review), root_path)
 
     def list_uses() -> list[UseAnswer]:
         """Return the uses that settings are wanted for, with their requirements.
 
         Each has the settings that are its candidate and approved for it.
         """
-        return [_use(use) for use in service.uses()]
+        return [use_answer(use) for use in service.uses()]
 
     def read_use(use: str) -> UseWithProposals:
         """Return a use with its proposals.
@@ -58,7 +57,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             use: its id, from list_uses
         """
         view = service.use(use)
-        return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
+        return {**use_answer(view), "proposals": [proposal_answer(proposal) for proposal in view.proposals.values()]}
 
     def read_verdict(proposal: str, request: gr.Request) -> ReviewAnswer:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
@@ -206,7 +205,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
             key: 32 hexadecimal digits, random for each use. Sent again with the same key, it is made once
         """
         asked = Requirements.named(requirements)
-        return _use(
+        return use_answer(
             service.describe(person_of(request), name, description, asked, approvals, days or None, key=key or None)
         )
 
@@ -240,7 +239,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         changes = {"name": name, "description": description, "approvals": approvals}
         told: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
         told |= {"requirements": requirements} | ({} if days is None else {"days": days or None})
-        return _use(service.change_use(person_of(request), use, told, version, key or None))
+        return use_answer(service.change_use(person_of(request), use, told, version, key or None))
 
     @does()
     def choose_evidence(
@@ -292,7 +291,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         if use:
             service.use(use)
         log = [logged for logged in repository.review_log(use or None) if logged.id > after]
-        return [_logged(logged) for logged in log[: checked_limit(limit, _MOST_ACTS)]]
+        return [logged_answer(logged) for logged in log[: checked_limit(limit, _MOST_ACTS)]]
 
     reading = [list_uses, read_use, read_verdict, compare_with_approved, approved_setting, check_use, review_log]
     return [*reading, propose, ask_reviewers, comment, make_use, change_use, choose_evidence, withdraw]
@@ -304,99 +303,3 @@ def _run_of(review: ProposalReview, prompt: int) -> str:
     if prompt - 1 not in writers:
         raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it out for the whole proposal.")
     return writers[prompt - 1]
-
-
-def _use(use: Use) -> UseAnswer:
-    return {
-        "use": use.id,
-        "name": use.name,
-        "description": use.description,
-        "requirements": use.requirements.as_json(),
-        "approvals_needed": use.approvals,
-        "days": use.days,
-        "version": use.described_at,
-        "candidate": use.named("candidate"),
-        "approved": use.named("approved"),
-    }
-
-
-def _logged(logged: LoggedEvent) -> LogAnswer:
-    return {
-        "id": logged.id,
-        "use": logged.use_id,
-        "sequence": logged.sequence,
-        "at": logged.at.isoformat(),
-        "who": logged.who,
-        "role": logged.role,
-        "owner": logged.owner,
-        "act": logged.event.as_json(),
-    }
-
-
-def _comment(logged: LoggedEvent, event: Commented) -> CommentAnswer:
-    return {
-        "id": logged.sequence,
-        "who": logged.who,
-        "owner": logged.owner,
-        "at": logged.at.isoformat(),
-        "words": event.words,
-        "reply_to": event.reply_to,
-        "run": event.run,
-        "prompt": None if event.position is None else event.position + 1,
-    }
-
-
-def _proposal(proposal: Proposal) -> ProposalAnswer:
-    return {
-        "proposal": proposal.id,
-        "use": proposal.use_id,
-        "setting": proposal.setting,
-        "author": proposal.author,
-        "owner": proposal.owner,
-        "at": proposal.at.isoformat(),
-        "state": proposal.state,
-        "rationale": proposal.rationale,
-        "requirements": proposal.requirements.as_json(),
-        "runs": list(proposal.runs),
-        "baselines": list(proposal.baselines),
-        "reviewers": list(proposal.reviewers),
-    }
-
-
-def _review(review: ProposalReview, quoted: Mapping[int, Quoted], root_path: str) -> ReviewAnswer:
-    return {
-        **_proposal(review.proposal),
-        "evidence": [
-            {
-                "run": item.run.id,
-                "baseline": item.baseline.id,
-                "pair": item.run.pair,
-                "runs": [run.id for run in item.setting_pool.runs],
-                "baselines": [run.id for run in item.baseline_pool.runs],
-                "prompts": item.shared,
-                "calibration": item.setting_pool.calibration,
-                "runaways_at_most": item.runaways.most if item.runaways else None,
-                "findings": [
-                    {"requirement": check.requirement, "outcome": check.outcome, "told": check.text}
-                    for check in item.findings
-                ],
-            }
-            for item in review.evidence
-        ],
-        "evidence_hash": review.hash,
-        "missing_runs": list(review.missing),
-        "open_requirements": list(review.open_requirements),
-        "standing": {
-            key: list(value) if isinstance(value, tuple) else value for key, value in review.status._asdict().items()
-        },
-        "judgements": [
-            {"who": item.who, "verdict": item.verdict, "comment": item.comment, "at": item.at.isoformat()}
-            for item in review.proposal.judgements
-        ],
-        "comments": [
-            cast(CommentAnswer, {**_comment(logged, logged.event), **passage_json(logged, quoted.get(logged.sequence))})
-            for logged in review.proposal.comments
-            if isinstance(logged.event, Commented)
-        ],
-        "page": f"{root_path}/review?proposal={review.proposal.id}",
-    }

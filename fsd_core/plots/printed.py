@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import threading
 from collections.abc import Sequence
-from html import unescape
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import plotly.graph_objects as go
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.plots.print_marks import MPL_DASHES, marker_style, print_colour
+from fsd_core.plots.print_marks import MPL_DASHES, print_colour
+from fsd_core.plots.printed_traces import CHARACTERS, POINTS_PER_PIXEL, Legend, PrintedPlot, draw_trace, listed, plain
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -30,8 +28,6 @@ PRINT_FORMATS = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application
 INK, PAPER = "#1b1d21", "#ffffff"
 _WIDTH = 6.5  # inches: the text of a page
 _DPI = 300
-_POINTS_PER_PIXEL = 0.62  # from sizes on a page to those on paper
-_CHARACTERS = 104  # of 8 points, across the width
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with Matplotlib
     "font.size": 8,
@@ -78,7 +74,7 @@ def printed(figure: go.Figure, form: str) -> bytes:
 def plain_title(figure: go.Figure) -> str:
     """Return the title of a figure as plain text."""
     layout: Any = figure.layout
-    return _plain(layout.title.text)
+    return plain(layout.title.text)
 
 
 def light(figure: go.Figure) -> go.Figure:
@@ -89,48 +85,30 @@ def light(figure: go.Figure) -> go.Figure:
     return copy
 
 
-def _plain(text: str | None) -> str:
-    """Return a text of Plotly without its tags."""
-    lines = re.sub(r"<br ?/?>", "\n", text or "")
-    return unescape(re.sub(r"</?(b|i|sub|sup|span)[^>]*>", "", lines))
-
-
-class _Plot(NamedTuple):
-    """One pair of axes."""
-
-    axes: Axes
-    x: Any
-    """Plotly's axis, with the defaults of the template"""
-    y: Any
-    x_names: list[str]
-    """names along an axis that has no numbers; their places are 0, 1, 2, …"""
-    y_names: list[str]
-
-
 def _drawn(figure: go.Figure) -> Figure:
     from matplotlib.figure import Figure
 
     full: Any = go.Figure(figure)  # Plotly's own types do not say what a layout has
     keys = list(dict.fromkeys((trace.xaxis or "x", trace.yaxis or "y") for trace in full.data)) or [("x", "y")]
     rows, columns = _grid(full, keys)
-    entries = _Legend()
+    entries = Legend()
     height = (full.layout.height or 380) / 380 * 3.3
     drawing = Figure(figsize=(_WIDTH, height), layout="constrained")
     grid = drawing.subplots(len(rows), len(columns), squeeze=False)
-    plots: dict[tuple[str, str], _Plot] = {}
+    plots: dict[tuple[str, str], PrintedPlot] = {}
     for key in keys:
         x, y = _axis(full, key[0]), _axis(full, key[1])
         place = grid[rows.index(_top(y)), columns.index(_left(x))]
-        plots[key] = _Plot(place, x, y, _names(full, key, "x"), _names(full, key, "y"))
+        plots[key] = PrintedPlot(place, x, y, _names(full, key, "x"), _names(full, key, "y"))
     for cell in grid.flat:
         cell.set_visible(any(cell is plot.axes for plot in plots.values()))
     for trace in full.data:
-        _trace(plots[trace.xaxis or "x", trace.yaxis or "y"], trace, entries)
+        draw_trace(plots[trace.xaxis or "x", trace.yaxis or "y"], trace, entries)
     for plot in plots.values():
         _finish(plot)
     _shapes(full, plots)
     _annotations(full, plots)
-    title = "\n".join(filter(None, (plain_title(full), _plain(full.layout.title.subtitle.text))))
+    title = "\n".join(filter(None, (plain_title(full), plain(full.layout.title.subtitle.text))))
     if title:
         drawing.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
     entries.add_to(drawing, height)
@@ -164,122 +142,16 @@ def _names(figure: go.Figure, key: tuple[str, str], side: str) -> list[str]:
         value
         for trace in cast(Sequence[Any], figure.data)
         if (trace.xaxis or "x", trace.yaxis or "y") == key
-        for value in _list(trace[side])
+        for value in listed(trace[side])
         if isinstance(value, str)
     ]
     return list(dict.fromkeys(values))
 
 
-def _list(values: Any) -> list[Any]:
-    return [] if values is None else list(values)
-
-
-def _numbers(values: Any, names: Sequence[str]) -> list[float]:
-    return [
-        names.index(value) if isinstance(value, str) else math.nan if value is None else float(value)
-        for value in _list(values)
-    ]
-
-
-# --- traces -------------------------------------------------------------------------------------------------------
-
-
-class _Legend:
-    """The entries of the legend, in the order of the traces."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, list[Artist]] = {}
-
-    def add(self, trace: Any, handles: Sequence[Artist]) -> None:
-        if trace.name and trace.showlegend is not False and handles:
-            self._entries[_plain(trace.name)] = list(handles)
-
-    def add_to(self, drawing: Figure, height: float) -> None:
-        """Write all entries below the plots, and make the figure higher by as much as they need."""
-        if not self._entries:
-            return
-        labels = [fill(label, _CHARACTERS - 10) for label in self._entries]
-        longest = max(len(line) for label in labels for line in label.split("\n"))
-        columns = max(1, min(len(labels), _CHARACTERS // (longest + 9)))
-        lines = sum(label.count("\n") + 1 for label in labels)
-        drawing.set_figheight(height + 0.17 * math.ceil(lines / columns))
-        drawing.legend(
-            [*map(tuple, self._entries.values())],  # pyright: ignore[reportArgumentType]  # a line and its mark
-            labels, loc="outside lower left", ncols=columns,
-            frameon=False, fontsize=7.5, handlelength=2.6, borderaxespad=0.2,
-        )  # fmt: skip
-
-
-def _trace(plot: _Plot, trace: Any, entries: _Legend) -> None:
-    x, y = _numbers(trace.x, plot.x_names), _numbers(trace.y, plot.y_names)
-    if trace.type == "bar":
-        entries.add(trace, _bars(plot.axes, trace, x, y))
-    elif trace.type == "scatter":
-        entries.add(trace, _scatter(plot.axes, trace, x, y))
-    else:
-        raise InvalidSetting(f"A figure with a {trace.type} cannot be saved for paper: save it as HTML.")
-    errors = {
-        f"{side}err": [_list(bars.arrayminus if bars.arrayminus is not None else bars.array), _list(bars.array)]
-        for side in ("x", "y")
-        if (bars := trace[f"error_{side}"]).array is not None
-    }
-    if errors:
-        colour = print_colour(trace.error_x.color or trace.error_y.color)
-        plot.axes.errorbar(x, _bar_middles(trace, y), **errors, fmt="none", ecolor=colour, elinewidth=0.8, capsize=1.8)  # pyright: ignore[reportArgumentType]
-
-
-def _bar_middles(trace: Any, y: list[float]) -> list[float]:
-    if trace.type != "bar" or trace.orientation != "h" or trace.offset is None:
-        return y
-    return [value + trace.offset + trace.width / 2 for value in y]
-
-
-def _bars(axes: Axes, trace: Any, x: list[float], y: list[float]) -> Sequence[Artist]:
-    colours = trace.marker.color
-    colours = print_colour(colours) if isinstance(colours, str) else [print_colour(colour) for colour in colours]
-    width = trace.width if trace.width is not None else 0.8
-    if trace.orientation == "h":
-        return axes.barh(_bar_middles(trace, y), x, height=width, color=colours, alpha=trace.opacity).patches[:1]
-    return axes.bar(x, y, width=width, color=colours, linewidth=0, alpha=trace.opacity).patches[:1]
-
-
-def _scatter(axes: Axes, trace: Any, x: list[float], y: list[float]) -> list[Artist]:
-    mode, handles = trace.mode or "lines+markers", []
-    if trace.fill == "toself":
-        return [*axes.fill(x, y, color=print_colour(trace.fillcolor), linewidth=0)]
-    if "lines" in mode:
-        handles += axes.plot(
-            x, y, color=print_colour(trace.line.color), linewidth=_POINTS_PER_PIXEL * (trace.line.width or 2),
-            linestyle=MPL_DASHES[trace.line.dash or "solid"],
-            drawstyle="steps-pre" if trace.line.shape == "vh" else "default",
-        )  # fmt: skip
-    if "markers" in mode:
-        size = _POINTS_PER_PIXEL * (trace.marker.size or 6)
-        style = marker_style(trace.marker.symbol, trace.marker.color or trace.line.color)
-        handles += axes.plot(x, y, linestyle="none", markersize=size, clip_on=False, **style)
-    if "text" in mode:
-        _texts(axes, trace, x, y)
-    return handles
-
-
-def _texts(axes: Axes, trace: Any, x: list[float], y: list[float]) -> None:
-    positions = trace.textposition
-    positions = [positions] * len(x) if positions is None or isinstance(positions, str) else positions
-    for point, text, position in zip(zip(x, y, strict=True), _list(trace.text), positions, strict=True):
-        if text:
-            up, across = (position or "middle center").split()
-            offset = {"left": -4, "center": 0, "right": 4}[across], {"top": 2, "middle": 0, "bottom": -2}[up]
-            axes.annotate(
-                _plain(text), point, offset, textcoords="offset points", fontsize=7,
-                ha={"left": "right", "center": "center", "right": "left"}[across],
-                va={"top": "bottom", "middle": "center", "bottom": "top"}[up],
-            ).set_in_layout(False)  # fmt: skip
-
-
 # --- axes, shapes, annotations ------------------------------------------------------------------------------------
 
 
-def _finish(plot: _Plot) -> None:
+def _finish(plot: PrintedPlot) -> None:
     from matplotlib.ticker import MaxNLocator, MultipleLocator
 
     sides: tuple[tuple[Literal["x", "y"], Any, list[str]], ...]
@@ -301,7 +173,7 @@ def _finish(plot: _Plot) -> None:
             drawn.set_ticks([])
             plot.axes.spines[_SPINES[side]].set_visible(False)
         elif names:
-            drawn.set_ticks(range(len(names)), [_plain(name) for name in names])
+            drawn.set_ticks(range(len(names)), [plain(name) for name in names])
         elif axis.dtick is not None:
             low, high = sorted(limits())
             step = axis.dtick * max(1, math.ceil((high - low) / axis.dtick / 15))
@@ -309,35 +181,35 @@ def _finish(plot: _Plot) -> None:
         else:
             drawn.set_major_locator(MaxNLocator(axis.nticks or 8, steps=[1, 2, 2.5, 5, 10]))
         plot.axes.grid(axis.showgrid is not False and axis.visible is not False, axis=side)
-        drawn.set_label_text(_plain(axis.title.text))
+        drawn.set_label_text(plain(axis.title.text))
 
 
-def _shapes(figure: Any, plots: dict[tuple[str, str], _Plot]) -> None:
+def _shapes(figure: Any, plots: dict[tuple[str, str], PrintedPlot]) -> None:
     for shape in figure.layout.shapes:
         axes = _plot_of(shape, plots).axes
         axes.plot(
             [shape.x0, shape.x1], [shape.y0, shape.y1], transform=_transform(axes, shape), scalex=False, scaley=False,
-            color=print_colour(shape.line.color), linewidth=_POINTS_PER_PIXEL * (shape.line.width or 2),
+            color=print_colour(shape.line.color), linewidth=POINTS_PER_PIXEL * (shape.line.width or 2),
             linestyle=MPL_DASHES[shape.line.dash or "solid"],
         )  # fmt: skip
 
 
-def _annotations(figure: Any, plots: dict[tuple[str, str], _Plot]) -> None:
+def _annotations(figure: Any, plots: dict[tuple[str, str], PrintedPlot]) -> None:
     for note in figure.layout.annotations:
         if len(plots) > 1 and (note.xref, note.yref) == ("paper", "paper"):
-            _nearest(note, plots).axes.set_title(_plain(note.text))
+            _nearest(note, plots).axes.set_title(plain(note.text))
             continue
         axes = _plot_of(note, plots).axes
         anchors = {"middle": "center", None: "center", "auto": "center"}
         is_beside_line = note.xanchor == "left" and note.xref != "paper"
         axes.annotate(
-            fill(_plain(note.text), _CHARACTERS), (note.x, note.y), (4 if is_beside_line else 0, 0), fontsize=8,
+            fill(plain(note.text), CHARACTERS), (note.x, note.y), (4 if is_beside_line else 0, 0), fontsize=8,
             xycoords=_transform(axes, note), textcoords="offset points",
             ha=anchors.get(note.xanchor, note.xanchor), va=anchors.get(note.yanchor, note.yanchor),
         ).set_in_layout(False)  # fmt: skip
 
 
-def _plot_of(item: Any, plots: dict[tuple[str, str], _Plot]) -> _Plot:
+def _plot_of(item: Any, plots: dict[tuple[str, str], PrintedPlot]) -> PrintedPlot:
     """Return the plot to which a shape or a note belongs: that of its axes, or the first."""
     x, y = ((reference or side).split(" ")[0] for reference, side in ((item.xref, "x"), (item.yref, "y")))
     for (own_x, own_y), plot in plots.items():
@@ -346,10 +218,10 @@ def _plot_of(item: Any, plots: dict[tuple[str, str], _Plot]) -> _Plot:
     return next(iter(plots.values()))
 
 
-def _nearest(note: Any, plots: dict[tuple[str, str], _Plot]) -> _Plot:
+def _nearest(note: Any, plots: dict[tuple[str, str], PrintedPlot]) -> PrintedPlot:
     """Return the plot above which a note stands."""
 
-    def distance(plot: _Plot) -> float:
+    def distance(plot: PrintedPlot) -> float:
         (left, right), top = plot.x.domain or (0, 1), (plot.y.domain or (0, 1))[1]
         return abs((left + right) / 2 - note.x) + abs(top - note.y)
 

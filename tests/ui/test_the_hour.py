@@ -299,6 +299,7 @@ def test_the_setting_that_is_found_is_proposed_approved_and_fetched(
         expect(found.locator(".exp-verdict")).to_contain_text("Use ", timeout=LONG)
         expect(found.get_by_role("link", name="Propose")).to_be_visible()
 
+    assert ReviewService(app.repository).uses() == [], "the first use is made with the proposal"
     with hand.reaching("Propose, approve, fetch"):
         hand.click(found.get_by_role("link", name="Propose"))
         hand.fill(page.get_by_label("Name"), "Sums")
@@ -352,7 +353,12 @@ def run_that_ctrl_c_interrupts(app: Application) -> RunView:
                 subprocess.Popen(command, cwd=ROOT, env=app.environment, stderr=subprocess.PIPE, text=True)
             )
 
-        run = met_midway(blocker, start, lambda: app.repository.runs(limit=1))
+        def newest() -> list[RunView]:
+            if processes and (status := processes[-1].poll()):
+                raise AssertionError(f"The command ended with status {status}: {processes[-1].communicate()[1]}")
+            return app.repository.runs(limit=1)
+
+        run = met_midway(blocker, start, newest)
         process = processes[-1]
         process.send_signal(signal.SIGINT)
         blocker.execute("ROLLBACK")

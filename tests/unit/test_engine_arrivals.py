@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import selectors
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from math import exp, sqrt
 from statistics import fmean
 from typing import Any
@@ -27,14 +28,19 @@ class Jumping(selectors.DefaultSelector):
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end on a clock that jumps."""
-    clock = Jumping()
-    loop = asyncio.SelectorEventLoop(clock)
-    loop.time = lambda: clock.now
-    loop._clock_resolution = 1e-12  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        loop.run_until_complete(work)
-    finally:
-        loop.close()
+
+    def jumping() -> None:
+        clock = Jumping()
+        loop = asyncio.SelectorEventLoop(clock)
+        loop.time = lambda: clock.now
+        loop._clock_resolution = 1e-12  # pyright: ignore[reportAttributeAccessIssue]
+        try:
+            loop.run_until_complete(work)
+        finally:
+            loop.close()
+
+    with ThreadPoolExecutor(1) as pool:  # this thread may have a loop of its own, as that of a browser
+        pool.submit(jumping).result()
 
 
 class Engine:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from sqlalchemy import Select, and_, delete, false, func, null, or_, select, update
+from sqlalchemy import and_, delete, func, null, or_, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.model_names import checked_length
 from fsd_core.errors import InvalidSetting
-from fsd_core.metrics import METRICS
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
+from fsd_core.storage.database.run_filters import RunFilters, filtered, listed, order_of, ordinary
 from fsd_core.storage.database.store import Store, changed, insert, new_id, unknown
 from fsd_core.storage.database.tables import (
     ExperimentRow,
@@ -27,38 +27,6 @@ from fsd_core.storage.database.tables import (
 )
 from fsd_core.storage.messages import ExperimentJob, ExperimentRunJob, RunJob
 from fsd_core.storage.records import UNDER_WAY, UNENDED, RunName, RunValues, RunView
-
-_COLUMNS: dict[str, Any] = {
-    "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
-    "position": RunRow.position, "task": RunRow.task, "seed": RunRow.seed, "status": RunRow.status,
-    "prompts_done": RunRow.prompts_done, "prompts_total": RunRow.prompts_total, "experiment_name": ExperimentRow.name,
-    "pair": SettingRow.pair, "label": SettingRow.label, "acceptance": SettingRow.acceptance,
-    "threshold": SettingRow.threshold,
-}  # fmt: skip
-LONGEST_SEARCH = 200
-"""characters that are searched for; the rest is ignored"""
-RUN_ORDERS = (*_COLUMNS, *METRICS)
-"""Values by which runs can be sorted."""
-
-
-class RunFilters(TypedDict, total=False):
-    """Filters that must all hold; ``None`` is no filter. ``search`` looks into names, labels, notes and tags, and
-    for the beginning of ids."""
-
-    pair: str | None
-    task: str | None
-    """for a custom task, the name of all versions or of one"""
-    acceptance: str | None
-    status: str | None
-    experiment_id: str | None
-    setting_id: str | None
-    search: str | None
-    id_prefix: str | None
-    """the beginning of a run's id, or of its experiment's"""
-    archived: bool | None
-    """whether the run or its experiment is archived"""
-    calibration_rounds: bool | None
-    """whether the run is a round of a calibration"""
 
 
 class RunStore(Store):
@@ -85,9 +53,9 @@ class RunStore(Store):
         **filters: Unpack[RunFilters],
     ) -> list[RunView]:
         """Return runs in order of ``order_by``, one of ``RUN_ORDERS``. Those without a value come last."""
-        order = _order(order_by)
+        order = order_of(order_by)
         order = order.desc() if descending else order.asc()
-        statement = _filtered(select(RunRow, ExperimentRow.name), ids, **filters)
+        statement = filtered(select(RunRow, ExperimentRow.name), ids, **filters)
         statement = statement.order_by(order.nulls_last(), RunRow.position, RunRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
             return [run_view(run, name) for run, name in session.execute(statement)]
@@ -100,7 +68,7 @@ class RunStore(Store):
             SettingRow.pair,
         )  # fmt: skip
         statement = select(*columns).select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
-        statement = statement.where(_listed(), ordinary())
+        statement = statement.where(listed(), ordinary())
         statement = statement.order_by(RunRow.created_at.desc(), RunRow.position, RunRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]
@@ -125,7 +93,7 @@ class RunStore(Store):
 
     def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(_filtered(select(func.count(RunRow.id)), ids, **filters)) or 0
+            return session.scalar(filtered(select(func.count(RunRow.id)), ids, **filters)) or 0
 
     def measured_prompts(self) -> tuple[int, int]:
         """Return how many prompts are done, and of how many, of all that is being measured: of an experiment all runs.
@@ -306,63 +274,3 @@ def add_setting(session: Session, setting: SettingConfig) -> None:
     )  # fmt: skip
     # It may exist, even since this very moment, and with the label of an earlier version.
     session.execute(row.on_conflict_do_update(index_elements=[SettingRow.id], set_={"label": decoding.label}))
-
-
-def _filtered(
-    statement: Select,
-    ids: Iterable[str] | None,
-    *,
-    pair: str | None = None,
-    task: str | None = None,
-    acceptance: str | None = None,
-    status: str | None = None,
-    experiment_id: str | None = None,
-    setting_id: str | None = None,
-    search: str | None = None,
-    id_prefix: str | None = None,
-    archived: bool | None = None,
-    calibration_rounds: bool | None = None,
-) -> Select:
-    statement = statement.select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
-    if ids is not None:
-        statement = statement.where(RunRow.id.in_(list(ids)))
-    if task is not None:  # the name alone of a custom task means all versions
-        versions = RunRow.task.startswith(f"{storable(task)}@", autoescape=True)
-        statement = statement.where((RunRow.task == task) | versions)
-    exact = (SettingRow.pair, pair), (SettingRow.acceptance, acceptance), (RunRow.status, status)
-    for column, value in (*exact, (RunRow.experiment_id, experiment_id), (RunRow.setting_id, setting_id)):
-        if value is not None:
-            statement = statement.where(column == value)
-    if id_prefix is not None:
-        begins = (id.startswith(storable(id_prefix), autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
-        statement = statement.where(or_(*begins))
-    if archived is not None:
-        statement = statement.where(~_listed() if archived else _listed())
-    if calibration_rounds is not None:
-        statement = statement.where(~ordinary() if calibration_rounds else ordinary())
-    for word in storable(search or "")[:LONGEST_SEARCH].split():
-        note_columns = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
-        columns = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *note_columns)
-        inside = [text_column.icontains(word, autoescape=True) for text_column in columns]
-        statement = statement.where(or_(RunRow.id.istartswith(word, autoescape=True), *inside))
-    return statement
-
-
-def _listed() -> ColumnElement[bool]:
-    """Return the condition that neither a run nor its experiment is archived."""
-    return ~RunRow.archived & ~func.coalesce(ExperimentRow.archived, false())
-
-
-def ordinary() -> ColumnElement[bool]:
-    """Return the condition that a run is no round of a calibration. It reads each experiment's config, not each
-    run's."""
-    calibrations = select(ExperimentRow.id).where(ExperimentRow.config["goal"].as_string().is_not(None))
-    return or_(RunRow.experiment_id.is_(None), RunRow.experiment_id.not_in(calibrations))
-
-
-def _order(name: str) -> ColumnElement[Any]:
-    if name in METRICS:
-        return RunRow.metrics[name].as_float()
-    if name not in _COLUMNS:
-        raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
-    return _COLUMNS[name]

@@ -1,0 +1,215 @@
+"""Runs and experiments with their progress, and the fields by which they are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fsd_core.conditions import Conditions, conditions_of, mixed
+from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
+from fsd_core.storage.records.generation_records import MeasurementSession
+from fsd_core.storage.records.work_records import UNDER_WAY
+
+ORIGIN = "measured_elsewhere"
+"""key of a run's provenance that says where figures come from that were not measured here"""
+
+
+def fingerprint_of(fingerprint_origin: str) -> str:
+    """Return the fingerprint part of a ``fingerprint origin`` string."""
+    return fingerprint_origin.partition(" ")[0]
+
+
+def same_weights(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    """Whether no role that both have differs, and both or neither are known."""
+    return bool(first) == bool(second) and all(first[role] == second[role] for role in first.keys() & second.keys())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run: setting x task x prompts x seed."""
+
+    id: str
+    experiment_id: str | None
+    experiment_name: str | None
+    position: int
+    """index in its experiment"""
+    setting_id: str
+    pair: str
+    label: str
+    decoding: DecodingConfig
+    task: str
+    seed: int
+    config: RunConfig
+    status: str
+    """queued, running, finished, failed or cancelled; or stopped, if the process that ran it without a job was
+    interrupted"""
+    error: str | None
+    prompts_done: int
+    prompts_total: int
+    decoding_seconds: float
+    """spent on the prompts done"""
+    losses: dict[int, int]
+    """workers lost while generating a prompt, by its position"""
+    metrics: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    """of the process that last continued the run"""
+    measurement_sessions: tuple[MeasurementSession, ...] = ()
+    """in the order of their start; none for a run measured before they were recorded"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+    predicted: dict[str, Any] | None = None
+    """some metrics with their intervals, as replay predicted them before any measurement"""
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless requested, never from links"""
+    edits: int = 0
+    """number of edits of name, note, tags and archiving"""
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        """Conditions to compare with other runs': those of all measurement sessions, else the provenance's.
+
+        A requested dtype is part of the comparison, so it is left out.
+        """
+        recorded = [session.conditions for session in self.measurement_sessions] or [conditions_of(self.provenance)]
+        excluded = {"dtype"} if self.config.dtype != "auto" else set()
+        return [{key: value for key, value in conditions.items() if key not in excluded} for conditions in recorded]
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """Fingerprint and origin of the weights it was measured with, by role (target, draft, head, adapter); empty
+        if not recorded."""
+        recorded = (self.provenance or {}).get("weights")
+        return {role: str(fingerprint) for role, fingerprint in recorded.items()} if isinstance(recorded, dict) else {}
+
+    @property
+    def note_on_models(self) -> str:
+        """What was told when the pair was loaded, such as an end token that the target's configuration lacks."""
+        recorded = (self.provenance or {}).get("note")
+        return recorded if isinstance(recorded, str) else ""
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """Price of the machine that last continued it, in any currency; ``None`` if nobody has named one."""
+        recorded = (self.provenance or {}).get("price_per_hour")
+        return float(recorded) if isinstance(recorded, int | float) and recorded > 0 else None
+
+    @property
+    def speed_mixed(self) -> tuple[str, ...]:
+        """Names of the differences between its measurement sessions; empty if its speeds and times are one figure."""
+        return mixed([session.conditions for session in self.measurement_sessions])
+
+    @property
+    def measured_elsewhere(self) -> bool:
+        """Whether its figures were logged or imported, so that nothing here has verified them."""
+        return self.decoding.acceptance.logged
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where figures that were measured elsewhere come from: tool, version, file, date; empty if not recorded."""
+        recorded = (self.provenance or {}).get(ORIGIN)
+        return recorded if isinstance(recorded, dict) else {}
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("finished", "failed", "cancelled")
+
+    @property
+    def under_way(self) -> bool:
+        return self.status in UNDER_WAY
+
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether resuming it would do anything: it is not finished, or some of its prompts failed."""
+        failed = (self.metrics or {}).get("failed")
+        return not self.measured_elsewhere and (self.status != "finished" or bool(failed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentView:
+    """Several settings on the same prompts, with their progress."""
+
+    id: str
+    name: str
+    config: SweepConfig
+    status: str
+    """queued, running, finished, failed or cancelled: of its job, and of its runs once the job is done; or stopped,
+    if the process that ran it without a job was interrupted or is known to be gone"""
+    error: str | None
+    cancel_requested: bool
+    job_id: str | None
+    """``None`` if the command line does the runs itself"""
+    lost_workers: int
+    runs: tuple[RunView, ...]
+    decoding_seconds: float
+    """spent on the prompts done so far"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless requested, never from links"""
+    edits: int = 0
+    """number of edits of name, note, tags and archiving"""
+
+    @property
+    def under_way(self) -> bool:
+        return self.status in UNDER_WAY
+
+    @property
+    def prompts_done(self) -> int:
+        return sum(run.prompts_done for run in self.runs)
+
+    @property
+    def prompts_total(self) -> int:
+        return sum(run.prompts_total for run in self.runs)
+
+
+@dataclass(frozen=True)
+class RunName:
+    """Fields by which a person selects a run."""
+
+    id: str
+    label: str
+    seed: int
+    experiment_name: str | None
+    task: str
+    created_at: datetime
+    pair: str
+
+
+@dataclass(frozen=True)
+class RunValues:
+    """Values that occur among all runs, each once and sorted."""
+
+    pairs: tuple[str, ...]
+    tasks: tuple[str, ...]
+    """without the versions of custom tasks"""
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExperimentName:
+    """Fields by which a person selects an experiment; ``runs`` is their number."""
+
+    id: str
+    name: str
+    runs: int
+    created_at: datetime
+    pair: str
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """The contents of a deletion."""
+
+    name: str
+    runs: int
+    prompts: int

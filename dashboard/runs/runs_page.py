@@ -35,7 +35,7 @@ from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
-from fsd_core.storage.database.run_filters import LONGEST_SEARCH
+from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:

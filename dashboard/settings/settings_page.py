@@ -28,7 +28,7 @@ from fsd_core.errors import FsdError, NoEquivalent, UnknownName
 from fsd_core.review import history
 from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.review.measured_weights import by_weights
-from fsd_core.storage.database.run_filters import LONGEST_SEARCH
+from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 
 if TYPE_CHECKING:
     from fsd_core.config import SettingConfig

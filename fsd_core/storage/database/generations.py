@@ -15,7 +15,7 @@ from fsd_core.decoding.trace import RoundRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.metrics import foreign_ratios
 from fsd_core.storage.database.rows import generation_view, storable
-from fsd_core.storage.database.run_filters import LONGEST_SEARCH
+from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 from fsd_core.storage.database.store import Store, changed, get_row, unknown
 from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow, RunRow, TraceRow, now
 from fsd_core.storage.records import GenerationRecord, GenerationView, PromptCounts

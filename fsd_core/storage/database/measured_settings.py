@@ -8,7 +8,7 @@ from sqlalchemy import Select, func, or_, select
 
 from fsd_core.config import SettingConfig
 from fsd_core.storage.database.rows import storable
-from fsd_core.storage.database.run_filters import LONGEST_SEARCH, ordinary
+from fsd_core.storage.database.run_queries import LONGEST_SEARCH, ordinary
 from fsd_core.storage.database.store import Store, get_row
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
 from fsd_core.storage.records import SettingSummary, SettingView

@@ -14,7 +14,7 @@ from fsd_core.config.model_names import checked_length
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
-from fsd_core.storage.database.run_filters import RunFilters, filtered, listed, order_of, ordinary
+from fsd_core.storage.database.run_queries import RunFilters, filtered, listed, order_of, ordinary
 from fsd_core.storage.database.store import Store, changed, insert, new_id, unknown
 from fsd_core.storage.database.tables import (
     ExperimentRow,

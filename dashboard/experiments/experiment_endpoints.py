@@ -11,7 +11,7 @@ from dashboard.experiments.calibration_endpoints import calibration_endpoints, n
 from dashboard.experiments.engine_endpoints import engine_endpoints
 from dashboard.experiments.experiment_answers import ChoicesAnswer, TaskAnswer
 from dashboard.experiments.pair_endpoints import pair_endpoints
-from dashboard.experiments.sweep_form import loads_of, sweep_of
+from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import ExperimentAnswer, experiment_record
 from dashboard.ui import actions
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
@@ -20,7 +20,7 @@ from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python, method
 from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
-from fsd_core.config.sweeps import methods
+from fsd_core.config.sweeps import loads_of, methods
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders

@@ -10,8 +10,7 @@ from dashboard.ui.option_fields import label, number
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked, method
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, SHARED_OPTIONS, Option
-from fsd_core.config.run_config import IN_FLIGHT
-from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, methods, readable
+from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, loads_of, methods, readable
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task, get_task
@@ -72,18 +71,6 @@ def read_rates(text: str) -> tuple[float, ...]:
         raise InvalidSetting(
             f"The request rates {text[:60]!r} cannot be read: expected numbers, such as 0.5, 1, 2."
         ) from None
-
-
-def loads_of(batches: Sequence[int], rates: Sequence[float] = ()) -> dict[str, Any]:
-    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was.
-
-    With ``rates``, at which prompts arrive at engines, it is how many may be open at once, and 1 stands for the usual.
-    """
-    if rates and len(batches) == 1:
-        return {"batch": IN_FLIGHT if batches[0] == 1 else batches[0], "rates": tuple(rates)}
-    if rates:
-        return {"batches": tuple(batches), "rates": tuple(rates)}  # refused in a sentence
-    return {"batches": tuple(batches)} if len(batches) > 1 else {"batch": batches[0]}
 
 
 def _shared(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from fsd_core.config.building import Named, check_known, check_names, in_python, method, reads
 from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
+from fsd_core.config.run_config import IN_FLIGHT
 from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.rules import RULES
 
@@ -116,6 +117,18 @@ def _values(value: Any) -> tuple[float | None, ...]:
     if isinstance(value, str):
         return parse_thresholds(value)
     return tuple(value) if isinstance(value, Sequence) else (value,)
+
+
+def loads_of(batches: Sequence[int], rates: Sequence[float] = ()) -> dict[str, Any]:
+    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was.
+
+    With ``rates``, at which prompts arrive at engines, it is how many may be open at once, and 1 stands for the usual.
+    """
+    if rates and len(batches) == 1:
+        return {"batch": IN_FLIGHT if batches[0] == 1 else batches[0], "rates": tuple(rates)}
+    if rates:
+        return {"batches": tuple(batches), "rates": tuple(rates)}  # refused in a sentence
+    return {"batches": tuple(batches)} if len(batches) > 1 else {"batch": batches[0]}
 
 
 def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, in_python, method
-from fsd_core.config.sweeps import experiment_name, methods
+from fsd_core.config.sweeps import experiment_name, loads_of, methods
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
@@ -44,6 +44,7 @@ def compare(
     seed: int = 0,
     batch: int | Sequence[int] = 1,
     endpoints: Sequence[str] = (),
+    rates: Sequence[float] = (),
     home: str | Path | None = None,
     name: str = "",
     on_progress: OnProgress | None = None,
@@ -65,6 +66,8 @@ def compare(
             load, and ``figure("throughput_by_load")`` draws speed over it.
         endpoints: Names of running engines that ``home`` has (``fsd-lab endpoints add``), measured on the same prompts
             behind the settings, sampled as the first of them.
+        rates: Prompts that arrive in a second, such as ``[1, 2, 4]``, at ``endpoints`` alone, without ``settings``.
+            Each endpoint is measured under each rate; ``batch`` is then how many may be open at once (1: 64).
         home: The folder that stores the runs, like ``FSD_HOME``. Pages and command line then show them, ``fsd-lab
             resume`` continues an interrupted comparison, and the next worker there copies them to MLflow.
             ``FSD_DATABASE_URL`` applies here too. ``None`` stores nothing.
@@ -108,7 +111,7 @@ def compare(
             SweepConfig, in_python, name=name or _name(decodings or served, prompts), pair=models.spec.name,
             task=prompts.name, limit=limit, seeds=(seed,), decodings=(*decodings, *served), dtype=models.dtype,
             device=models.device,
-            **({"batch": batches[0]} if len(batches) == 1 else {"batches": tuple(batches)}),
+            **loads_of(batches, rates),
         )  # fmt: skip
         threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)

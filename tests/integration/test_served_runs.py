@@ -14,7 +14,7 @@ import pytest
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.engines.engine_summary import measured_on
-from fsd_core.errors import Cancelled, EngineUnavailable, UnknownName
+from fsd_core.errors import Cancelled, EngineUnavailable, InvalidSetting, UnknownName
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.library.measuring import compare
@@ -289,9 +289,8 @@ def test_the_library_measures_an_endpoint_beside_ours_under_several_loads(
 ) -> None:
     open_repository(Settings(home=home)).add_engine(engine.served(), "", "Ann", hardware="two cores")
     setting = {"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 8}
-    measured = compare(
-        [setting], "arithmetic", 4, pair=replace(pair, spec=get_pair(toy)), batch=[1, 2], endpoints=["toy"], home=home
-    )
+    pair = replace(pair, spec=get_pair(toy))
+    measured = compare([setting], "arithmetic", 4, pair=pair, batch=[1, 2], endpoints=["toy"], home=home)
     assert [(run.decoding.acceptance.kind, run.config.batch) for run in measured.runs] == [
         ("speculative", 1), ("served", 1), ("speculative", 2), ("served", 2),
     ]  # fmt: skip
@@ -299,5 +298,11 @@ def test_the_library_measures_an_endpoint_beside_ours_under_several_loads(
     assert measured_on(measured.runs[3]).endswith("(two cores), 2 prompts at once")
     figure = cast(Any, measured.figure("throughput_by_load"))
     assert [list(trace.x) for trace in figure.data] == [[1, 2], [1, 2]]
+    arriving = compare([], "arithmetic", 2, pair=pair, endpoints=["toy"], rates=[50.0, 100.0], home=home)
+    assert [(run.config.rate, run.config.batch, run.status) for run in arriving.runs] == [
+        (50.0, 64, "finished"), (100.0, 64, "finished"),
+    ]  # fmt: skip
+    with pytest.raises(InvalidSetting, match="rate"):
+        compare([setting], "arithmetic", 2, pair=pair, endpoints=["toy"], rates=[1.0], home=home)
     with pytest.raises(UnknownName, match="There is no endpoint 'other'"):
         compare([setting], "arithmetic", 4, pair=pair, endpoints=["other"], home=home)

@@ -343,22 +343,26 @@ def run_that_ctrl_c_interrupts(app: Application) -> RunView:
     """A run of the command line, which keeps what it has done and says how to go on."""
     options = ["--pair", "mine", "--task", "sums", "--acceptance", "autoregressive", "--max-new-tokens", str(TOKENS)]
     command = [sys.executable, "-m", "fsd_core", "run", *options, "--limit", str(len(SUMS))]
+    environment = app.environment | {"PYTHONFAULTHANDLER": "1"}
     with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
         processes: list[subprocess.Popen[str]] = []
 
         def start() -> None:
             for ended in processes:
                 ended.communicate()
-            processes.append(
-                subprocess.Popen(command, cwd=ROOT, env=app.environment, stderr=subprocess.PIPE, text=True)
-            )
+            processes.append(subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True))
 
         def newest() -> list[RunView]:
             if processes and (status := processes[-1].poll()):
                 raise AssertionError(f"The command ended with status {status}: {processes[-1].communicate()[1]}")
             return app.repository.runs(limit=1)
 
-        run = met_midway(blocker, start, newest)
+        try:
+            run = met_midway(blocker, start, newest)
+        except AssertionError as error:
+            processes[-1].send_signal(signal.SIGABRT)  # it says where it is
+            error.add_note(f"Commands: {len(processes)}. The last one said: {processes[-1].communicate()[1]}")
+            raise
         process = processes[-1]
         process.send_signal(signal.SIGINT)
         blocker.execute("ROLLBACK")

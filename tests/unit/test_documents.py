@@ -26,7 +26,7 @@ from fsd_core.config.options import ALIASES
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import Base
-from tests.tools import plausible, reference
+from tests.tools import plausible, reference, results_index
 from tests.tools.documents import (
     DOCUMENTS,
     ROOT,
@@ -295,6 +295,11 @@ def test_python_that_is_shown_compiles_and_json_is_json() -> None:
 def test_the_reference_is_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FSD_HOME")
     assert reference.PAGE.read_text(encoding="utf-8") == reference.text(), "run python -m tests.tools.reference"
+
+
+def test_each_file_of_results_has_its_line() -> None:
+    told = results_index.PAGE.read_text(encoding="utf-8")
+    assert told == results_index.text(), "run python -m tests.tools.results_index"
 
 
 def test_every_column_of_a_comparison_is_explained(repository: Repository) -> None:

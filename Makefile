@@ -37,6 +37,7 @@ test-fast: $(DEVELOPMENT)
 test-long: $(DEVELOPMENT)
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -m long tests/unit tests/integration
+	FSD_TEST_LONG=1 $(BIN)/python -m pytest -p no:xdist tests/ui/test_the_hour.py
 
 test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     roles = {"Hi": "user", "Hello": "assistant", "Bye": "user"}
     turns = {"messages": [{"role": role, "content": text} for text, role in roles.items()]}
     (tmp_path / "chats.jsonl").write_text('{"scorer": "none"}\n' + json.dumps(turns) + "\n")
-    (tmp_path / "tickets.jsonl").write_text(lines)
+    (tmp_path / "tickets.jsonl").write_text('{"scorer": "number"}\n' + lines)
     questions = pd.DataFrame({"question": ["What is 1 + 1?", "What is 2 + 2?"], "answer": ["2", "4"]})
     questions.to_parquet(tmp_path / "test.parquet")
     shutil.copy(RESULTS / "specforge.json", tmp_path / "results.json")

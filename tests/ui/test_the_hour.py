@@ -335,16 +335,13 @@ def ask_for_little(page: Page) -> None:
 def the_same_without_a_page(app: Application, models: Path, run: RunView) -> None:
     """The command line and Python write what the page's run of the target alone wrote."""
     written = [generation.text for generation in app.repository.generations(run.id)]
-    if sizes.LONG:
-        copy = run_that_ctrl_c_interrupts(app)
-        command = [sys.executable, "-m", "fsd_core", "resume", copy.id]
-    else:  # tests/integration/test_cli_runs.py interrupts one in the gate
-        command = RUN
+    command = RUN
+    if sizes.LONG:  # tests/integration/test_cli_runs.py interrupts one in the gate
+        command = [sys.executable, "-m", "fsd_core", "resume", run_that_ctrl_c_interrupts(app).id]
     done = subprocess.run(command, cwd=ROOT, env=app.environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     copy = app.repository.runs(limit=1)[0]
-    assert copy.pair == run.pair
-    assert app.repository.run(copy.id).status == "finished"
+    assert (copy.pair, copy.status) == (run.pair, "finished")
     assert [generation.text for generation in app.repository.generations(copy.id)][:PROMPTS] == written
     decoder = fsd_core.Decoder(
         fsd_core.load_pair(models, device="cpu"), acceptance="autoregressive", max_new_tokens=TOKENS

@@ -5,6 +5,7 @@
 # make lint       the checks alone
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
+# make test-gpu   every method on a CUDA device, against the CPU (docs/performance.md)
 # make coverage-table  how often intervals hold the truth, simulated and written into the documents
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
@@ -18,7 +19,7 @@ DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 ENGINES := .venv-engines
 RAY := .venv-ray
 
-.PHONY: run test test-fast test-long test-engines test-ray lint attack coverage-table
+.PHONY: run test test-fast test-long test-engines test-ray test-gpu lint attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -44,6 +45,9 @@ test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 
 test-ray: $(DEVELOPMENT) $(RAY)/.requirements.stamp
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest -q -p no:xdist --timeout 1800 tests/ray
+
+test-gpu: $(DEVELOPMENT)
+	PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n 4 tests/gpu tests/contract/test_static.py
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.tools.attack

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -41,6 +41,8 @@ class Storage:
     inputs: dict[int, _Inputs] = field(default_factory=dict)
     graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = field(default_factory=dict)
     """(tokens, bucket) → graph and the buffer of its logits"""
+    pool: Any = None
+    """where the graphs have their memory: a pool ends with the last of its graphs, which end with the storage"""
 
 
 class StaticCache(KVCache):
@@ -90,7 +92,6 @@ class StaticForward:
     def __init__(self, forward: Callable[[Tensor, Tensor, int, KVCache], Tensor], layers: int) -> None:
         self._forward, self._layers = forward, layers
         self._free: list[Storage] = []
-        self._pool: object = None
 
     def new_cache(self, capacity: int) -> StaticCache:
         """Return an empty cache for at least ``capacity`` positions."""
@@ -126,9 +127,8 @@ class StaticForward:
         with torch.cuda.stream(side_stream):
             self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)
         torch.cuda.current_stream().wait_stream(side_stream)
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
+        with torch.cuda.graph(graph, pool=cache.storage.pool):
             logits = self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)
+        cache.storage.pool = graph.pool()
         return graph, logits

@@ -8,6 +8,7 @@ anything unusual, runs through transformers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,9 +156,11 @@ class FusedLlama:
             positions = position_ids.clamp_max(len(self._cos) - 1)
         cos, sin = self._cos[positions], self._sin[positions]
         groups = self._queries // self._keys
+        x = F.embedding(tokens, self._embedding)
         if mask is not None:
             mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * count, -1)
-        x = F.embedding(tokens, self._embedding)
+            # Added to the scores. Every layer's attention would make this of the booleans.
+            mask = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~mask, -math.inf)
         aux_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
         for index, layer in enumerate(self._layers):
             if index in aux_layers:
@@ -171,7 +174,7 @@ class FusedLlama:
             # Queries that share a key head are stacked as further positions of that head.
             query = query.reshape(batch, self._keys, groups * count, self._size)
             mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
-            mixed = mixed.view(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
+            mixed = mixed.reshape(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
             x = x + layer.out(mixed)
             h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
             gate, up = layer.gate_up(h).chunk(2, -1)

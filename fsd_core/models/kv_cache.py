@@ -55,6 +55,10 @@ class KVCache(Cache):
             start = self._end - key_states.shape[-2]
             keys[:, :, start : self._end] = key_states
             values[:, :, start : self._end] = value_states
+        elif len(keys) == 1:
+            positions = self._cache_positions[0].to(keys.device)
+            keys.index_copy_(2, positions, key_states)
+            values.index_copy_(2, positions, value_states)
         else:
             rows, positions = (
                 torch.arange(len(keys), device=keys.device)[:, None],

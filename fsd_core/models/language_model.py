@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
@@ -72,6 +73,8 @@ class LanguageModel:
         self.vocabulary = vocabulary or self.model_vocab_size
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
+        if self.device.type == "cuda":  # cuDNN's attention is planned anew for every length that a text comes to
+            torch.backends.cuda.enable_cudnn_sdp(False)
         static = self.device.type == "cuda" if static is None else static
         fixed = self._run.at_fixed_positions if static and isinstance(self._run, FusedLlama) else None
         self._static = None if fixed is None else StaticForward(fixed, self.layers)

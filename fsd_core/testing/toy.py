@@ -60,7 +60,7 @@ def related(model: Model, noise: float, seed: int) -> Model:
     with torch.no_grad():
         for weight in copy.parameters():
             if weight.ndim == 2:
-                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
+                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator).to(weight.device)
     return copy.eval()
 
 

@@ -52,6 +52,13 @@ def pairs():
     yield "Qwen 2.5 0.5B's shape", random_pair(151_936, 896, 4864, 14, 2, (24, 4))
 
 
+def _now(device: torch.device) -> float:
+    """The time in seconds, once the device has finished its queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 @torch.inference_mode()
 def measure(target: LanguageModel, draft: LanguageModel, turns: int) -> tuple[int, float, dict[str, float]]:
     """Vocabulary, seconds of a round by ``speculative``, and of each rule what it costs more."""
@@ -64,17 +71,20 @@ def measure(target: LanguageModel, draft: LanguageModel, turns: int) -> tuple[in
         while session.stop_reason is None and len(rounds) < turns:
             rounds.append(session.run_round().seconds)
     vocabulary = target.vocabulary
-    logits = 3 * torch.randn(1, LENGTH + 1, vocabulary)
-    said = (logits[:, :LENGTH] + torch.randn(1, LENGTH, vocabulary)).softmax(-1)
+    device = target.device
+    logits = 3 * torch.randn(1, LENGTH + 1, vocabulary, device=device)
+    said = (logits[:, :LENGTH] + torch.randn(1, LENGTH, vocabulary, device=device)).softmax(-1)
     tokens = torch.multinomial(said[0], 1).T
     proposal = DraftProposal(DraftTree(tokens, LENGTH, said, said), LENGTH, [LENGTH], [LENGTH], [10])
     rules = {kind: make_verification("chain", rule.checked(), SAMPLED) for kind, rule in judging_rules().items()}
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
     for turn in range(turns + 1):
         for kind, verification in rules.items():
-            begun = time.perf_counter()
-            verification.verify(proposal, logits, [UniformStream(turn)])
-            spent[kind].append(time.perf_counter() - begun)
+            uniforms = [UniformStream(turn, device)]
+            uniforms[0].take(0)
+            begun = _now(device)
+            verification.verify(proposal, logits, uniforms)
+            spent[kind].append(_now(device) - begun)
     exact = spent["speculative"]
     more = {
         kind: median(own - strict for own, strict in zip(times[1:], exact[1:], strict=True))

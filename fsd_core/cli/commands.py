@@ -6,6 +6,7 @@ Commands import what they need when they run, so help and ``pairs`` answer witho
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import threading
@@ -80,12 +81,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # of a terminal that lacks a character, such as one in ASCII
-    with _signals_as_interrupt():
+    with _signals_as_interrupt(), among_others() as leads:
         try:
-            app(arguments)
+            if leads:
+                app(arguments)
         except FsdError as error:
             output.say(f"error: {error}")
             sys.exit(2)
+
+
+@contextmanager
+def among_others() -> Iterator[bool]:
+    """Under torchrun, meet the other processes for the block, or follow the first one. Yield whether to do the work."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield True
+        return
+    from fsd_core.models import split_target
+
+    if os.environ.get("RANK") != "0":
+        split_target.follow()
+        yield False
+        return
+    split_target.begin()
+    try:
+        yield True
+    finally:
+        split_target.end()
 
 
 @contextmanager

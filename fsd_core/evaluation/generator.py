@@ -95,7 +95,8 @@ class LocalGenerator:
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         decoder = self._decoders[run.id]
         records = run_examples(decoder, task, examples, run.seed, run.config.batch)
-        return metered(records, self._meter_of(str(decoder.pair.device)))
+        one = decoder.pair.computed_on == decoder.pair.device  # what several take, one meter does not tell
+        return metered(records, self._meter_of(str(decoder.pair.device)) if one else None)
 
     def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         return query(self._pair_loader(pair, device, dtype))
@@ -106,7 +107,7 @@ class LocalGenerator:
 
 def about(pair: LoadedPair) -> dict[str, Any]:
     """Return the provenance of the texts that a pair writes in this process."""
-    details = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
+    details = provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
     return details | ({"weights": pair.weights} if pair.weights else {}) | ({"note": pair.note} if pair.note else {})
 
 

@@ -100,7 +100,7 @@ def measure(
         "threads": torch.get_num_threads(),
         "contenders": [_row(contender, timings) for contender in contenders],
         "outputs_agree": all(timings[name].outputs == timings[GENERATE].outputs for name in EXACT_KINDS),
-        "provenance": provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+        "provenance": provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     }
 
 

@@ -18,6 +18,7 @@ from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, layer_kinds, recurrent_layers
 from fsd_core.models.recurrent_forward import RecurrentForward
+from fsd_core.models.split_target import SplitForward, is_split
 from fsd_core.ops.tree_attention import TreeAttention
 
 
@@ -43,8 +44,9 @@ def context_of(config: PretrainedConfig) -> int:
 class LanguageModel:
     """A transformers model that takes tokens and returns logits. The cache belongs to the caller.
 
-    It runs in one of four ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
-    :class:`RecurrentForward`, and any other architecture through its own module (:class:`ModuleForward`). For a single
+    It runs in one of five ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
+    :class:`RecurrentForward`, one that is split over processes through :class:`SplitForward`, and any other
+    architecture through its own module (:class:`ModuleForward`). For a single
     text on CUDA, a plain Llama's forwards after the prompt are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number. A token that the model lacks has
@@ -60,11 +62,14 @@ class LanguageModel:
         config = module.config.get_text_config(decoder=True)
         self.context = context_of(config)
         layer_kinds(module)  # raises if the state cannot be rolled back
-        self.lean = lean and FusedLlama.supports(module)
+        split = is_split(module)
+        self.lean = lean and not split and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
-        self._run: FusedLlama | RecurrentForward | ModuleForward
+        self._run: FusedLlama | RecurrentForward | ModuleForward | SplitForward
         if self.lean:
             self._run = FusedLlama(module, self.context)
+        elif split:
+            self._run = SplitForward(module)
         else:
             self._run = RecurrentForward(module) if recurrent_layers(module) else ModuleForward(module)
         self.module = module.eval()
@@ -113,7 +118,7 @@ class LanguageModel:
         """
         if self._static is not None and rows == 1:
             return self._static.new_cache(capacity)
-        if isinstance(self._run, RecurrentForward):
+        if isinstance(self._run, RecurrentForward | SplitForward):
             return self._run.new_cache(self.layers, capacity, rows)
         return KVCache(self.layers, capacity, rows)
 

@@ -30,6 +30,7 @@ from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.models.split_target import is_split, load_split, processes
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,11 @@ class LoadedPair:
     modules made in memory"""
     note: str = ""
     """sentences on what its files say and people should know"""
+
+    @property
+    def computed_on(self) -> str:
+        """The device, and how many more the target is split over."""
+        return f"{self.device} and {processes() - 1} more" if is_split(self.target.module) else self.device
 
     def inputs(self, prompt: str, **template: str) -> dict[str, torch.Tensor]:
         """Return a prompt as transformers' ``generate`` takes it: token ids and attention mask, int64 [1,T] each.
@@ -108,25 +114,29 @@ def _cpu_has_bfloat16() -> bool:
 
 
 def _load_model(
-    folder: Path, device: torch.device, dtype: str, notes: list[str], shares: dict[int, int] | None = None
+    folder: Path,
+    device: torch.device,
+    dtype: str,
+    notes: list[str],
+    shares: dict[int, int] | None = None,
+    split: bool = False,
 ) -> PreTrainedModel:
-    """Load a model on one device, or let accelerate spread it: ``shares`` limits the bytes on each device.
+    """Load a model on one device, or let accelerate spread it: ``shares`` limits the bytes on each device. ``split``:
+    each process has a part of it.
 
     ``notes`` gets a sentence on tensors that the model has no place for.
     """
     check_sizes(folder)
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
+    options: dict[str, Any] = {
+        "dtype": dtype, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False,
+        "output_loading_info": True,
+    }  # fmt: skip
+    if shares is not None:
+        options |= {"device_map": "auto", "max_memory": shares}
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **({} if shares is None else {"device_map": "auto", "max_memory": shares}),
-        )
+        loaded: Any = load_split(folder, options) if split else AutoModelForCausalLM.from_pretrained(folder, **options)
         model, report = loaded
     except Exception as error:  # the loaders of three libraries raise any exception
         expected = "config.json and intact safetensors weights"
@@ -147,7 +157,7 @@ def _load_model(
         )
     if device.type == "cpu" and model.dtype == torch.float16:  # the checkpoint's dtype
         model = model.float()
-    return model.to(device) if shares is None else model
+    return model if split or shares is not None else model.to(device)
 
 
 def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
@@ -197,12 +207,17 @@ def load_pair(
     if draft_folder is not None and not is_reduced:
         check_tokenizers(tokenizer, load_tokenizer(draft_folder), name)
     dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
-    shares = check_memory(
-        name, folders["target"], [folders[role] for role in models if role != "target"], torch_device, dtype
-    )
+    split = processes() > 1
+    if split and (spec.head or spec.adapter or is_reduced):
+        raise InvalidSetting(
+            f"The pair '{name}' has an adapter, an EAGLE head or a draft that reads the target's weights, and under "
+            "torchrun no process has all of them: start the command without torchrun, or choose another pair."
+        )
+    drafts = [folders[role] for role in models if role != "target"]
+    shares = None if split else check_memory(name, folders["target"], drafts, torch_device, dtype)
     notes: list[str] = []
     try:
-        target = _load_model(folders["target"], torch_device, dtype, notes, shares)
+        target = _load_model(folders["target"], torch_device, dtype, notes, shares, split)
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter

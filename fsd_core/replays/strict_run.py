@@ -62,7 +62,7 @@ def record(
         pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
         tokenizer=tokenizer_hash(pair), sampling=sampling, template=template,
         draft_length=draft_length, max_new_tokens=max_new_tokens, top=top or vocabulary,
-        provenance=provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+        provenance=provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     )  # fmt: skip
     recorder = recorder_of(info)
     decoder = PairDecoder(pair, DecodingConfig(

@@ -10,7 +10,8 @@ from functools import cache, lru_cache
 
 from fsd_core import sandbox
 from fsd_core.errors import InvalidSetting
-from fsd_core.tasks.base import Example, HubFile
+from fsd_core.tasks.base import Example
+from fsd_core.tasks.benchmark_files import HubFile
 from fsd_core.tasks.code import Programs
 from fsd_core.tasks.live.problem_files import LiveProblem, LiveTests, problems_of, tests_of
 

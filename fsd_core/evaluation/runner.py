@@ -21,12 +21,13 @@ from fsd_core.engines.engine_knob import EngineKnob, PluginKnob
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
+from fsd_core.evaluation.engine_generator import WithEngines
 from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
 from fsd_core.evaluation.run_costs import cost_figures
-from fsd_core.evaluation.served_runs import WithEngines, readings_of, served_by
+from fsd_core.evaluation.served_runs import readings_of, served_by
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, GenerationView, RunView, same_weights

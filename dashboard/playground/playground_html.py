@@ -13,7 +13,7 @@ from dashboard.ui.quantities import DASH, percent, quantity
 from dashboard.ui.templates import Html, render
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.storage.messages import StreamFigures
+from fsd_core.storage.playground_chunks import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor

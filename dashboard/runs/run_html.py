@@ -38,7 +38,7 @@ from fsd_core.tracking.mlflow_links import run_url
 
 if TYPE_CHECKING:
     from fsd_core.analysis.slowdown import Slowdown
-    from fsd_core.storage.messages import EmittedToken
+    from fsd_core.storage.playground_chunks import EmittedToken
     from fsd_core.storage.records import GenerationView, RunView
 
 _PROMPT_COLUMNS = (

@@ -12,7 +12,7 @@ from gradio.context import Context
 from dashboard.ui.templates import Html, render, script
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
-from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.playground_chunks import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",

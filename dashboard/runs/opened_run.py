@@ -10,9 +10,7 @@ from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.elsewhere_html import origin_html
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
-    categories_html,
     engine_html,
-    further_tiles_html,
     header_html,
     models_note_html,
     prompt_html,
@@ -20,8 +18,8 @@ from dashboard.runs.run_html import (
     provenance_html,
     sittings_html,
     slower_html,
-    tiles_html,
 )
+from dashboard.runs.run_tiles import categories_html, further_tiles_html, tiles_html
 from dashboard.runs.token_text import displayed_tokens
 from dashboard.tables.hidden_html import hidden_html
 from dashboard.tables.siblings import on_same_prompts, sibling_runs

@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from dashboard.runs.run_html import categories_html
+from dashboard.runs.run_tiles import categories_html
 from fsd_core.analysis.categories import by_category
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.records import PromptCounts

@@ -18,8 +18,9 @@ from dashboard.compare import export_files
 from dashboard.compare.compared_runs import compare
 from dashboard.runs.elsewhere_html import origin_html
 from dashboard.runs.opened_run import OpenedRun
-from dashboard.runs.run_html import prompts_html, tiles_html
+from dashboard.runs.run_html import prompts_html
 from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_tiles import tiles_html
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined

@@ -1,4 +1,4 @@
-"""What Compare answers with: one sentence, the picture of accuracy against speed, and one line for each run."""
+"""The answer of Compare: one sentence, the picture of accuracy against speed, and one line for each run."""
 
 from __future__ import annotations
 

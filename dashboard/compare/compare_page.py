@@ -66,7 +66,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class Choice(NamedTuple):
-    """What is asked to be compared."""
+    """The requested comparison."""
 
     ids: list[str]
     runs: list[RunView]
@@ -172,7 +172,7 @@ class ComparePage:
         return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
 
     def _query_at(self, values: Values) -> str:
-        """Return the query of what was compared at a click."""
+        """Return the query of the comparison that was shown at a click."""
         return urlsplit(str(values[self.link] or "")).query
 
     def _baseline_id(self, asked: Asked, runs: Sequence[RunView]) -> str | None:

@@ -62,7 +62,7 @@ class ComparedRuns(NamedTuple):
     times: str = ""
     """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
     recommendation: Recommendation | None = None
-    """what the comparison comes to; ``None`` if nothing is compared"""
+    """the conclusion of the comparison; ``None`` if nothing is compared"""
 
     @property
     def best(self) -> str | None:

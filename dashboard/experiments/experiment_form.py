@@ -81,8 +81,10 @@ def task_names(custom: Iterable[Task] = ()) -> tuple[str, ...]:
 
 
 class ExperimentForm:
-    """The form's components as attributes, and what it shows as functions of what is asked. ``fields`` maps option
-    names to components."""
+    """The form's components as attributes. Its methods return the form's content for a question.
+
+    ``fields`` maps option names to components.
+    """
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.settings = repository, settings

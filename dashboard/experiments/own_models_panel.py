@@ -77,7 +77,7 @@ class OwnModelsPanel:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person fills in."""
+        """Fields that a person fills in."""
         return [self.name, *self.models.values()]
 
     @property

@@ -73,7 +73,7 @@ class ReportsPage:
         return updates
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "reports", "See all reports")}
         return {self.message: notice(str(error), "bad")}

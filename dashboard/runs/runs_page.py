@@ -107,7 +107,7 @@ class RunsPage:
         return updates | self._view.only(asked, self._parts, part)
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "runs", "See all runs")}
         place = self.run.prompts if asked.address.get("run") else self.list.runs

@@ -22,7 +22,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class StartPage:
-    """The page's components as attributes, and what it shows as a function of what is asked."""
+    """The page's components as attributes. Its methods return the page's content for a question."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository, self._waiting = repository, WaitingCount(repository)

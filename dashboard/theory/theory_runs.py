@@ -69,7 +69,7 @@ class RunTheory:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person chooses."""
+        """Fields that a person fills in."""
         return [self.runs, self.temperature]
 
     @property

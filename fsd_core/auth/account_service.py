@@ -1,4 +1,4 @@
-"""What people may do with accounts and tokens: with their own, and as admins with everybody's."""
+"""Actions on accounts and tokens: people may change their own, admins everybody's."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, option
 
 GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "date_string")
-"""what a template gets from the program, or what would change the day that it is told: no arguments of a setting"""
+"""arguments that the program passes to a template, or that would change its date: a setting cannot give them"""
 
 
 class TemplateConfig(Frozen):

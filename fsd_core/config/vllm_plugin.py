@@ -1,4 +1,4 @@
-"""What this project and its plug-in for vLLM agree on: names, tested versions, rules, and how a rule is written.
+"""Definitions shared with our plug-in for vLLM: names, tested versions, rules, and how a rule is written.
 
 The plug-in (``engines/vllm``) imports this module. Torch and vLLM are not imported here.
 """

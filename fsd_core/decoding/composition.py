@@ -86,7 +86,7 @@ class Method:
     speculation: Speculation | None
     """``None`` for the baselines, which draft nothing"""
     marks: TextMarks | None
-    """what is looked for in texts, if anything"""
+    """strings that are searched for in texts, if any"""
     strict_first: int
     lenient_in: LenientIn
     beams: BeamPlan | None = None

@@ -1,4 +1,4 @@
-"""What a GPU reports of itself through NVML: the energy that it has taken, and its memory in use.
+"""Readings of a GPU through NVML: the energy that it has used, and its memory in use.
 
 NVML is read through ``pynvml`` (the package ``nvidia-ml-py``, which is optional). Without it, without a GPU, or where
 the GPU does not report a value, nothing is recorded.

@@ -76,7 +76,7 @@ class WithEngines:
             self._others.warm_up(run, example)
 
     def prompt_hash(self, run: RunView, example: Example) -> str:
-        """Return the hash of what the pair or the engine reads."""
+        """Return the hash of the prompt as the pair or the engine reads it."""
         served = self._served.get(run.id)
         return self._others.prompt_hash(run, example) if served is None else served.prompt_hash(example)
 

@@ -88,7 +88,7 @@ class ServedRun:
         return EngineQuestion(prompt, longest, prompt_seed(self.run.seed, position), decoding.sampling, salt)
 
     def prompt_hash(self, example: Example) -> str:
-        """Return the hash of what the engine reads."""
+        """Return the hash of the prompt as the engine reads it."""
         if TRAITS[self.served.engine].takes == "messages":
             return text_hash(json.dumps(_messages(example)))
         return prompt_hash(self.prompt_ids(example))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsd_core.library.text_decoder import Completion
 
 Lines = tuple[str, ...]
-"""what a cell shows, one below the other"""
+"""lines of a cell, from top to bottom"""
 
 
 def comparison_view(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar where somebody looks, silence elsewhere."""
+"""Progress of long work: a bar on a terminal or in a notebook, silence elsewhere."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class RequirementPair(NamedTuple):
 
 
 class BesideApproved(NamedTuple):
-    """What is approved for a use, beside another proposal of it."""
+    """The approved proposal of a use, beside another proposal of it."""
 
     proposal: Proposal
     """that was approved"""

@@ -23,7 +23,7 @@ _CHUNK = 1 << 16  # bytes
 
 @dataclass(frozen=True)
 class Printed:
-    """What a program printed. ``failure`` says why it did not end properly, as a verdict does; empty if it did."""
+    """The output of a program. ``failure`` says why it did not end properly, as a verdict does; empty if it did."""
 
     text: str
     failure: str = ""

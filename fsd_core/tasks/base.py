@@ -59,7 +59,7 @@ def in_turns(first: Example, later: Iterable[str]) -> tuple[Example, ...]:
 
 
 class Said(NamedTuple):
-    """What a model wrote, and whether it began inside of a thought that the prompt opened and no mark ends."""
+    """A model's text, and whether it began inside of a thought that the prompt opened and no mark ends."""
 
     text: str
     thinking: bool = False
@@ -95,7 +95,7 @@ class Task(ABC):
     files: tuple[str, ...] = ()
     """files that it reads, below the data folder (``FSD_DATA_DIR``)"""
     hub: tuple[Split | HubFile, ...] = ()
-    """what ``fetch`` makes them from; empty for files that only their authors provide"""
+    """sources from which ``fetch`` makes them; empty for files that only their authors provide"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:
@@ -120,7 +120,7 @@ class Task(ABC):
         return self.score_answer(split.answer, example, stop_reason)
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
-    """what a thought begins and ends with"""
+    """begin and end marks of thoughts"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None

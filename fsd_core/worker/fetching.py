@@ -25,7 +25,7 @@ class ClaimLost(Exception):
 
 @dataclass(frozen=True)
 class Pauses:
-    """What the worker does between two pieces of a fetch."""
+    """Actions of the worker between two pieces of a fetch."""
 
     check: Callable[[], None]
     """raises whatever should end the job now"""

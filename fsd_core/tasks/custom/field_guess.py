@@ -24,7 +24,7 @@ _SHORT = 60
 
 
 class Guess(NamedTuple):
-    """What a file's fields are taken for."""
+    """A guess of the meaning of a file's fields."""
 
     names: FieldNames = USUAL_FIELDS
     scorer: str | None = None

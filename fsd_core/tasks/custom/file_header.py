@@ -18,12 +18,12 @@ def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
 
 
 class Header(NamedTuple):
-    """What the first line says of a task."""
+    """Description of a task on the first line of its file."""
 
     title: str = ""
     scorer: str | None = None
     thought_marks: tuple[tuple[str, str], ...] = ()
-    """what a thought begins and ends with, in place of the usual marks"""
+    """begin and end marks of thoughts, in place of the usual ones"""
     all_turns: bool = False
     """whether the user turns of conversations are asked one after another"""
 

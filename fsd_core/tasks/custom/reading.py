@@ -43,7 +43,7 @@ class CheckedFile:
     notes: tuple[str, ...] = ()
     """sentences on what the file holds and the task does not"""
     thought_marks: tuple[tuple[str, str], ...] = ()
-    """what a thought begins and ends with; the usual marks if empty"""
+    """begin and end marks of thoughts; the usual ones if empty"""
 
     @property
     def content(self) -> str:

@@ -41,7 +41,7 @@ class FieldMissing(LineError):
 
 @dataclass(frozen=True)
 class ShapedRow:
-    """What a row asks, whatever its shape. Nothing of it is checked yet."""
+    """Question and answer of a row of any shape. Nothing is checked yet."""
 
     prompt: Any = None
     messages: Any = None
@@ -54,7 +54,7 @@ class ShapedRow:
     answers_left_out: int = 0
     """number of given answers in whose place stand those of the setting that is measured"""
     tools: Any = None
-    """what may be called"""
+    """tools that may be called"""
     id: Any = None
     category: Any = None
     group: Any = None

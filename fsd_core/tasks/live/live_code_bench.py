@@ -33,7 +33,7 @@ _WITHOUT_STARTER = (
     "inputs). Enclose your code within delimiters as follows. Ensure that when the python program runs, it reads the "
     "inputs, runs the algorithm and writes output to STDOUT."
 )
-# Modules of which a program has all names without asking, in the order of the authors' program.
+# Modules whose names a program has without importing them, in the order of the authors' program.
 _STARRED = [
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
     "functools", "operator", "io", "sys", "json", "builtins", "typing",
@@ -58,7 +58,7 @@ assert (list(answer) if isinstance(answer, tuple) else answer) == json.loads({ex
 
 @dataclass(frozen=True)
 class _Release:
-    """What a release of the dataset added: a file of its own."""
+    """The problems that a release of the dataset added: a file of its own."""
 
     until: str
     """the last month of its problems"""

@@ -98,11 +98,11 @@ class Section:
         return self.name in asked.address.get("open", "").split(",")
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return what differs."""
+        """Return the updates of the section."""
         raise NotImplementedError
 
     def query(self, asked: Asked, now: Comparing) -> str:
-        """Return what the address of the page says of it, after :meth:`draw`, such as ``a=…&b=…&prompt=8``."""
+        """Return its part of the page's address, after :meth:`draw`, such as ``a=…&b=…&prompt=8``."""
         return ""
 
     def redraw(self, asked: Asked, now: Comparing) -> Updates:

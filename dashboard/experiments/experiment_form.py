@@ -202,7 +202,7 @@ class ExperimentForm:
     # --- what is shown -------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the fields that a chosen option reads, and why an address cannot be followed."""
+        """Return the updates of the fields that a chosen option reads, and why an address cannot be followed."""
         updates = self._prefill(asked) if asked.opening and not asked.reloaded else {}
         self._fill_defaults(asked)
         values = self.values(asked)

@@ -131,7 +131,7 @@ class ExperimentsPage:
     # --- what is shown -------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the form, the tasks and the list."""
+        """Return the updates of the form, the tasks and the list."""
         page = min(asked.page(_OLDER, ""), _MOST_PAGES)
         updates = self.form.redraw(asked) | self.finder.redraw(asked)
         try:

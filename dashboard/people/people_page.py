@@ -85,7 +85,7 @@ class PeoplePage:
         view.listen(self.redraw, [], outputs, [*token, self.name, self.role])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs."""
+        """Return the updates of the page."""
         person, service = asked.person, self.service
         try:
             tokens, log = service.tokens(person), service.log(person, LOG_ROWS)

@@ -28,7 +28,7 @@ def waiting_html(number: int) -> Html:
 
 
 def worker_notice(worker: WorkerView | None, executor: Executor, status: str) -> Html:
-    """Return what a job without output waits for."""
+    """Return the reason why a job has no output yet."""
     if worker is None or not worker.alive:
         return absence_notice(worker, executor)
     if status == "running":

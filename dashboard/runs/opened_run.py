@@ -116,7 +116,7 @@ class OpenedRun:
         view.on(self.prompts.click, self.head.click, self.clock.tick)
 
     def redraw(self, asked: Asked, run_id: str) -> Updates:
-        """Return what differs of a run. Raises ``UnknownName`` if it does not exist."""
+        """Return the updates of a run. Raises ``UnknownName`` if it does not exist."""
         run = self.repository.run(run_id)
         order = asked.address.get("prompts", "") if asked.opening else asked[self.order]
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
@@ -240,5 +240,5 @@ class OpenedRun:
 
 
 def _state(run: RunView) -> list[Any]:
-    """Return what a poll compares."""
+    """Return the values by which a poll notices a change."""
     return [run.status, run.prompts_done, run.mlflow_run_id]

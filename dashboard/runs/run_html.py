@@ -83,7 +83,7 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
 
 
 def models_note_html(run: RunView) -> Html:
-    """Return what was told of the pair's files when it was loaded, if anything."""
+    """Return the notes from loading the pair, if there are any."""
     return notice(run.note_on_models, "warn") if run.note_on_models else Html()
 
 

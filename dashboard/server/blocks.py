@@ -18,7 +18,7 @@ class Pages(gr.Blocks):
     """
 
     def get_config_file(self) -> Any:
-        """Return what browsers and programs are told of the pages. The endpoints for programs are on none of them."""
+        """Return the configuration of the pages for browsers and programs. No page has the endpoints for programs."""
         config: Any = super().get_config_file()
         parameters = {one["id"] for one in config["components"] if one["type"] == "api"}
         endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}

@@ -33,7 +33,7 @@ class StartPage:
         view.listen(self.redraw, [], [self.news])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what runs, what waits and what was decided, if it differs."""
+        """Return current work, reviews that wait, and decisions, if they differ."""
         news = news_html(self.repository, self._waiting(asked.person))
         return {self.news: news} if asked.differs("news", news) else {}
 

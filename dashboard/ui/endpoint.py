@@ -58,7 +58,7 @@ def does(
 
 
 def effects_of(endpoint: Endpoint) -> Effects:
-    """Return what a call does beside answering."""
+    """Return the effects of a call."""
     return getattr(endpoint, "effects", _READS)
 
 

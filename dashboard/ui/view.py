@@ -112,7 +112,7 @@ class Asked:
             self.filled[field] = value
 
     def current(self, field: Any) -> Any:
-        """Return what a field holds with this answer: what was filled in, or else its value."""
+        """Return the value of a field with this answer: the one that was filled in, or else its own."""
         return self.filled.get(field, self[field])
 
     def used(self, values: Values, *fields: Any) -> None:
@@ -122,7 +122,7 @@ class Asked:
                 self.fill(field, "")
 
     def wanted(self, name: str) -> Any:
-        """Return what a script of the page wants under this name, or ``None``. It is not validated."""
+        """Return the wish of a page's script under this name, or ``None``. It is not validated."""
         return self._question.wanted.get(name)
 
     def page(self, pager: str, of: str, first: int = 0) -> int:
@@ -315,7 +315,7 @@ class View:
 
 
 def _read(question: object) -> Question:
-    """Return what a browser asked. A program that calls the event without a question opens the page."""
+    """Return the question of a browser. A program that calls the event without a question opens the page."""
     try:
         return Question.model_validate_json(question) if isinstance(question, str) and question else Question()
     except ValidationError:

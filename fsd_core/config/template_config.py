@@ -83,7 +83,7 @@ class TemplateConfig(Frozen):
         return date.fromisoformat(self.date)
 
     def label_parts(self) -> list[str]:
-        """Return what differs from the default, such as ``enable_thinking false``."""
+        """Return the differences from the default, such as ``enable_thinking false``."""
         parts = [
             f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in self.values.items()
         ]

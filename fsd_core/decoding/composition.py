@@ -189,7 +189,7 @@ def _beams(models: ModelSet, config: DecodingConfig) -> BeamPlan | None:
 def _text_marks(
     model: LanguageModel, tokenizer: PreTrainedTokenizerBase | None, config: DecodingConfig
 ) -> TextMarks | None:
-    """Return what is looked for in texts. Without a tokenizer the caller looks for strings that end them."""
+    """Return the strings to search for in texts. Without a tokenizer the caller searches for strings that end them."""
     thoughts = config.lenient_in != EVERYWHERE
     if tokenizer is None:
         if thoughts:

@@ -56,7 +56,7 @@ MeterOf = Callable[[str], DeviceMeter | None]
 
 
 def nvml_meter(device: str) -> NvmlMeter | None:
-    """Return what reads a device of torch, such as ``cuda:1``; ``None`` without NVML or for another kind of device."""
+    """Return the meter of torch's device, such as ``cuda:1``; ``None`` without NVML or for another kind of device."""
     parsed = torch.device(device)
     if parsed.type != "cuda":
         return None
@@ -68,7 +68,7 @@ def nvml_meter(device: str) -> NvmlMeter | None:
 
 
 def meter_of_gpu(uuid: str) -> NvmlMeter | None:
-    """Return what reads the GPU with this UUID; ``None`` without ``pynvml``, a driver or that GPU."""
+    """Return the meter of the GPU with this UUID; ``None`` without ``pynvml``, a driver or that GPU."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

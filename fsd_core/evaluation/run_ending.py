@@ -60,7 +60,7 @@ def finish(
 
 
 def written_texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
-    """Return what was written, by position, without the prompts that failed. All turns of a conversation are one text,
+    """Return the written texts, by position, without the prompts that failed. All turns of a conversation are one text,
     at the position of the first. A conversation with a failed turn is left out."""
     generations = {g.position: g for g in repository.generations(run_id)}
     failed = {g.position - g.turn for g in generations.values() if g.outcome == "failed"}

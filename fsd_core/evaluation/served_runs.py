@@ -209,7 +209,7 @@ def _messages(example: Example) -> list[dict[str, Any]]:
 
 
 def readings_of(repository: Repository, run_id: str) -> list[EngineReading]:
-    """Return what counters said about a run so far. A reading that cannot be read is left out."""
+    """Return the readings of a run's counters so far, without those that cannot be read."""
     readings = []
     for stored in repository.readings(run_id):
         try:

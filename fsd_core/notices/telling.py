@@ -60,7 +60,7 @@ def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling |
 
 
 def of_expiry(use: Use, labels: dict[str, str], at: datetime) -> tuple[Telling, datetime] | None:
-    """Return what is told of a use whose approval in force has expired, and when it did."""
+    """Return the message on the expiry of the approval in force for a use, and its time."""
     expired = expiry_of(use)
     if expired is None or expired > at:
         return None

@@ -34,7 +34,7 @@ class BesideApproved(NamedTuple):
 
 
 def beside_approved(repository: Repository, review: ProposalReview) -> BesideApproved | None:
-    """Return what is approved beside a proposal; ``None`` if nothing is, or this setting."""
+    """Return the approved proposal beside another one; ``None`` if no setting or this one is approved."""
     use = review.use
     if not use.in_force or use.named("approved") in (None, review.proposal.setting):
         return None

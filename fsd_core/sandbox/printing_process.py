@@ -46,7 +46,7 @@ class _Stream:
 
 
 def run(program: str, given: str, seconds: float, memory: int) -> Printed:
-    """Return what the program prints. See :func:`fsd_core.sandbox.printed_by`.
+    """Return the program's output. See :func:`fsd_core.sandbox.printed_by`.
 
     Raises ``FsdError`` if the process cannot be started and confined, which no program can cause.
     """

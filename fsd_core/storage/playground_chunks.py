@@ -127,7 +127,7 @@ class StreamFigures:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is stored, without what was not measured."""
+        """Return the stored form, without figures that were not measured."""
         measured = ("cpu_seconds", "target_tokens_per_second")
         return {name: value for name, value in asdict(self).items() if value is not None or name not in measured}
 

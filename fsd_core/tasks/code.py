@@ -119,7 +119,7 @@ class Programs(Task):
         raise NotImplementedError
 
     def verdict(self, text: str, example: Example) -> str:
-        """Return what :func:`fsd_core.sandbox.judge` says of the code in a text."""
+        """Return the verdict of :func:`fsd_core.sandbox.judge` on the code in a text."""
         problem = self.problem(example)
         return sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
 

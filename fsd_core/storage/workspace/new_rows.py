@@ -58,7 +58,7 @@ def new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
 
 
 def _request(experiment: ExperimentRow) -> dict[str, Any]:
-    """Return what the experiment was created with, without the time that a calibration was granted later."""
+    """Return the experiment's configuration, without the time that a calibration was granted later."""
     return {name: value for name, value in experiment.config.items() if name != GRANTED}
 
 
@@ -129,7 +129,10 @@ def new_changes(source: Session, target: Session) -> list[ChangeRow]:
 
 
 def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) -> Sequence[Entry]:
-    """Return what the file's log adds to the existing one. Raises ``InvalidSetting`` if neither continues the other."""
+    """Return the entries that the file's log adds to the existing one.
+
+    Raises ``InvalidSetting`` if neither continues the other.
+    """
     logs = [[row_values(entry, "id") for entry in log] for log in (incoming, existing)]
     if any(left != right for left, right in zip(*logs, strict=False)):
         raise InvalidSetting(

@@ -29,7 +29,7 @@ class Header(NamedTuple):
 
 
 def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
-    """Return what the first line says. What is wrong with it is told."""
+    """Return the description on the first line. Its problems are added to ``findings``."""
     if unknown := sorted(set(row) - {"scorer", "title", "thought_marks", "all_turns"}):
         findings.wrong(
             number,

@@ -110,7 +110,7 @@ def check(
 
 
 def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings, all_turns: bool) -> Numbered:
-    """Return what the rows ask. If every row lacks a field, this is one problem."""
+    """Return the questions of the rows. If every row lacks a field, this is one problem."""
     shaped: Numbered = []
     missing: list[tuple[int, str]] = []
     for number, row in rows:

@@ -63,8 +63,8 @@ class ShapedRow:
 
 
 def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False) -> ShapedRow:
-    """Return what a row asks. A field that holds null counts as absent. With ``all_turns``, the user turns of messages
-    are asked one after another. Raises ``LineError``."""
+    """Return the question of a row. A field that holds null counts as absent. With ``all_turns``, the user turns of
+    messages are asked one after another. Raises ``LineError``."""
     given = without_nulls(row)
     for name in (names.prompt, names.reference, names.id):
         if name and name not in row:

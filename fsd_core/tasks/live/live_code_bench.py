@@ -148,7 +148,7 @@ def live_code_bench() -> tuple[LiveCodeBench, ...]:
 
 
 def last_block(text: str) -> str:
-    """Return what stands between the last two lines with three backticks, as the authors read it; else nothing."""
+    """Return the text between the last two lines with three backticks, as the authors read it; else nothing."""
     parts = _FENCE.split(text)
     return parts[-2].strip("\r\n") if len(parts) > 2 else ""
 

@@ -85,7 +85,7 @@ def mixed(sessions: Sequence[Conditions]) -> tuple[str, ...]:
 
 
 def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
-    """Return what differs between runs, each given by its measurement sessions. Unknown values differ from nothing."""
+    """Return the differences between runs, each given by its measurement sessions. Unknown values never differ."""
     result = []
     for condition in CONDITIONS:
         values = [{_text(condition, item) for item in sessions if condition.key in item} for sessions in runs]
@@ -116,7 +116,7 @@ def taken_sentence(share: float | None) -> str:
 
 
 def mixed_sentence(names: Sequence[str]) -> str:
-    """Return what the mark means, from the names of :func:`mixed`; empty for none."""
+    """Return the meaning of the mark, from the names of :func:`mixed`; empty for none."""
     varying, sentences = [name for name in names if name not in (UNRECORDED, SHARED_EXECUTOR)], []
     if SHARED_EXECUTOR in names:
         sentences.append(SHARED_DEVICE)

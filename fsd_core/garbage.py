@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """Do not look for garbage in the block: what modules define as they are imported stays until the end.
 
-    Python otherwise looks through all of it again and again, which is a fifth of what importing torch or Gradio takes.
+    Python otherwise scans all of it again and again. That takes a fifth of the time of importing torch or Gradio.
     """
     was_enabled = gc.isenabled()
     gc.disable()

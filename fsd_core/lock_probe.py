@@ -38,7 +38,7 @@ print(got(lambda: fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)),
 
 
 def lack_of(folder: Path) -> str | None:
-    """Return what keeps a database out of ``folder``, or ``None``. Leaves nothing behind."""
+    """Return the reason why ``folder`` cannot hold a database, or ``None``. Leaves nothing behind."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder, ignore_cleanup_errors=True) as scratch:

@@ -24,7 +24,7 @@ Thing = TypeVar("Thing")
 
 @cache
 def _loaded() -> tuple[Any, ...]:
-    """Return what the entry points name, sorted by their names. One that cannot be loaded is left out with a
+    """Return the objects that the entry points name, sorted by name. One that cannot be loaded is left out with a
     warning."""
     loaded = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):

@@ -62,7 +62,7 @@ class OneLine(NamedTuple):
 
 
 def sentence_html(comparison: ComparedRuns, *, link: bool = True) -> Html:
-    """Return what the comparison comes to, with a ``link`` to the measurement that would decide what is open."""
+    """Return the conclusion of the comparison, with a ``link`` to the measurement that would decide what is open."""
     found, baseline = comparison.recommendation, comparison.baseline
     if found is None or baseline is None:
         return Html()

@@ -1,4 +1,4 @@
-"""What Compare answers with: one sentence, the picture of accuracy against speed, and one line for each run."""
+"""The answer of Compare: one sentence, the picture of accuracy against speed, and one line for each run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AnswerPanel:
         view.on(self.table.click)
 
     def redraw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return what differs. The picture comes after the table, in an answer of its own."""
+        """Return the updates. The picture comes after the table, in an answer of its own."""
         updates: Updates = {}
         order = str(asked.wanted(_SORTED) or "")[:40]
         state = now.pinned, now.margin, now.stages

@@ -66,7 +66,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class Choice(NamedTuple):
-    """What is asked to be compared."""
+    """The requested comparison."""
 
     ids: list[str]
     runs: list[RunView]
@@ -154,7 +154,7 @@ class ComparePage:
     # --- what is asked -------------------------------------------------------------------------------------------
 
     def _choice(self, asked: Asked) -> Choice:
-        """Return what is asked to be compared: the last ticks or experiment, or else what the address names."""
+        """Return the requested comparison: the last ticks or experiment, or else the runs that the address names."""
         wanted = asked.wanted("runs")
         wanted = wanted if isinstance(wanted, dict) else {}
         problem = Html()
@@ -172,7 +172,7 @@ class ComparePage:
         return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
 
     def _query_at(self, values: Values) -> str:
-        """Return the query of what was compared at a click."""
+        """Return the query of the comparison that was shown at a click."""
         return urlsplit(str(values[self.link] or "")).query
 
     def _baseline_id(self, asked: Asked, runs: Sequence[RunView]) -> str | None:
@@ -260,7 +260,7 @@ class ComparePage:
         return {self.picker: picker_html([*latest, *older], selected, asked.shown["list"])}
 
     def _around(self, asked: Asked, choice: Choice, comparison: ComparedRuns) -> Updates:
-        """Return what stands around the answer, or what to do if no run is chosen."""
+        """Return the parts around the answer, or next steps if no run is chosen."""
         problems = [choice.problem, warnings_html(comparison.warnings)]
         prompt, ids = named_prompt(asked.address), {run.id for run in choice.runs}
         if comparison.rows and prompt and (missing := sorted({prompt.run_a, prompt.run_b} - ids)):

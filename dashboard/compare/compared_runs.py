@@ -9,18 +9,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.analysis.cells import Cell, cells, shared
-from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
+from dashboard.compare.comparison_warnings import UNFINISHED, comparability, request_warnings, unmatched_warnings
+from fsd_core.analysis.cells import Cell, cells
 from fsd_core.analysis.recommendation import Recommendation, comparable_times, recommend
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
-from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed, taken_sentence
+from fsd_core.conditions import MIXED_MARK, taken_sentence
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import so_far
 from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
-from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -33,7 +32,6 @@ MARKED = (
     "or by an executor that is shared."
 )
 """note below a table with marks"""
-_UNFINISHED = (*UNENDED, "cancelled")
 _ID = re.compile("[0-9a-f]{32}")  # anything else in a link is not worth a database query
 
 
@@ -64,7 +62,7 @@ class ComparedRuns(NamedTuple):
     times: str = ""
     """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
     recommendation: Recommendation | None = None
-    """what the comparison comes to; ``None`` if nothing is compared"""
+    """the conclusion of the comparison; ``None`` if nothing is compared"""
 
     @property
     def best(self) -> str | None:
@@ -122,15 +120,7 @@ def compare(
     except InvalidSetting as error:
         margin = None
         warnings.append(f"{error} No verdict is given.")
-    if len(requested) > MOST_COMPARED_RUNS:
-        warnings.append(f"{len(requested)} runs were asked for; the first {MOST_COMPARED_RUNS} are shown.")
-    if unknown := [run_id for run_id in requested[:MOST_COMPARED_RUNS] if run_id not in by_id]:
-        warnings.append(
-            f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
-            + ("The others are shown." if runs else "Choose runs above.")
-        )
-    if baseline_id and baseline_id not in by_id:
-        warnings.append(f"The baseline {baseline_id[:40]} is not among the chosen runs. The first run takes its place.")
+    warnings += request_warnings(requested, MOST_COMPARED_RUNS, baseline_id, by_id)
     baseline = baseline_of(runs, baseline_id)
     names = run_names(runs)
     warnings += comparability(runs, names, prompts)
@@ -140,7 +130,7 @@ def compare(
     results, same = cells(runs, baseline, prompts), same_texts(repository, runs, baseline)
     rows = []
     for run in runs:
-        ended = all(side.status not in _UNFINISHED for side in (run, baseline))
+        ended = all(side.status not in UNFINISHED for side in (run, baseline))
         told = _verdict(results[run.id], margin, run.id in same) if ended else None  # looked up anew at each prompt
         findings = told, slowdown(run, baseline, prompts)
         rows.append(ComparisonRow(run, names[run.id], run.id == baseline.id, results[run.id], *findings))
@@ -187,20 +177,6 @@ def _verdict(cells: Sequence[Cell], margin: float | None, same_text: bool) -> Ve
     return identical(paired) if same_text else verdict(paired, margin)
 
 
-def unmatched_warnings(
-    runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]
-) -> list[str]:
-    """Return a warning if measured runs have no prompt in common with the baseline and so cannot be compared."""
-    measured = [run for run in runs if run.metrics and run.id != baseline.id and not run.measured_elsewhere]
-    if not baseline.metrics or not (unmatched := [run for run in measured if not shared(run, baseline, prompts)[0]]):
-        return []
-    labels = _list([names[run.id] for run in unmatched])
-    return [
-        f"{_count(unmatched, 'run')} {_has(unmatched)} no prompt in common with the baseline: {labels}. "
-        "No difference is shown."
-    ]
-
-
 class RunProgress(NamedTuple):
     """The progress of a run."""
 
@@ -219,98 +195,3 @@ def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
     if not _ID.fullmatch(experiment_id):
         raise UnknownName(f"There is no experiment {experiment_id[:40]!r} in this database.")
     return [run.id for run in repository.experiment(experiment_id).runs]
-
-
-def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Prompts) -> list[str]:
-    """Return why the numbers of these runs are not comparable, one sentence per reason."""
-    reasons = []
-    if failed := [names[run.id] for run in runs if run.status == "failed"]:
-        reasons.append(f"{_count(failed, 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
-    if unfinished := [names[run.id] for run in runs if run.status in _UNFINISHED]:
-        reasons.append(
-            f"{_count(unfinished, 'run')} {_is(unfinished)} not finished: {_list(unfinished)}. "
-            "Their figures are of the prompts so far, and no verdict is given yet."
-        )
-    for title, read, consequence in _CRITERIA:
-        values = sorted({str(value) for run in runs if (value := read(run)) is not None})
-        if len(values) > 1:
-            reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
-    if elsewhere := [names[run.id] for run in runs if run.measured_elsewhere]:
-        reasons.append(
-            f"{_count(elsewhere, 'run')} {'was' if len(elsewhere) == 1 else 'were'} measured elsewhere: "
-            f"{_list(elsewhere)}. Nothing here has verified these figures, so no difference and no verdict is drawn "
-            "from them."
-        )
-    if weights := _differing_weights(runs):
-        reasons.append(f"The runs differ in weights ({_list(weights)}): {_PAIR}.")
-    if positions := rendered_differently(runs, prompts):
-        reasons.append(
-            f"{_count(positions, 'prompt')} {_is(positions)} not the same tokens in all runs, because template "
-            "arguments, date, template or tokenizer differ: their figures are of different questions."
-        )
-    if ended := ended_by_context(runs, prompts):
-        reasons.append(
-            "The model's context ended different numbers of answers to the same prompts "
-            f"({_list([f'{number} of {names[run_id]}' for run_id, number in ended.items()])}): those were cut where "
-            "others went on."
-        )
-    if on_shared_device := [names[run.id] for run in runs if SHARED_EXECUTOR in run.speed_mixed]:
-        reasons.append(f"{_list(on_shared_device)}: {SHARED_DEVICE} Their speeds and times are marked {MIXED_MARK}.")
-    if varying := differences([run.conditions for run in runs]):
-        differing = listed([f"{difference.name} ({_list(difference.values)})" for difference in varying])
-        reasons.append(f"The runs differ in {differing}: ratios of their speeds and times are marked {MIXED_MARK}.")
-    return reasons
-
-
-_PAIR = "their accuracies and speeds are those of different models"
-_PROMPTS = "their figures are of different prompts, so no difference between tasks is shown"
-_CRITERIA = (
-    ("model pair", lambda run: run.pair, _PAIR),
-    ("task", lambda run: run.task, _PROMPTS),
-    (
-        "number of prompts",
-        lambda run: run.prompts_total,
-        "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
-    ),
-    (
-        "length limit",
-        lambda run: None if run.measured_elsewhere else run.decoding.max_new_tokens,
-        "a shorter limit truncates more answers",
-    ),
-    (
-        "batch size",
-        lambda run: None if run.measured_elsewhere else run.config.batch,
-        "throughput cannot be compared between them",
-    ),
-    (
-        "request rate",
-        lambda run: None if run.measured_elsewhere else run.config.rate,
-        "throughput cannot be compared between them",
-    ),
-)
-
-
-def _differing_weights(runs: Sequence[RunView]) -> list[str]:
-    """Return the weights of the roles in which runs differ that have them both, as texts."""
-    by_role: dict[str, set[str]] = {}
-    for run in runs:
-        for role, weights in run.weights.items():
-            by_role.setdefault(role, set()).add(weights)
-    return sorted({f"{role} {weights}" for role, seen in by_role.items() if len(seen) > 1 for weights in seen})
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
-
-
-def _has(things: Sequence[object]) -> str:
-    return "has" if len(things) == 1 else "have"
-
-
-def _is(things: Sequence[object]) -> str:
-    return "is" if len(things) == 1 else "are"
-
-
-def _list(things: Sequence[str], most: int = 4) -> str:
-    texts = [thing[:60] for thing in things[:most]]
-    return ", ".join(texts) + (f" and {len(things) - most} more" if len(things) > most else "")

@@ -31,7 +31,7 @@ def warnings_html(warnings: Sequence[str]) -> Html:
 
 
 def no_runs_html(experiments: Sequence[ExperimentView]) -> Html:
-    """Return what to do if no run is chosen: start an experiment, or open one of the latest."""
+    """Return next steps if no run is chosen: start an experiment, or open one of the latest."""
     if not experiments:
         return empty_state(
             "Nothing to compare yet",

@@ -1,4 +1,4 @@
-"""What runs cost at the price per hour of their machines, as a table."""
+"""Costs of runs at the price per hour of their machines, as a table."""
 
 from __future__ import annotations
 

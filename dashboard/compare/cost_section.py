@@ -1,4 +1,4 @@
-"""What runs cost at a price per hour that somebody chooses: a folded part of a comparison."""
+"""Costs of runs at a chosen price per hour: a folded part of a comparison."""
 
 from __future__ import annotations
 

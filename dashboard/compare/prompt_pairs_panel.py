@@ -26,7 +26,7 @@ _PAIR = "pair"
 
 
 class PromptPairsPanel(Section):
-    """What run A and run B wrote for each prompt."""
+    """Outputs of run A and run B for each prompt."""
 
     name = "prompts"
     title = "Prompt by prompt"

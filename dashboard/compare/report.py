@@ -124,7 +124,7 @@ def _setup(comparison: ComparedRuns) -> str:
 
 
 def _machines(run: RunView) -> list[str]:
-    """Return what measured a run: an engine with its load, or each machine of our own loop."""
+    """Return the engine that measured a run with its load, or each machine of our own loop."""
     if engine := measured_on(run):
         return [engine]
     return [

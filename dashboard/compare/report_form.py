@@ -56,7 +56,7 @@ class ReportForm(Section):
         return {}
 
     def listen(self, view: View, link: gr.Textbox) -> None:
-        """Attach the event. ``link`` has the address of what is compared at a click."""
+        """Attach the event. ``link`` holds the address of the comparison at a click."""
 
         def save(values: Values, asked: Asked) -> Updates:
             require(asked.person, "author", "Saving a report")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Comparing(NamedTuple):
-    """What the page compares now."""
+    """The current comparison of the page."""
 
     runs: Sequence[RunView]
     baseline: RunView
@@ -83,7 +83,7 @@ class Section:
 
     @property
     def drawn(self) -> Sequence[Any]:
-        """Figures and HTML of what is compared. They are emptied once a folded section holds another comparison's."""
+        """Figures and HTML of the comparison. They are emptied once a folded section holds another comparison's."""
         return ()
 
     def build(self) -> None:
@@ -91,18 +91,18 @@ class Section:
         raise NotImplementedError
 
     def listen(self, view: View, link: gr.Textbox) -> None:
-        """Attach further events. ``link`` holds the address of what is compared."""
+        """Attach further events. ``link`` holds the address of the comparison."""
 
     def at_first(self, asked: Asked, now: Comparing) -> bool:
         """Return whether it is open before anybody has opened or closed it: where a link says ``open=NAME``."""
         return self.name in asked.address.get("open", "").split(",")
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return what differs."""
+        """Return the updates of the section."""
         raise NotImplementedError
 
     def query(self, asked: Asked, now: Comparing) -> str:
-        """Return what the address of the page says of it, after :meth:`draw`, such as ``a=…&b=…&prompt=8``."""
+        """Return its part of the page's address, after :meth:`draw`, such as ``a=…&b=…&prompt=8``."""
         return ""
 
     def redraw(self, asked: Asked, now: Comparing) -> Updates:

@@ -113,7 +113,7 @@ class CustomTasksPanel:
         return {self.drop_answer: self._checked_or_added(act, asked, checked)}
 
     def _checked_or_added(self, act: Act, asked: Asked, checked: CheckedFile, name: str = "", title: str = "") -> Html:
-        """Return what a file holds or what is wrong with it. If it is to be added and nothing is, do so."""
+        """Return the content of a file, or its problems. Add the file if that was requested and it has none."""
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             return checked_html(checked, name)

@@ -1,4 +1,4 @@
-"""What the calls of experiments, calibrations and pairs answer with, for programs. Newer versions may add fields."""
+"""Answers to the calls of experiments, calibrations and pairs, for programs. Newer versions may add fields."""
 
 from __future__ import annotations
 

@@ -81,8 +81,10 @@ def task_names(custom: Iterable[Task] = ()) -> tuple[str, ...]:
 
 
 class ExperimentForm:
-    """The form's components as attributes, and what it shows as functions of what is asked. ``fields`` maps option
-    names to components."""
+    """The form's components as attributes. Its methods return the form's content for a question.
+
+    ``fields`` maps option names to components.
+    """
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.settings = repository, settings
@@ -200,7 +202,7 @@ class ExperimentForm:
     # --- what is shown -------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the fields that a chosen option reads, and why an address cannot be followed."""
+        """Return the updates of the fields that a chosen option reads, and why an address cannot be followed."""
         updates = self._prefill(asked) if asked.opening and not asked.reloaded else {}
         self._fill_defaults(asked)
         values = self.values(asked)

@@ -47,7 +47,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class Latest(NamedTuple):
-    """What an open page shows that may change by itself: HTML, the names of available tasks, and custom tasks."""
+    """The parts of an open page that may change by themselves: HTML, the names of available tasks, and custom tasks."""
 
     worker: Html
     experiments: Html
@@ -65,7 +65,7 @@ class Latest(NamedTuple):
 
 
 class ExperimentsPage:
-    """The page's components as attributes, and what it shows as functions of what is asked."""
+    """The page's components as attributes. Its methods return the page's content for a question."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.settings, self.home = repository, settings, settings.home
@@ -131,7 +131,7 @@ class ExperimentsPage:
     # --- what is shown -------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the form, the tasks and the list."""
+        """Return the updates of the form, the tasks and the list."""
         page = min(asked.page(_OLDER, ""), _MOST_PAGES)
         updates = self.form.redraw(asked) | self.finder.redraw(asked)
         try:

@@ -49,7 +49,7 @@ _ABOUT_MORE = (
 
 
 class FindPanel:
-    """The panel's components as attributes, and what it shows as a function of what is asked."""
+    """The panel's components as attributes. Its methods return the panel's content for a question."""
 
     def __init__(
         self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
@@ -78,7 +78,7 @@ class FindPanel:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person chooses."""
+        """Fields that a person fills in."""
         return [self.engine.field, self.goal, *self.bounds.values(), self.minutes, self.replayed]
 
     def listen(self, view: View) -> None:

@@ -77,7 +77,7 @@ class OwnModelsPanel:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person fills in."""
+        """Fields that a person fills in."""
         return [self.name, *self.models.values()]
 
     @property
@@ -171,7 +171,7 @@ def _model(label: str, placeholder: str) -> gr.Textbox:
 
 
 def checked_html(checked: PairCheck, added: str = "") -> Html:
-    """Return what was found. ``added``: the name under which the pair is kept, if nothing is wrong."""
+    """Return the result of the check. ``added``: the name under which the pair is kept, if nothing is wrong."""
     if checked.problems:
         summary = "The models cannot be used yet."
     else:

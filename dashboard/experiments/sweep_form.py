@@ -74,7 +74,7 @@ def read_rates(text: str) -> tuple[float, ...]:
 
 
 def _shared(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the form says of prompts and sampling."""
+    """Return the form's settings of prompts and sampling."""
     names = [name for name in SHARED_OPTIONS if name in values]
     return method({name: _one(METHOD_OPTIONS[name], values[name]) for name in names}, option_label).shared
 

@@ -88,7 +88,7 @@ def secret_html(kind: str, name: str, secret: str) -> Html:
 
 
 def log_html(events: Sequence[AccountEvent], most: int) -> Html:
-    """Return what happened to accounts, the latest first."""
+    """Return the log of accounts, the latest event first."""
     if not events:
         return empty_state(
             "Nothing happened yet", "Sign-ins, and changes of people, roles and tokens, are listed here."

@@ -85,7 +85,7 @@ class PeoplePage:
         view.listen(self.redraw, [], outputs, [*token, self.name, self.role])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs."""
+        """Return the updates of the page."""
         person, service = asked.person, self.service
         try:
             tokens, log = service.tokens(person), service.log(person, LOG_ROWS)
@@ -107,7 +107,7 @@ class PeoplePage:
         return updates
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         return {self.message: notice(str(error), "bad")}
 
     def make_token(self, values: Values, asked: Asked) -> Updates:

@@ -13,7 +13,7 @@ from dashboard.ui.quantities import DASH, percent, quantity
 from dashboard.ui.templates import Html, render
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.storage.messages import StreamFigures
+from fsd_core.storage.playground_chunks import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
@@ -28,7 +28,7 @@ def waiting_html(number: int) -> Html:
 
 
 def worker_notice(worker: WorkerView | None, executor: Executor, status: str) -> Html:
-    """Return what a job without output waits for."""
+    """Return the reason why a job has no output yet."""
     if worker is None or not worker.alive:
         return absence_notice(worker, executor)
     if status == "running":

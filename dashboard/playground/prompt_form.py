@@ -143,7 +143,7 @@ class PromptForm:
 
     @property
     def built(self) -> dict[str, str]:
-        """What the page shows of the form before the first answer."""
+        """Digests of the form's parts before the first answer."""
         usual = [part.value for part in (*self.shared.values(), self.seed)]
         return {"example": digest(BUNDLED, self.example.value), "sampling": digest(usual)}
 

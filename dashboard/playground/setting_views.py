@@ -11,7 +11,8 @@ from dashboard.tables.prompt_pairs import DiffPiece, difference
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.formatting import count
-from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.records import UNENDED
 
 MOST_OUTPUT_PANELS = 4

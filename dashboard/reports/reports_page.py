@@ -57,7 +57,7 @@ class ReportsPage:
         view.listen(self.redraw, [], [*self._parts, self.reports, self.head, self.opened, *self.pager.parts])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the report that the address names, or of the list."""
+        """Return the updates of the report that the address names, or of the list."""
         id = asked.address.get("report")
         if not id:
             return self._list(asked) | self._view.only(asked, self._parts, self.list_part)
@@ -73,7 +73,7 @@ class ReportsPage:
         return updates
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "reports", "See all reports")}
         return {self.message: notice(str(error), "bad")}
@@ -120,7 +120,7 @@ def reports_html(reports: Sequence[ReportName]) -> Html:
 
 
 def head_html(report: ReportView, person: Person) -> Html:
-    """Return what can be done with a report."""
+    """Return the buttons and links of a report."""
     question = f"Delete the report “{report.title}”? Its runs stay. This cannot be undone."
     delete = actions.button(_DELETE, "report", report.id, "Delete", question) if may_delete(report, person) else Html()
     files = [(f"export/report.html?report={report.id}", "Export HTML")]

@@ -86,7 +86,7 @@ def first_of_each(baselines: Iterable[Measurement]) -> list[Measurement]:
 
 
 def choices_of(measurements: Iterable[Measurement]) -> Choices:
-    """Return what a field offers."""
+    """Return the choices of a field."""
     return list(dict.fromkeys((_name(runs), _value(runs)) for runs in measurements))
 
 

@@ -108,7 +108,7 @@ class OpenedProposal:
         view.act("comment on", self.comment_on_answer, self.reader.answer)
 
     def redraw(self, asked: Asked, proposal_id: str) -> Updates:
-        """Return what differs of a proposal. Raises ``UnknownName`` if there is none of this id."""
+        """Return the updates of a proposal. Raises ``UnknownName`` if there is none of this id."""
         review = self.service.review(proposal_id)
         pairing = cache(partial(pairing_of, self.service, review))
         quoted = quoted_passages(self.service.repository, asked.person, review)
@@ -238,12 +238,12 @@ def _seen(text: str) -> tuple[int, str]:
 
 
 def author_html(person: Person) -> Html:
-    """Return what an author sees instead of a verdict."""
+    """Return the note that an author sees in place of the verdict's fields."""
     return render("review/proposal.html", "author", alone=not person.known)
 
 
 def verdict_text(review: ProposalReview, verdict: Verdict) -> str:
-    """Return what a verdict has done."""
+    """Return the message on the effect of a verdict."""
     if verdict != "approve":
         return {"request changes": "Changes are asked for.", "decline": "Declined."}[verdict]
     needed = max(0, review.status.needed - len(review.status.approved_by))

@@ -31,7 +31,7 @@ _REQUIREMENTS = (Column("Requirement"), Column("Outcome"), Column("Evidence", "w
 
 
 def proposal_html(review: ProposalReview, label: str) -> Html:
-    """Return what is proposed, how far it is, and what its evidence says of each requirement."""
+    """Return the proposed setting, its progress, and the outcome of each requirement on its evidence."""
     proposal = review.proposal
     missing = (
         notice(f"{count(len(review.missing), 'run')} of its evidence was deleted.", "bad") if review.missing else ""

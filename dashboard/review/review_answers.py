@@ -1,4 +1,4 @@
-"""What the calls of reviews answer with, for programs. Newer versions may add fields."""
+"""Answers to the calls of reviews, for programs. Newer versions may add fields."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LEAD = "What settings are wanted for, which one is approved, and why."
 _ROLLED_BACK, _TAKEN_BACK = "Why it is rolled back", "Why the approval is taken back"
 _NAMED = ("proposal", "propose", "use")
-"""what an address may name, the first one first"""
+"""query parameters that select a panel, in order of precedence"""
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -61,7 +61,7 @@ class ReviewPage:
         view.listen(self.redraw, self.proposal.fields, outputs, [form for panel in panels for form in panel.forms])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of what the address names."""
+        """Return the updates of the panel that the address names."""
         named = _named(asked)
         panels = {"": self.overview, "use": self.use, "propose": self.form, "proposal": self.proposal}
         try:
@@ -71,7 +71,7 @@ class ReviewPage:
         return updates | self._view.only(asked, self._parts.values(), self._parts[named])
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: _nothing(error)}
         if _named(asked) == "proposal":

@@ -34,7 +34,7 @@ class UseForm:
         self.fields = [*self.typed, self.margin, self.speed, self.length, self.cost, self.approvals, self.days]
 
     def read(self, values: Values) -> dict[str, Any]:
-        """Return what the fields say, by the names of ``UseDescribed`` and of its requirements."""
+        """Return the values of the fields, by the names of ``UseDescribed`` and of its requirements."""
         return {
             "name": values[self.name] or "",
             "description": values[self.description] or "",
@@ -49,7 +49,7 @@ class UseForm:
         }
 
     def texts(self, use: UseDescribed) -> dict[Any, Any]:
-        """Return what each field holds for a use."""
+        """Return the value of each field for a use."""
         asked = use.requirements
         optional = {
             self.margin: asked.margin, self.speed: asked.least_speedup, self.length: asked.longest_answers,

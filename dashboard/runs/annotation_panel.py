@@ -48,7 +48,7 @@ class AnnotationPanel:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person edits."""
+        """Fields that a person edits."""
         return [self.name, self.note, self.tags]
 
     @property

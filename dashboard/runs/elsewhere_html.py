@@ -1,4 +1,4 @@
-"""What a run's page shows of figures that were measured elsewhere."""
+"""The parts of a run's page for figures that were measured elsewhere."""
 
 from __future__ import annotations
 

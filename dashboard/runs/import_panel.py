@@ -60,7 +60,7 @@ class ImportPanel:
 
 
 def _found_html(read: ReadFile) -> Html:
-    """Return what a file holds that can be added."""
+    """Return the contents of a file that can be added."""
     names = [result.name for result in read.results]
     found = f"{read.file} is of {read.tool}, with {count(len(names), 'measurement')}. Nothing is added yet."
     more = f"And {len(names) - _LISTED:,} more." if len(names) > _LISTED else ""

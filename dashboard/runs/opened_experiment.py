@@ -54,7 +54,7 @@ class OpenedExperiment:
         view.on(self.head.click, self.clock.tick)
 
     def redraw(self, asked: Asked, id: str) -> Updates:
-        """Return what differs of an experiment. Raises ``UnknownName`` if it does not exist."""
+        """Return the updates of an experiment. Raises ``UnknownName`` if it does not exist."""
         experiment = local_runs.with_actual_status(self.repository.experiment(id), self.home)
         updates = self.panel.redraw(experiment, asked)
         calibrated = calibration_html(self.repository, experiment)

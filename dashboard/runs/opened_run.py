@@ -10,9 +10,7 @@ from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.elsewhere_html import origin_html
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
-    categories_html,
     engine_html,
-    further_tiles_html,
     header_html,
     models_note_html,
     prompt_html,
@@ -20,8 +18,8 @@ from dashboard.runs.run_html import (
     provenance_html,
     sittings_html,
     slower_html,
-    tiles_html,
 )
+from dashboard.runs.run_tiles import categories_html, further_tiles_html, tiles_html
 from dashboard.runs.token_text import displayed_tokens
 from dashboard.tables.hidden_html import hidden_html
 from dashboard.tables.siblings import on_same_prompts, sibling_runs
@@ -118,7 +116,7 @@ class OpenedRun:
         view.on(self.prompts.click, self.head.click, self.clock.tick)
 
     def redraw(self, asked: Asked, run_id: str) -> Updates:
-        """Return what differs of a run. Raises ``UnknownName`` if it does not exist."""
+        """Return the updates of a run. Raises ``UnknownName`` if it does not exist."""
         run = self.repository.run(run_id)
         order = asked.address.get("prompts", "") if asked.opening else asked[self.order]
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
@@ -242,5 +240,5 @@ class OpenedRun:
 
 
 def _state(run: RunView) -> list[Any]:
-    """Return what a poll compares."""
+    """Return the values by which a poll notices a change."""
     return [run.status, run.prompts_done, run.mlflow_run_id]

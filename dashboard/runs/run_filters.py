@@ -19,7 +19,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class RunFilterValues:
-    """What runs can be filtered by. Filters are called as in an address."""
+    """Values that runs can be filtered by. Filters have their names in an address."""
 
     occurring: Mapping[str, tuple[str, ...]]
     """values that runs have, by filter"""

@@ -1,54 +1,42 @@
-"""One run as HTML: its setting, its results, its provenance, and its prompts."""
+"""One run as HTML: its header, its notices, its provenance, and its prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dashboard.runs.elsewhere_html import known_tiles
-from dashboard.runs.run_list import estimate, mixed_of
 from dashboard.tables.run_settings import settings_table
 from dashboard.tables.task_version import lines_link
 from dashboard.ui.actions import button, delete_button
 from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import (
     Column,
-    Tile,
     empty_state,
     facts,
     legend,
     notice,
     page_note,
     pill,
-    section,
     table,
-    tiles,
     tokens_html,
 )
-from dashboard.ui.quantities import DASH, duration, interval, moment, percent, quantity
+from dashboard.ui.quantities import DASH, duration, moment, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
-from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.formatting import count
-from fsd_core.metrics import METRICS
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.records import Deletion
 from fsd_core.tracking.mlflow_links import run_url
 
 if TYPE_CHECKING:
     from fsd_core.analysis.slowdown import Slowdown
-    from fsd_core.storage.messages import EmittedToken
+    from fsd_core.storage.playground_chunks import EmittedToken
     from fsd_core.storage.records import GenerationView, RunView
 
 _PROMPT_COLUMNS = (
     Column("#", "num"), Column("Prompt", "wide"), Column("Outcome"), Column("Answer"), Column("Expected"),
     Column("Tokens", "num"), Column("Acceptance rate", "num"), Column("Time", "num"),
-)  # fmt: skip
-
-_CATEGORY_COLUMNS = (
-    Column("Category"), Column("Prompts", "num"), Column("Accuracy", "num"), Column("Acceptance rate", "num"),
-    Column("Mean acceptance length", "num"), Column("Throughput", "num"), Column("Answer length", "num"),
 )  # fmt: skip
 
 CHOOSE_PROMPT = script("runs/choose_prompt.js")
@@ -78,122 +66,6 @@ def _actions(run: RunView, resting: str) -> list[Html]:
     return [*resume, archive_button("run", run), delete]
 
 
-def tiles_html(run: RunView) -> Html:
-    """Return the four figures that say most of the run, each with its interval."""
-    m = run.metrics
-    if not m:
-        texts = {
-            "queued": "It is waiting for the worker.",
-            "running": "Prompts appear below as they finish.",
-            "stopped": "It was interrupted: resume it above, and it goes on at its next prompt.",
-        }
-        ended = "The run ended before its results were computed: resume it above, or look at others."
-        return empty_state("No results yet", texts.get(run.status, ended), ("runs", "See all runs"))
-    if run.measured_elsewhere:
-        return known_tiles(m)
-    return tiles(
-        (
-            Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
-            Tile(
-                "Time per answer",
-                duration(m.get("seconds_per_answer")),
-                _to_target(m, "seconds_per_answer"),
-                mixed_of(run, "seconds_per_answer"),
-            ),
-            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
-            Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
-        )
-    )
-
-
-def further_tiles_html(run: RunView) -> Html:
-    """Return the other figures of the run, or nothing before it has any."""
-    m = run.metrics
-    if not m or run.measured_elsewhere:
-        return Html()
-    return tiles(
-        (
-            Tile(
-                "Throughput",
-                quantity(*estimate(m, "tokens_per_second"), "tok/s"),
-                _ends(m, "tokens_per_second"),
-                mixed_of(run, "tokens_per_second"),
-            ),
-            Tile(
-                "Mean acceptance length",
-                quantity(*estimate(m, "mean_acceptance_length")),
-                "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
-            ),
-            Tile(
-                "Acceptance length by request",
-                quantity(*estimate(m, "mean_acceptance_length_by_request")),
-                "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
-            ),
-            *_thoughts(m),
-            Tile(
-                "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
-            )
-            if only_model(run) == "target"
-            else Tile("Target passes", DASH, "a draft alone asks no target"),
-            Tile("Runaways", percent(*estimate(m, "runaway_rate")), "answers stopped by the limit"),
-            Tile(
-                "Time per solved task",
-                duration(m.get("seconds_per_solved_task")),
-                f"of {duration(m.get('seconds'))}",
-                mixed_of(run, "seconds_per_solved_task"),
-            ),
-            *_taken(m),
-            Tile(
-                "NLL per token",
-                quantity(m.get("negative_log_likelihood"), unit="nats"),
-                f"under the {only_model(run)}",
-            ),
-            Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
-            Tile(
-                "Time to first token",
-                duration(m.get("time_to_first_token")),
-                "median",
-                mixed_of(run, "time_to_first_token"),
-            ),
-        )
-    )
-
-
-def _taken(metrics: dict[str, Any]) -> list[Tile]:
-    share = metrics.get("taken_share")
-    return [] if share is None else [Tile("Taken by other programs", percent(share, digits=0), "of the decoding time")]
-
-
-def _thoughts(metrics: dict[str, Any]) -> list[Tile]:
-    if not metrics.get("mean_thought_tokens"):
-        return []
-    length = quantity(*estimate(metrics, "mean_thought_tokens"), "tokens")
-    return [Tile("Thought length", length, "of the answer length")]
-
-
-def categories_html(categories: Mapping[str, dict[str, Any]]) -> Html:
-    """Return the figures of each category of prompts, if there are several. ``categories``: metrics by name."""
-    if not categories:
-        return Html()
-    rows = [
-        (
-            name,
-            f"{m['n']:,}",
-            _with_ends(percent(*estimate(m, "accuracy")), _ends(m, "accuracy", 100)),
-            _with_ends(percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
-            _with_ends(quantity(*estimate(m, "mean_acceptance_length")), _ends(m, "mean_acceptance_length")),
-            quantity(*estimate(m, "tokens_per_second"), "tok/s"),
-            quantity(*estimate(m, "mean_tokens"), "tokens"),
-        )
-        for name, m in categories.items()
-    ]
-    return joined([section("By category"), table(_CATEGORY_COLUMNS, rows, "Figures by category of prompt")])
-
-
-def _with_ends(text: str, ends: str) -> str:
-    return f"{text} ({ends})" if ends else text
-
-
 def slower_html(slowdown: Slowdown) -> Html:
     """Return why the run is slower than the target alone."""
     return notice(f"Slower than the target alone. {slowdown.sentence()}", "warn")
@@ -211,7 +83,7 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
 
 
 def models_note_html(run: RunView) -> Html:
-    """Return what was told of the pair's files when it was loaded, if anything."""
+    """Return the notes from loading the pair, if there are any."""
     return notice(run.note_on_models, "warn") if run.note_on_models else Html()
 
 
@@ -222,30 +94,6 @@ def engine_html(run: RunView) -> Html:
         return Html()
     first, *warnings = sentences
     return joined([page_note(f"{first} {latency_sentence(run)}".strip()), *(notice(text, "warn") for text in warnings)])
-
-
-def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
-    _, low, high = estimate(metrics, key)
-    ends = interval(low, high, scale)
-    return f"95 %: {ends}" if ends else ""
-
-
-def _to_target(metrics: dict[str, Any], key: str) -> str:
-    """Return the ratio to the target alone of the same experiment, or else the metric's own interval."""
-    metric = METRICS[key]
-    name = metric.delta_key if metric.as_speedup else key
-    value, low, high = estimate(metrics, f"{name}_versus_target")
-    if value is None:
-        return _ends(metrics, key)
-    ends = interval(low, high)
-    than = "as fast as the target" if metric.as_speedup else "the target's"
-    return f"{quantity(value, low, high)}× {than}" + (f" ({ends})" if ends else "")
-
-
-def _outcomes(metrics: dict[str, Any]) -> str:
-    ends = _ends(metrics, "accuracy", 100)
-    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
-    return "; ".join(filter(None, [ends, *counts]))
 
 
 def provenance_html(

@@ -91,7 +91,7 @@ class RunsPage:
         view.listen(self.redraw, fields, outputs, forms)
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the run, of the experiment or of the list that the address names."""
+        """Return the updates of the run, the experiment or the list that the address names."""
         run_id, experiment_id = asked.address.get("run"), asked.address.get("experiment")
         try:
             if run_id:
@@ -107,7 +107,7 @@ class RunsPage:
         return updates | self._view.only(asked, self._parts, part)
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "runs", "See all runs")}
         place = self.run.prompts if asked.address.get("run") else self.list.runs
@@ -205,7 +205,7 @@ class RunList:
         return names_of(value) if field is self.columns else value
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the list. The address follows the filters, to be shared and come back to."""
+        """Return the updates of the list. The address follows the filters, to be shared and come back to."""
         filters = [self._filter(field, asked.current(field)) for field in self.fields]
         updates, values = Updates(), self.values()
         if asked.opening:

@@ -12,7 +12,7 @@ from fsd_core.errors import ModelUnavailable
 from fsd_core.models.local_models import obtained
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.tokenizer_files import with_marks
-from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.playground_chunks import EmittedToken
 from fsd_core.worker.token_builder import TokenBuilder
 
 

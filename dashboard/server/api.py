@@ -1,6 +1,6 @@
 """API for programs: the setting that is approved for a use. Responses can be cached and revalidated by their ETag.
 
-What cannot be given is a problem document, never a sentence in the place of what was asked for.
+A failure is answered with a problem document, never with a sentence in place of the data.
 """
 
 from __future__ import annotations

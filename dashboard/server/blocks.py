@@ -11,11 +11,14 @@ from gradio.state_holder import SessionState
 
 
 class Pages(gr.Blocks):
-    """Pages that open and answer at the cost of what they show and change. Gradio would also build anew what stays as
-    it is, and have the browser build a component for each parameter of the endpoints."""
+    """Pages that build only the parts that they show or change.
+
+    Gradio would also rebuild unchanged parts, and have the browser build a component for each parameter of the
+    endpoints.
+    """
 
     def get_config_file(self) -> Any:
-        """Return what browsers and programs are told of the pages. The endpoints for programs are on none of them."""
+        """Return the configuration of the pages for browsers and programs. No page has the endpoints for programs."""
         config: Any = super().get_config_file()
         parameters = {one["id"] for one in config["components"] if one["type"] == "api"}
         endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}

@@ -1,6 +1,6 @@
-"""What another program shows of a link to a page: our name, a sentence and a picture, in place of Gradio's.
+"""Preview of a link to a page in another program: our name, a sentence and a picture, in place of Gradio's.
 
-A link preview is asked for by nobody who is signed in, so it holds nothing of what is stored.
+Programs request it without signing in, so it contains no stored data.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def replace_gradios_preview(titles: Mapping[str, str]) -> None:
 
 
 class _OwnPreview(FunctionLoader):
-    """Gradio's templates without its own tags, and with a call of what :func:`replace_gradios_preview` adds."""
+    """Gradio's templates without its own tags. They call the function that :func:`replace_gradios_preview` adds."""
 
     def __init__(self, gradios: BaseLoader, environment: Environment) -> None:
         def source(name: str) -> tuple[str, str | None, Any]:

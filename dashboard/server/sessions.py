@@ -13,7 +13,7 @@ from starlette.routing import Mount
 
 
 class AnswerState(SessionState):
-    """What one answer changes. Gradio's own class also copies every component's configuration, for deep links."""
+    """The changes of one answer. Gradio's own class also copies every component's configuration, for deep links."""
 
     def __init__(self, blocks: Blocks) -> None:
         without_copies = SimpleNamespace(default_config=blocks.default_config, blocks={})

@@ -41,7 +41,7 @@ def runs_of(repository: Repository, setting_id: str) -> list[RunView]:
 
 
 def measurements(repository: Repository, runs: Sequence[RunView]) -> list[MeasuredBaselines]:
-    """Return what runs of a setting measured with the same weights. A calibration's rounds are one measurement."""
+    """Return the measurements of a setting with the same weights. A calibration's rounds are one measurement."""
     baselines: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
         if id is not None:

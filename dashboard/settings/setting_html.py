@@ -138,7 +138,7 @@ def apart_html(groups: int) -> Html:
 
 
 def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> Html:
-    """Return what measured the setting with the same weights, with the baselines of its experiment."""
+    """Return the runs that measured the setting with the same weights, with the baselines of its experiment."""
     runs = [run for measurement in measurements for run in measurement.measured.runs]
     measured = [run.conditions for run in runs if run.metrics]
     differing = differences(measured) if len(measured) > 1 else ()
@@ -189,7 +189,7 @@ def _ratio(measured: Pool, baseline: Pool | None) -> str:
 
 
 def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
-    """Return what people decided about the setting, newest first. ``setting_id`` is empty if it cannot be proposed
+    """Return the decisions about the setting, newest first. ``setting_id`` is empty if it cannot be proposed
     yet."""
     nobody = empty_state(
         "Nobody proposed this setting yet",

@@ -81,7 +81,7 @@ class SettingsPage:
         return {self.opened: page} if asked.differs("setting", page) else {}
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
-        """Return an error in place of what was asked for."""
+        """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "settings", "See all settings")}
         return {self.settings: notice(str(error), "bad")}

@@ -53,7 +53,7 @@ def picture_html() -> Html:
 
 
 def news_html(repository: Repository, waiting: int) -> Html:
-    """Return what runs, what waits for somebody and what was decided last; nothing on an empty installation."""
+    """Return current work, reviews that wait, and the last decisions; nothing on an empty installation."""
     experiments = repository.experiments(limit=_LOOKED_AT)
     under_way = [e for e in experiments if e.under_way]
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]

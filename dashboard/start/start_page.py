@@ -22,7 +22,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class StartPage:
-    """The page's components as attributes, and what it shows as a function of what is asked."""
+    """The page's components as attributes. Its methods return the page's content for a question."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository, self._waiting = repository, WaitingCount(repository)
@@ -33,7 +33,7 @@ class StartPage:
         view.listen(self.redraw, [], [self.news])
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what runs, what waits and what was decided, if it differs."""
+        """Return current work, reviews that wait, and decisions, if they differ."""
         news = news_html(self.repository, self._waiting(asked.person))
         return {self.news: news} if asked.differs("news", news) else {}
 

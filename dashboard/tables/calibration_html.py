@@ -67,7 +67,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
 
 
 def calibration_headline(repository: Repository, e: ExperimentView) -> str:
-    """Return what a calibration came to, in one sentence. Empty until it has ended, and for other experiments."""
+    """Return the result of a calibration in one sentence. Empty until it has ended, and for other experiments."""
     if not isinstance(e.config, CalibrationConfig):
         return ""
     try:

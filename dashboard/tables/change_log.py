@@ -34,7 +34,7 @@ def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
 
 
 def sentence(change: LoggedChange) -> str:
-    """Return what was done."""
+    """Return the text of a change."""
     if change.action == "deleted":
         deletion = change.change
         runs = f"{count(deletion.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""

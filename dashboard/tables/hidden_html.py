@@ -1,4 +1,4 @@
-"""What stands in place of answers that are put to a blind vote."""
+"""Placeholders for answers that are put to a blind vote."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def pairs_html(
 
 
 class Marking(NamedTuple):
-    """What stands at outputs beside their texts."""
+    """Marks, comments and quotes beside the texts of outputs."""
 
     marks: Marks | None
     me: str

@@ -50,7 +50,7 @@ def events_html(events: Sequence[tuple[Use, LoggedEvent]]) -> Html:
 
 
 def written_text(event: ReviewEvent) -> str:
-    """Return what a person wrote with an event, or an empty string."""
+    """Return the comment of an event, or an empty string."""
     if isinstance(event, Proposed):
         return event.rationale
     if isinstance(event, UseDescribed):
@@ -93,7 +93,7 @@ def _event_text(event: ReviewEvent) -> str:
 def _proposal_event(
     event: EvidenceChosen | Judged | Waived | Commented | Voted | VotingStopped | ReviewersAsked | Withdrawn,
 ) -> str:
-    """Return what was done with a proposal."""
+    """Return the text of an event on a proposal."""
     if isinstance(event, EvidenceChosen):
         return f"chose other evidence: {count(len(event.runs), 'run')}, {count(len(event.baselines), 'baseline')}"
     if isinstance(event, Judged):

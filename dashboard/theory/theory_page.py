@@ -57,7 +57,7 @@ class TheoryPage:
         self.view.listen(self.redraw, fields, outputs, kept=fields)
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the page."""
+        """Return the updates of the page."""
         return self.typed.redraw(asked) | self.runs.redraw(asked)
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:

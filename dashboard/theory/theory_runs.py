@@ -69,7 +69,7 @@ class RunTheory:
 
     @property
     def fields(self) -> list[Any]:
-        """What a person chooses."""
+        """Fields that a person fills in."""
         return [self.runs, self.temperature]
 
     @property
@@ -86,7 +86,7 @@ class RunTheory:
         view.on(self.clock.tick)
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the bounds of the chosen runs, and of the jobs that measure them."""
+        """Return the updates of the chosen runs' bounds, and of the jobs that measure them."""
         ids, offered = self._offer(asked)
         runs = [self.repository.run(id) for id in ids]
         experiments = dict.fromkeys(run.experiment_id for run in runs)

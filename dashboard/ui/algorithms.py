@@ -60,7 +60,7 @@ def knob_range(kind: str, option: Option, divergence: str) -> str:
 
 
 def forgiven(decoding: DecodingConfig) -> str:
-    """Return what a lenient rule forgives, such as ``js ≤ 0.1``, or nothing for a strict one."""
+    """Return the tolerance of a lenient rule, such as ``js ≤ 0.1``, or nothing for a strict one."""
     rule = decoding.acceptance
     if rule.knob is None or decoding.threshold is None:
         return ""

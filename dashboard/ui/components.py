@@ -12,7 +12,7 @@ from gradio.context import Context
 from dashboard.ui.templates import Html, render, script
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
-from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.playground_chunks import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",
@@ -74,7 +74,7 @@ def dead_end(sentence: str, address: str, text: str) -> Html:
 
 
 def empty_state(title: str, text: str, next_step: tuple[str, str] | None = None) -> Html:
-    """Return what is missing and what to do about it. ``next_step`` is (address, text) of a link."""
+    """Return a placeholder: what is missing, and a next step. ``next_step`` is (address, text) of a link."""
     return render(_PIECES, "empty_state", title, text, next_step)
 
 
@@ -186,7 +186,7 @@ def _token(
 
 
 def legend() -> Html:
-    """Return what the colours and lines of tokens mean, and how a token tells why it was written."""
+    """Return the meanings of the colours and lines of tokens, and how a token tells why it was written."""
     return render(_PIECES, "legend", KINDS)
 
 

@@ -31,7 +31,7 @@ INSTRUCTIONS = (
 
 
 class Effects(NamedTuple):
-    """What a call does beside answering."""
+    """Effects of a call beside its answer."""
 
     writes: bool = False
     destroys: bool = False
@@ -58,12 +58,12 @@ def does(
 
 
 def effects_of(endpoint: Endpoint) -> Effects:
-    """Return what a call does beside answering."""
+    """Return the effects of a call."""
     return getattr(endpoint, "effects", _READS)
 
 
 def answer_schema(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the JSON schema of what a call answers with: an object, in which anything else stands as ``result``."""
+    """Return the JSON schema of a call's answer: an object. Any other value is wrapped as ``result``."""
     answer = get_type_hints(inspect.unwrap(endpoint))["return"]
     schema = TypeAdapter(answer).json_schema(mode="serialization")
     if schema.get("type") == "object" or all("$ref" in part for part in schema.get("anyOf", [schema])):

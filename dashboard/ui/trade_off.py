@@ -19,7 +19,7 @@ _LABEL_WIDTH = 190.0
 
 
 class TradeOffPoint(NamedTuple):
-    """What was measured of one setting."""
+    """Measured figures of one setting."""
 
     label: str
     speed: float

@@ -1,9 +1,9 @@
 """The event of a page: one for all that the page shows, so that it always shows one state.
 
-A page is a function of what is asked (its address, its fields, the pages that its lists were turned to) and of what is
-stored. Every choice, click and tick asks the same question, and the answer redraws what differs from what the browser
-shows. As there is one event, no two answers are under way at once, and none overtakes another. A question that comes
-meanwhile is asked afterwards, with the fields as they are then.
+A page is a function of a question (its address, its fields, the pages that its lists were turned to) and of stored
+data. Every choice, click and tick asks the same question, and the answer redraws the parts that differ from the
+browser's. As there is one event, no two answers are under way at once, and none overtakes another. A question that
+comes meanwhile is asked afterwards, with the fields as they are then.
 
 ``view.js`` is the other half. It sends what a person has done until it is answered, and the server does it once.
 """
@@ -59,9 +59,9 @@ class Act(BaseModel):
 
 
 class Question(BaseModel):
-    """What a browser sends beside the fields. ``number`` counts its questions, ``changes`` what it wanted so far.
+    """The request of a browser beside the fields. ``number`` counts its questions, ``changes`` its wishes so far.
 
-    ``kept`` is what a form held before the page was loaded again, by the numbers of its fields.
+    ``kept`` holds the values of a form before the page was loaded again, by the numbers of its fields.
     """
 
     number: int = 0
@@ -74,13 +74,13 @@ class Question(BaseModel):
 
 
 class Asked:
-    """What one browser asks. Indexed by a component, it is the value of a field."""
+    """The question of one browser. Indexed by a component, it returns the value of a field."""
 
     def __init__(self, question: Question, values: Mapping[Any, Any], request: gr.Request) -> None:
         self._question, self._values = question, values
         self.request, self.person = request, person_of(request)
         self.shown = dict(question.shown)
-        """digest of what the browser shows in each part of the page, once it has the answer"""
+        """digest of the content of each part of the page, once the browser has the answer"""
         self.postponed = False
         """whether a slow part is left for another answer"""
         self.new_address: str | None = None
@@ -112,7 +112,7 @@ class Asked:
             self.filled[field] = value
 
     def current(self, field: Any) -> Any:
-        """Return what a field holds with this answer: what was filled in, or else its value."""
+        """Return the value of a field with this answer: the one that was filled in, or else its own."""
         return self.filled.get(field, self[field])
 
     def used(self, values: Values, *fields: Any) -> None:
@@ -122,7 +122,7 @@ class Asked:
                 self.fill(field, "")
 
     def wanted(self, name: str) -> Any:
-        """Return what a script of the page wants under this name, or ``None``. It is not validated."""
+        """Return the wish of a page's script under this name, or ``None``. It is not validated."""
         return self._question.wanted.get(name)
 
     def page(self, pager: str, of: str, first: int = 0) -> int:
@@ -160,7 +160,7 @@ def count_in(text: str) -> int:
 class View:
     """The event of a page, with the answers to what a person does on it.
 
-    ``place`` displays what acts answer. ``fails`` returns what the page shows instead of what it cannot show.
+    ``place`` displays the answers of acts. ``fails`` returns the page for an error.
     """
 
     def __init__(self, place: gr.HTML, fails: Callable[[Asked, FsdError], Updates]) -> None:
@@ -315,7 +315,7 @@ class View:
 
 
 def _read(question: object) -> Question:
-    """Return what a browser asked. A program that calls the event without a question opens the page."""
+    """Return the question of a browser. A program that calls the event without a question opens the page."""
     try:
         return Question.model_validate_json(question) if isinstance(question, str) and question else Question()
     except ValidationError:
@@ -327,7 +327,7 @@ def _id(component: Any) -> int:
 
 
 def _properties(update: Any) -> Collection[str]:
-    """Return the names of what an update changes."""
+    """Return the names of the properties that an update changes."""
     if isinstance(update, Block):
         return update.constructor_args
     return update if isinstance(update, dict) else ["value"]

@@ -99,7 +99,7 @@ def _like(line: tuple, run: RunView) -> tuple:
 
 
 def _kind(run: RunView) -> int:
-    """Return what the loads of a line have in common: how many may be open where prompts arrive at a rate, else 0."""
+    """Return the common limit of a line's loads: how many may be open where prompts arrive at a rate, else 0."""
     return run.config.batch if run.config.rate else 0
 
 
@@ -128,7 +128,7 @@ def drafts(run: RunView) -> bool:
 
 
 def _engine(run: RunView) -> str:
-    """Return what writes the texts, such as ``vLLM 0.32.0``; empty for our own loop."""
+    """Return the name of the engine, such as ``vLLM 0.32.0``; empty for our own loop."""
     if not isinstance(run.decoding.acceptance, Served):
         return ""
     return str((run.provenance or {}).get("engine") or run.decoding.acceptance.engine)

@@ -1,4 +1,4 @@
-"""What a comparison comes to: the fastest setting that keeps the baseline's accuracy, in one sentence.
+"""The conclusion of a comparison: the fastest setting that keeps the baseline's accuracy, in one sentence.
 
 Nothing is computed here. Whether a run keeps the accuracy is its verdict (:mod:`fsd_core.statistics.noninferiority`),
 which is fastest says :func:`fsd_core.evaluation.time_ranking.rank_by_time`, and how much faster

@@ -1,4 +1,4 @@
-"""What people may do with accounts and tokens: with their own, and as admins with everybody's."""
+"""Actions on accounts and tokens: people may change their own, admins everybody's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AccountService:
         return tokens if person.may("admin") else [token for token in tokens if same_name(token.owner, person.name)]
 
     def log(self, person: Person, limit: int) -> list[AccountEvent]:
-        """Return what happened to a person's account, and for an admin to all, the latest first."""
+        """Return the log of a person's account, and for an admin of all accounts, the latest event first."""
         _check(person, "viewer", "Seeing the account log")
         return self.repository.account_log(limit, None if person.may("admin") else person.name)
 

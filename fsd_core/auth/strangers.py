@@ -1,4 +1,4 @@
-"""What somebody who is not signed in is told of a failure."""
+"""Error messages for people who are not signed in."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def calibration_status(
 
 
 def measurements(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Measurements:
-    """Return what the runs of a calibration have measured so far. Raises ``UnknownName`` as above."""
+    """Return the measurements of a calibration's runs so far. Raises ``UnknownName`` as above."""
     done = repository.prompts(run.id for run in runs)
     counts: dict[DecodingConfig, dict[int, PromptCounts]] = {}
     again: dict[DecodingConfig, dict[int, PromptCounts]] = {}

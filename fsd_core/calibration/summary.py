@@ -59,7 +59,7 @@ def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def _promised_for(config: CalibrationConfig, outcome: Outcome) -> str:
-    """Return what the promise is for, as a sentence behind a space; empty if nothing is promised."""
+    """Return the scope of the promise, as a sentence behind a space; empty if nothing is promised."""
     if config.goal == "speed":
         return ""
     these = "groups of prompts" if outcome.grouped else "prompts"
@@ -67,7 +67,7 @@ def _promised_for(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def _times(outcome: Outcome) -> str:
-    """Return what the times do not tell apart, and how much of them other programs took."""
+    """Return the settings that their times do not tell apart, and the share of time that other programs took."""
     sentences = []
     if outcome.equal:
         names = [decoding.label for decoding in (outcome.chosen.decoding, *outcome.equal)]
@@ -81,14 +81,14 @@ def _times(outcome: Outcome) -> str:
 
 
 def so_far(config: CalibrationConfig, step: CalibrationStep) -> str:
-    """Return what already keeps the promise while others are tried; empty if nothing does."""
+    """Return the setting that already keeps the promise while others are tried; empty if none does."""
     if step.sure is None:
         return ""
     return f"{step.sure.label} keeps the promise already; what may be {_better(config)} is tried on"
 
 
 def _better(config: CalibrationConfig) -> str:
-    """Return what the goal prefers among settings that keep the promise."""
+    """Return the goal's preference among settings that keep the promise."""
     return "more accurate" if config.goal == "acceptance" else "faster"
 
 
@@ -181,7 +181,7 @@ def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def _more(outcome: Outcome) -> str:
-    """Return what would decide; empty if the time did not end it."""
+    """Return the measurement that would decide; empty if the time did not end it."""
     if outcome.reason != "minutes":
         return ""
     if outcome.more is None:

@@ -27,7 +27,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import DASH, written
 from fsd_core.metrics import Metric, listed
 from fsd_core.storage.elsewhere import origin_text
-from fsd_core.storage.messages import StreamFigures
+from fsd_core.storage.playground_chunks import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig

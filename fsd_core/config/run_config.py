@@ -111,7 +111,7 @@ class RunConfig(Frozen):
 
     @property
     def load(self) -> tuple[int, float]:
-        """What runs must have alike for their speeds to be compared: batch size and request rate."""
+        """Batch size and request rate: runs must share both for their speeds to be compared."""
         return self.batch, self.rate
 
     @property

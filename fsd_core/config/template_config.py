@@ -12,7 +12,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import Frozen, option
 
 GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "date_string")
-"""what a template gets from the program, or what would change the day that it is told: no arguments of a setting"""
+"""arguments that the program passes to a template, or that would change its date: a setting cannot give them"""
 
 
 class TemplateConfig(Frozen):
@@ -83,7 +83,7 @@ class TemplateConfig(Frozen):
         return date.fromisoformat(self.date)
 
     def label_parts(self) -> list[str]:
-        """Return what differs from the default, such as ``enable_thinking false``."""
+        """Return the differences from the default, such as ``enable_thinking false``."""
         parts = [
             f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in self.values.items()
         ]

@@ -1,4 +1,4 @@
-"""What this project and its plug-in for vLLM agree on: names, tested versions, rules, and how a rule is written.
+"""Definitions shared with our plug-in for vLLM: names, tested versions, rules, and how a rule is written.
 
 The plug-in (``engines/vllm``) imports this module. Torch and vLLM are not imported here.
 """
@@ -80,7 +80,7 @@ def rule_options(rule: Rule) -> dict[str, Any]:
 
 
 def told_options(rule: Rule | None) -> dict[str, Any]:
-    """Return what an engine is told: a rule's fields as JSON, or ``{"kind": "off"}`` for its own strict test."""
+    """Return the message to an engine: a rule's fields as JSON, or ``{"kind": "off"}`` for its own strict test."""
     return {"kind": OFF_KIND} if rule is None or rule.lossless else json.loads(json.dumps(rule_options(rule)))
 
 

@@ -86,7 +86,7 @@ class Method:
     speculation: Speculation | None
     """``None`` for the baselines, which draft nothing"""
     marks: TextMarks | None
-    """what is looked for in texts, if anything"""
+    """strings that are searched for in texts, if any"""
     strict_first: int
     lenient_in: LenientIn
     beams: BeamPlan | None = None
@@ -189,7 +189,7 @@ def _beams(models: ModelSet, config: DecodingConfig) -> BeamPlan | None:
 def _text_marks(
     model: LanguageModel, tokenizer: PreTrainedTokenizerBase | None, config: DecodingConfig
 ) -> TextMarks | None:
-    """Return what is looked for in texts. Without a tokenizer the caller looks for strings that end them."""
+    """Return the strings to search for in texts. Without a tokenizer the caller searches for strings that end them."""
     thoughts = config.lenient_in != EVERYWHERE
     if tokenizer is None:
         if thoughts:

@@ -16,7 +16,7 @@ from fsd_core.models.language_model import LanguageModel
 def new_batch(
     method: Method, eos: frozenset[int], capacity: int, rows: int = 1, *, keep_logits: bool = False
 ) -> Batch | BeamBatch:
-    """Return what writes texts by a method. See :class:`Batch` for the arguments. Raises ``InvalidSetting``."""
+    """Return a writer of texts by a method. See :class:`Batch` for the arguments. Raises ``InvalidSetting``."""
     if method.beams is not None:
         return BeamBatch(method, eos, capacity, rows)
     return Batch(method, eos, capacity, rows, keep_logits=keep_logits)

@@ -1,4 +1,4 @@
-"""What is looked for in a text while it is written: the marks of thoughts, and strings that end it.
+"""Strings that are searched for in a text while it is written: marks of thoughts, and strings that end it.
 
 Both are strings, which a tokenizer may cut into any tokens, so they are looked for in the text of the last tokens. A
 round ends with the token that completes one: whatever was drafted after it has been judged as if it had not been
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fsd_core.models.thoughts import CHANNELS, MARKS
 
 _ENDS = dict((*MARKS, *CHANNELS))
-"""what ends a thought, by what begins it"""
+"""end marks of thoughts, by their begin marks"""
 _SLACK = 8
 """tokens looked at beyond the longest string, for some have no character of their own"""
 
@@ -34,13 +34,13 @@ class TextMarks:
         self._window = _SLACK + max(map(len, (*stops, *self._begins, *(_ENDS.values() if thoughts else ()))))
 
     def opened(self, prompt: Sequence[int]) -> str | None:
-        """Return the mark that ends the thought inside of which a prompt ends, as some templates write it, if any."""
+        """Return the end mark of the thought that a prompt leaves open, if any. Some templates open one."""
         text = self._decode(prompt[-self._window :]).rstrip()
         return next((_ENDS[begin] for begin in self._begins if text.endswith(begin)), None)
 
     def first(self, history: Sequence[int], emitted: Sequence[int], thought: str | None) -> Mark | None:
-        """Return the first string that new tokens complete. ``history``: the tokens before them. ``thought``: the mark
-        that ends the thought inside of which the text is."""
+        """Return the first string that new tokens complete. ``history``: the tokens before them. ``thought``: the end
+        mark of the text's open thought."""
         wanted = (*self.stops, *((thought,) if thought is not None else self._begins))
         window = list(history[-self._window :])
         before = len(self._decode(window))
@@ -54,5 +54,5 @@ class TextMarks:
         return next(Mark(count, mark) for count in range(1, len(emitted) + 1) if (mark := completed(count)))
 
     def after(self, mark: str) -> str | None:
-        """Return the mark that ends the thought inside of which a text is behind ``mark``; ``None`` outside of one."""
+        """Return the end mark of the thought that ``mark`` opens; ``None`` if it opens none."""
         return _ENDS.get(mark)

@@ -20,7 +20,7 @@ class AnswerBroken(FsdError, RuntimeError):
 
 @dataclass
 class AnswerStream:
-    """What has arrived of an answer. Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events"""
+    """The received part of an answer. Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events"""
 
     takes: Takes
     model: str
@@ -113,7 +113,7 @@ def message_of(answer: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of what a server said, on one line."""
+    """Return the beginning of a server's message, on one line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST_MESSAGE]).split())
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " …"
 

@@ -134,7 +134,7 @@ class EngineClient:
         raise AssertionError("unreachable")
 
     async def models(self) -> dict[str, dict[str, Any]]:
-        """Return what the engine says of each model that it serves, by id. Raises ``EngineUnavailable``."""
+        """Return the engine's facts on each model that it serves, by id. Raises ``EngineUnavailable``."""
         answer = await self._get_json("/v1/models")
         listed = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(listed, list):
@@ -186,7 +186,7 @@ class EngineClient:
         return f"{title} {shortened(version)[:60]}".strip()
 
     async def ask_workers(self, method: str, *arguments: Any) -> list[Any]:
-        """Return what each worker of vLLM answers to a call of a method, of the extension that it was started with.
+        """Return the answers of vLLM's workers to a call of a method of the extension that it was started with.
 
         It is sent again as long as the engine does not answer, so the method must stand being called twice. Raises
         ``EngineUnavailable``, and ``AnswerBroken`` with the engine's message if the method raised.

@@ -91,12 +91,12 @@ NOT_COUNTED = "The engine drafted nothing that it counts."
 
 
 class EngineReading(Frozen):
-    """What some requests and an engine's own counters say about one stretch of a run."""
+    """Counts of one stretch of a run, from its requests and from the engine's own counters."""
 
     requests: int = 0
     """answered to their end"""
     unfinished: int = 0
-    """of which the engine may have written what never arrived"""
+    """the engine may have written tokens of these that never arrived"""
     tokens: int = 0
     """of the answers"""
     counted_here: int = 0

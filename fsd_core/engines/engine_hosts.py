@@ -34,7 +34,7 @@ class EngineHosts:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return what FSD_ENDPOINT_HOSTS says."""
+        """Return the hosts of FSD_ENDPOINT_HOSTS."""
         names = settings.endpoint_hosts.split(",")
         return cls(frozenset(name.strip().lower() for name in names if name.strip()))
 

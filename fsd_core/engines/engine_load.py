@@ -84,7 +84,7 @@ class EngineLoad:
         self._stop()
 
     def call(self, method: Callable[[EngineClient], Any]) -> Any:
-        """Return what a coroutine method of the client returns."""
+        """Run a coroutine method of the client and return its result."""
         return self._wait(method(self.client))
 
     def ask(
@@ -156,7 +156,7 @@ class EngineLoad:
 def check_engine(
     served: Served, key_variable: str = "", *, hosts: EngineHosts | None = None, quickly: bool = False
 ) -> dict[str, Any]:
-    """Return what a running engine says of itself: see :meth:`EngineClient.check`, and what else that class raises.
+    """Return facts on a running engine. Raises as :meth:`EngineClient.check` and its constructor do.
 
     ``quickly`` asks once and waits for ten seconds, for a person who waits.
     """

@@ -1,4 +1,4 @@
-"""What a run of an engine was measured on, in sentences. No torch: the pages read this."""
+"""Sentences on the engine and the load of a run. No torch: the pages read this."""
 
 from __future__ import annotations
 

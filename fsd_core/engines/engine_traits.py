@@ -1,4 +1,4 @@
-"""What is known of each kind of engine: how it is asked, and where it counts what it drafts."""
+"""Facts on each kind of engine: how it is asked, and where it counts its drafts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EngineTraits:
     """How one kind of engine is asked."""
 
     takes: Takes
-    """what its prompts are: token ids, a text that it tokenizes, or messages that its own template renders"""
+    """form of its prompts: token ids, a text that it tokenizes, or messages that its own template renders"""
     neutral: Mapping[str, Any] = field(default_factory=dict)
     """options that switch off what the model's files or the engine would add to the sampling"""
     truncates: tuple[str, ...] = ()

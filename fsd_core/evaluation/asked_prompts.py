@@ -1,4 +1,4 @@
-"""What a prompt of a run is asked: a later turn follows what the run wrote in earlier ones."""
+"""Prompts of a run as they are asked: a later turn follows the run's answers to earlier turns."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _sample_positions(repository: Repository, run_id: str, positions: int, seed:
 
 
 def rates(pair: LoadedPair, texts: Iterable[SampledPositions], sampling: SamplingConfig) -> Iterator[Rates]:
-    """Yield what the optimum and every verifier accept at each position, from the pair's distributions there."""
+    """Yield the acceptance of the optimum and of every verifier at each position, from the pair's distributions."""
     for prompt_position, p, q in _distributions(pair, texts, sampling):
         yield prompt_position, list(_rates(p, q))
 

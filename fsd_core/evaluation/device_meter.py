@@ -1,4 +1,4 @@
-"""What a GPU reports of itself through NVML: the energy that it has taken, and its memory in use.
+"""Readings of a GPU through NVML: the energy that it has used, and its memory in use.
 
 NVML is read through ``pynvml`` (the package ``nvidia-ml-py``, which is optional). Without it, without a GPU, or where
 the GPU does not report a value, nothing is recorded.
@@ -56,7 +56,7 @@ MeterOf = Callable[[str], DeviceMeter | None]
 
 
 def nvml_meter(device: str) -> NvmlMeter | None:
-    """Return what reads a device of torch, such as ``cuda:1``; ``None`` without NVML or for another kind of device."""
+    """Return the meter of torch's device, such as ``cuda:1``; ``None`` without NVML or for another kind of device."""
     parsed = torch.device(device)
     if parsed.type != "cuda":
         return None
@@ -68,7 +68,7 @@ def nvml_meter(device: str) -> NvmlMeter | None:
 
 
 def meter_of_gpu(uuid: str) -> NvmlMeter | None:
-    """Return what reads the GPU with this UUID; ``None`` without ``pynvml``, a driver or that GPU."""
+    """Return the meter of the GPU with this UUID; ``None`` without ``pynvml``, a driver or that GPU."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

@@ -1,4 +1,4 @@
-"""What texts cost, at a price per hour of the machine that writes them.
+"""Costs of texts, at a price per hour of the machine that writes them.
 
 The currency is whatever the price is in. All costs are of the seconds of decoding: a machine that waits costs as well,
 and loading a pair is not counted.

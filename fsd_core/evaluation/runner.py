@@ -16,20 +16,17 @@ from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.config.model_names import template_arguments_of
-from fsd_core.engines.engine_counters import engine_figures
 from fsd_core.engines.engine_knob import EngineKnob, PluginKnob
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
-from fsd_core.evaluation.aggregate import summarise
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
-from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
+from fsd_core.evaluation.engine_generator import WithEngines
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
-from fsd_core.evaluation.run_costs import cost_figures
-from fsd_core.evaluation.served_runs import WithEngines, readings_of, served_by
-from fsd_core.evaluation.versus import versus_target
+from fsd_core.evaluation.run_ending import figures_so_far, finish, target_alone, written_texts
+from fsd_core.evaluation.served_runs import served_by
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationRecord, GenerationView, RunView, same_weights
+from fsd_core.storage.records import GenerationRecord, RunView, same_weights
 from fsd_core.tasks import Example, Task
 from fsd_core.tasks.custom.lookup import find_task
 
@@ -104,23 +101,23 @@ def _execute(
         for open_run, examples in _in_turn(open_runs):
             _take_turn(repository, generator, open_run, examples, observer)
         runs = {run_id: repository.run(run_id) for run_id in among}
-        texts = cache(partial(_texts, repository))  # of a target alone, the baseline of several runs
+        texts = cache(partial(written_texts, repository))  # of a target alone, the baseline of several runs
         for run in map(runs.__getitem__, run_ids):
-            baseline = _target_alone(run, list(runs.values()))
+            baseline = target_alone(run, list(runs.values()))
             if baseline is not None and baseline not in run_ids and not runs[baseline].ended:
                 continue
             with _fail_on_error(repository, run.id):
-                _finish(repository, run, baseline, texts)
+                finish(repository, run, baseline, texts)
     except Cancelled:
         for run_id in run_ids:
-            repository.cancel_run(run_id, _figures(repository, run_id))
+            repository.cancel_run(run_id, figures_so_far(repository, run_id))
         raise
 
 
 def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
     """Fail the unfinished runs with a message and keep their metrics so far."""
     for run_id in run_ids:
-        repository.fail_run(run_id, error, _figures(repository, run_id))
+        repository.fail_run(run_id, error, figures_so_far(repository, run_id))
 
 
 def _take_turn(
@@ -248,85 +245,3 @@ def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord
         f"The process died {losses} times at this prompt, so the prompt was set aside. Resume the run to try it again."
     )
     return failure(example, position, error, 0.0)
-
-
-def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
-    """Return the id of another run here in which the target alone answered the same prompts with the same sampling.
-
-    Return ``None`` also for a draft alone, which never uses the target.
-    """
-
-    def comparison_key(run: RunView) -> tuple:
-        return run.pair, run.task, run.seed, run.decoding.shared
-
-    if run.decoding.acceptance.kind == "draft-only":
-        return None
-    candidates = [other for other in runs if other.decoding.acceptance.kind == "autoregressive"]
-    candidates.sort(key=lambda other: other.config.load != run.config.load)  # its speed is compared as well
-    baseline_id = next((other.id for other in candidates if comparison_key(other) == comparison_key(run)), None)
-    return None if baseline_id == run.id else baseline_id
-
-
-def _finish(
-    repository: Repository, run: RunView, target_alone: str | None, texts: Callable[[str], dict[int, ComparedText]]
-) -> None:
-    if run.ended:
-        return
-    generations = repository.generations(run.id)
-    if all(g.outcome == "failed" for g in generations):
-        raise FsdError(f"Every prompt of the run failed. The first error: {generations[0].error}")
-    figures = _summary(repository, run.id, generations)
-    if target_alone is not None:
-        alone, greedy = repository.generations(target_alone), run.decoding.sampling.greedy
-        figures |= versus_target(generations, alone)
-        groups = {g.position: g.group for g in generations if g.group}
-        figures |= (
-            text_fidelity(_whole_texts(generations), _whole_texts(alone), greedy=greedy, groups=groups)
-            if served_by(run)
-            else fidelity(_texts(repository, run.id), texts(target_alone), greedy=greedy, groups=groups)
-        )
-    repository.finish_run(run.id, figures)
-
-
-def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
-    """Return what was written, by position, without the prompts that failed. All turns of a conversation are one text,
-    at the position of the first. A conversation with a failed turn is left out."""
-    generations = {g.position: g for g in repository.generations(run_id)}
-    failed = {g.position - g.turn for g in generations.values() if g.outcome == "failed"}
-    texts: dict[int, ComparedText] = {}
-    for position, records in repository.traces(run_id):
-        generation = generations[position]
-        first, tokens = position - generation.turn, [token for record in records for token in record.emitted]
-        if first in failed:
-            continue
-        before = texts.get(first, ComparedText([], 0.0))
-        nats = before.negative_log_likelihood + generation.negative_log_likelihood
-        texts[first] = ComparedText([*before.tokens, *tokens], nats)
-    return texts
-
-
-def _whole_texts(generations: Sequence[GenerationView]) -> dict[int, str]:
-    """Return the texts as :func:`_texts` does, by their characters."""
-    failed = {g.position - g.turn for g in generations if g.outcome == "failed"}
-    texts: dict[int, str] = {}
-    for g in generations:
-        if (first := g.position - g.turn) not in failed:
-            texts[first] = texts.get(first, "") + g.text
-    return texts
-
-
-def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:
-    """Return the metrics of a run so far, or ``None`` if nothing is done or it cannot be read."""
-    generations = repository.generations(run_id)
-    with suppress(DataDamaged):
-        return _summary(repository, run_id, generations) if generations else None
-
-
-def _summary(repository: Repository, run_id: str, generations: Sequence[GenerationView]) -> dict[str, Any]:
-    """Return the metrics of a run's prompts, those that an engine's counters give, and what it cost."""
-    figures = summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
-    return figures | cost_figures(generations, repository.run(run_id).price_per_hour)
-
-
-def _records(repository: Repository, run_id: str) -> Iterator[list]:
-    return (records for _, records in repository.traces(run_id))

@@ -59,7 +59,7 @@ def log_run(
             (``acceptance_rate``, ``time_to_first_token`` and so on, shares from 0 to 1, times in seconds), or by a name
             of their own with its unit, such as ``"MFLOP per image"``.
         task: Name of the prompts. Points of one task are compared.
-        model: Name of what was measured. Default: the family.
+        model: Name of the measured model. Default: the family.
         origin: Where the figures come from, as facts by name, such as the machine, the commit, the date.
         key: A name of this measurement. What is logged again under its key is not stored again.
         home: The folder that stores the run, like ``FSD_HOME``, which is the default.

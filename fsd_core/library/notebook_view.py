@@ -16,7 +16,7 @@ from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
 from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import DASH, decimals, number, written
 from fsd_core.metrics import Metric, compared
-from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.playground_chunks import EmittedToken
 
 if TYPE_CHECKING:
     from fsd_core.library.calibrate_runs import Calibration
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsd_core.library.text_decoder import Completion
 
 Lines = tuple[str, ...]
-"""what a cell shows, one below the other"""
+"""lines of a cell, from top to bottom"""
 
 
 def comparison_view(comparison: Comparison) -> str:

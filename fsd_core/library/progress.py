@@ -1,4 +1,4 @@
-"""Progress of what takes long: a bar where somebody looks, silence elsewhere."""
+"""Progress of long work: a bar on a terminal or in a notebook, silence elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnProgress = Callable[[int, int], None]
 
 @contextmanager
 def shown(given: OnProgress | None, title: str) -> Iterator[OnProgress]:
-    """Yield what reports progress: ``given``, or else a bar of tqdm in a terminal or a notebook."""
+    """Yield a reporter of progress: ``given``, or else a bar of tqdm in a terminal or a notebook."""
     if given is not None or not _somebody_looks():
         yield given or (lambda done, total: None)
         return

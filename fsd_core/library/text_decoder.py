@@ -18,7 +18,7 @@ from fsd_core.library.extras import lacks
 from fsd_core.library.pairs import loaded
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.messages import EmittedToken, StreamFigures
+from fsd_core.storage.playground_chunks import EmittedToken, StreamFigures
 from fsd_core.worker.token_builder import TokenBuilder
 
 

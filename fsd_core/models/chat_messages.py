@@ -33,7 +33,7 @@ Messages = tuple[Message, ...]
 
 
 def fields_of(message: Sequence[str]) -> dict[str, Any]:
-    """Return what a message holds beside role and content."""
+    """Return the fields of a message beside role and content."""
     return message.values if isinstance(message, ToolMessage) else {}
 
 

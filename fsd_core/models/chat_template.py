@@ -47,7 +47,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], temp
 def _render_whole(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, whole: Sequence[str]
 ) -> str:
-    """Render messages, of which the text of the roles ``whole`` has to be there."""
+    """Render messages. The result has to contain the texts of the roles ``whole``."""
     missing = ""
     for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
         text = _rendered(tokenizer, messages, template, as_parts)

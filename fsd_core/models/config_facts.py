@@ -1,4 +1,4 @@
-"""What a model's configuration says of it, as plain data. No torch: the pages read this."""
+"""Facts from a model's configuration, as plain data. No torch: the pages read this."""
 
 from __future__ import annotations
 

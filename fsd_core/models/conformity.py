@@ -87,7 +87,7 @@ def _tokens(model: LanguageModel) -> Tensor:
 
 
 def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """Return logits [1,S,V] of a prompt, a draft half of which is accepted, the next tokens and a single token."""
+    """Return logits [1,S,V] of a prompt, a half-accepted draft, the next tokens and a single token."""
     cache = model.new_cache(16)
     first = model.forward(tokens[:, :3], cache)
     accepted = model.forward(tokens[:, [3, 4, 3, 2]], cache)[:, :2]

@@ -33,7 +33,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class HeadVariant:
-    """What differs among heads of generation 3. The defaults are EAGLE-3's own; ``fc_norm`` and ``norm_output`` are
+    """Differences among heads of generation 3. The defaults are EAGLE-3's own; ``fc_norm`` and ``norm_output`` are
     EAGLE 3.1's."""
 
     aux_hidden_state_layers: tuple[int, ...] | None = None

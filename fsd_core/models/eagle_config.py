@@ -56,7 +56,7 @@ _ACCEPTED: dict[str, tuple[Any, ...]] = {
     "rope_interleaved": (False,),
     **dict.fromkeys(_VARIANT_FLAGS, (False, True)),
 }
-"""keys of which only these values are what a head here computes"""
+"""keys and the only values that heads support here"""
 
 _WITHOUT_EFFECT = {
     *PreTrainedConfig().to_dict(),
@@ -82,7 +82,7 @@ _MADE_HERE = ("head_of", "rest_share")
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """What ``config.json`` says about a head. ``config``: a Llama's, for the layer."""
+    """Settings of a head from ``config.json``. ``config``: a Llama's, for the layer."""
 
     config: LlamaConfig
     variant: HeadVariant

@@ -1,4 +1,4 @@
-"""What tells the models of a measurement from others: their weights, and the files beside these."""
+"""Fingerprints of the models of a measurement: of their weights, and of the files beside these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Hugging Face hub has of a model, asked before anything is fetched. No torch: the pages read this."""
+"""A model's files at the Hugging Face hub, listed before anything is fetched. No torch: the pages read this."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OfferedFile(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """What the hub has of a model: its commit, and the files that are fetched."""
+    """A model at the hub: its commit, and the files that are fetched."""
 
     commit: str
     files: tuple[OfferedFile, ...]

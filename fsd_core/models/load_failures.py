@@ -26,7 +26,7 @@ def load_failure(folder: Path, what: str, error: Exception, expected: str) -> st
 
 
 def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str, str] | None:
-    """Return what is wrong and what helps, or ``None`` if that is not known."""
+    """Return the cause and a remedy, or ``None`` if they are unknown."""
     message, kind = str(error), str(config.get("model_type"))[:_LONGEST_QUOTE]
     if quantisation := config.get("quantization_config"):
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None

@@ -1,4 +1,4 @@
-"""What the files of a pair ask for and is not done here, in sentences that loading tells."""
+"""Sentences on requests of a pair's files that are not carried out here. Loading displays them."""
 
 from __future__ import annotations
 

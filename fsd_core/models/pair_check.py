@@ -1,4 +1,4 @@
-"""What can be said of a pair before anything of it is loaded: where its models are, what they need, whether they fit.
+"""Check of a pair before it is loaded: where its models are, what they need, whether they fit.
 
 Configurations, headers of weights and tokenizers are read, which takes little time. No torch: the pages read this.
 """
@@ -45,12 +45,12 @@ AskHub = Callable[[HubModel], int]
 
 @dataclass
 class PairCheck:
-    """What was found."""
+    """Result of a check."""
 
     facts: list[str] = field(default_factory=list)
     """a sentence on each model"""
     notes: list[str] = field(default_factory=list)
-    """what a user should know; the pair can be used"""
+    """sentences that a user should read; the pair can be used"""
     problems: list[str] = field(default_factory=list)
     """why it cannot be used"""
     to_fetch: int = 0

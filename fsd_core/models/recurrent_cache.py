@@ -25,7 +25,7 @@ class RecurrentCache(KVCache):
     def __init__(self, layers: int, capacity: int, states: int = 1) -> None:
         super().__init__(layers, capacity)
         self._num_states = states
-        self._tokens: Tensor | None = None  # int64 [1,capacity], of which the first ``self.length`` are the text
+        self._tokens: Tensor | None = None  # int64 [1,capacity]; the first ``self.length`` are the text
         self._clear()
 
     def _clear(self) -> None:

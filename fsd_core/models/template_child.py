@@ -22,7 +22,7 @@ REQUEST, ANSWER = struct.Struct(">dQ"), struct.Struct(">Q")
 OUT_OF_MEMORY = 3
 """exit status"""
 LONGEST_REFUSAL = 200
-"""characters of what a template says when it refuses"""
+"""characters of a template's message when it refuses"""
 _MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
 
 

@@ -27,7 +27,7 @@ _LONGEST_WAIT = 120.0
 """seconds beyond those of the call until an answer must have come: it is started on a busy machine, too"""
 _CHILD = Path(__file__).with_name("template_child.py")
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
-"""what an interpreter needs to find its packages; no secrets"""
+"""variables that an interpreter needs to find its packages; no secrets"""
 _LEAN = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 

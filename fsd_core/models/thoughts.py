@@ -18,7 +18,7 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A Reasoning
 )
-"""what a thought begins and ends with, by model family"""
+"""begin and end marks of thoughts, by model family"""
 
 CHANNELS: tuple[tuple[str, str], ...] = (
     ("<|channel|>analysis", "<|channel|>final"),

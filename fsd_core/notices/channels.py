@@ -16,7 +16,7 @@ _LONGEST_SECRET = 10_000
 
 
 class Channels(NamedTuple):
-    """What messages are sent by; ``None`` for what is not configured."""
+    """Channels for messages; ``None`` for one that is not configured."""
 
     webhook: WebhookChannel | None
     mail: MailChannel | None

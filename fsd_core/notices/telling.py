@@ -1,4 +1,4 @@
-"""What is told of a review, and to whom: from an event of the log, or from the end of an approval."""
+"""Messages on a review and their recipients, from an event of the log or the end of an approval."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Telling(NamedTuple):
     people: tuple[str, ...]
     """names, but for whoever did it"""
     source: str
-    """what it is about: always the same for one thing that happened"""
+    """key of the event that it is about, always the same for one event"""
 
 
 def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling | None:
-    """Return what is told of an event of a use; ``None`` for one of which nothing is told. ``labels``: the settings'
-    names, by their ids."""
+    """Return the message on an event of a use, or ``None`` if it needs none. ``labels``: the settings' names, by their
+    ids."""
     event = logged.event
     proposal = use.proposals.get(event.about or "")
     if isinstance(event, AliasMoved):
@@ -60,7 +60,7 @@ def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling |
 
 
 def of_expiry(use: Use, labels: dict[str, str], at: datetime) -> tuple[Telling, datetime] | None:
-    """Return what is told of a use whose approval in force has expired, and when it did."""
+    """Return the message on the expiry of the approval in force for a use, and its time."""
     expired = expiry_of(use)
     if expired is None or expired > at:
         return None

@@ -16,7 +16,7 @@ _NOTHING = "No setting was measured under two loads or more."
 
 
 class OverLoad(NamedTuple):
-    """What a figure draws over the load."""
+    """A quantity that a figure plots over the load."""
 
     title: str
     axis: str

@@ -1,4 +1,4 @@
-"""What the traces of a figure are on paper, drawn by Matplotlib, and their entries in the legend."""
+"""Traces of a figure on paper, drawn by Matplotlib, and their entries in the legend."""
 
 from __future__ import annotations
 

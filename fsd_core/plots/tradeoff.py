@@ -73,7 +73,7 @@ SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy ta
 
 
 class SpeedMeasure(NamedTuple):
-    """What the speed counts."""
+    """A measure of speed: its unit and the title of its axis."""
 
     unit: str
     axis: str

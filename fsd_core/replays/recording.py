@@ -95,7 +95,7 @@ def _joined(parts: Iterable[list[Any]]) -> list[Any]:
 
 
 def reduced(rows: ScoredDraft, uniforms: Tensor, strict: Tensor, top: int, names: Sequence[str]) -> JudgedRound:
-    """Return what replay needs of judged positions. ``rows``: [1,J,V]; ``uniforms``, ``strict``: [1,J].
+    """Return the facts on judged positions that replay needs. ``rows``: [1,J,V]; ``uniforms``, ``strict``: [1,J].
 
     These tokens are stored individually: the ``top`` likeliest of either model that are at least ``LEAST`` likely under
     one, the target's top three, and the drafted token. With ``top`` 0 all tokens are.

@@ -1,4 +1,4 @@
-"""What the approval in force for a use is worth now: how long it lasts, and whether its evidence still stands."""
+"""Validity of the approval in force for a use: how long it lasts, and whether its evidence still stands."""
 
 from __future__ import annotations
 
@@ -162,6 +162,6 @@ def checks_of(review: ProposalReview, requirements: Requirements) -> tuple[tuple
         outcome = outcomes.get(name, "undecided")
         text = next((f.text for f in findings if (f.requirement, f.outcome) == (name, outcome)), "not measured")
         same = getattr(review.proposal.requirements, name) == getattr(requirements, name)
-        waiver = review.proposal.waived(name, review.hash) if same else None  # of what was asked for then
+        waiver = review.proposal.waived(name, review.hash) if same else None  # of the requirement at that time
         checks.append((RequirementCheck(name, outcome, text), waiver.reason if waiver else ""))
     return tuple(checks)

@@ -22,7 +22,7 @@ class RequirementPair(NamedTuple):
 
 
 class BesideApproved(NamedTuple):
-    """What is approved for a use, beside another proposal of it."""
+    """The approved proposal of a use, beside another proposal of it."""
 
     proposal: Proposal
     """that was approved"""
@@ -34,7 +34,7 @@ class BesideApproved(NamedTuple):
 
 
 def beside_approved(repository: Repository, review: ProposalReview) -> BesideApproved | None:
-    """Return what is approved beside a proposal; ``None`` if nothing is, or this setting."""
+    """Return the approved proposal beside another one; ``None`` if no setting or this one is approved."""
     use = review.use
     if not use.in_force or use.named("approved") in (None, review.proposal.setting):
         return None

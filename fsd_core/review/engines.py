@@ -63,7 +63,7 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
 
 
 def _told_engine(setting: SettingConfig, served: Served) -> str:
-    """Return what a running engine is told, beside the arguments with which its owner starts it."""
+    """Return the options for a running engine, beside the arguments with which its owner starts it."""
     if served.engine != "vllm" or served.rule is None or not (served.rule.lossless or served.rule.kind in SERVED_RULES):
         raise NoEquivalent(
             f"The endpoint '{served.endpoint}' was measured as somebody had started it: vLLM is told nothing by this "

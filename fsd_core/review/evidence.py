@@ -242,7 +242,7 @@ def _ratio(
     Its interval cannot know of runaways that no prompt showed. So it is met only on so many prompts that runaways of
     1 % would have been seen, or if it would hold with all that may be unseen (``worst``). Runaways only make a setting
     slower and its answers longer, so what is not met needs no more prompts. ``rare``: the setting's runaways, ``None``
-    where it has those of the baseline. ``by`` says of which quantity the ratio is.
+    where it has those of the baseline. ``by`` names the quantity of the ratio.
     """
     if ratio is None:
         return "no prompt in common with the baseline", "undecided"

@@ -70,7 +70,7 @@ class Proposal:
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
     approved_when: UseDescribed | None = None
-    """what the use asked for when it was approved"""
+    """description and requirements of the use at the approval"""
     reviewers: dict[str, datetime] = field(default_factory=dict)
     """who is asked for a verdict, and since when"""
     stopped: set[str] = field(default_factory=set)
@@ -158,7 +158,7 @@ class Use:
 
     @property
     def described(self) -> UseDescribed:
-        """What it asks for."""
+        """The use's name, description, requirements and rules of approval."""
         return UseDescribed(
             name=self.name, description=self.description, requirements=self.requirements, approvals=self.approvals,
             days=self.days,

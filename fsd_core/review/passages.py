@@ -29,7 +29,7 @@ class Quoted(NamedTuple):
 
 
 def runs_of_review(review: ProposalReview) -> set[str]:
-    """Return the ids of the runs whose answers stand on a proposal's page: its own, and those of what is approved."""
+    """Return the ids of the runs whose answers stand on a proposal's page: its own, and the approved proposal's."""
     runs = {*review.proposal.runs, *review.proposal.baselines}
     for moved in review.use.in_force[-1:]:
         if (approved := review.use.proposals.get(moved.proposal or "")) is not None:

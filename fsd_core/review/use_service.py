@@ -1,4 +1,4 @@
-"""What people do with uses: they are made, changed and rolled back."""
+"""Actions on uses: they are made, changed and rolled back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UseService(ReviewLog):
     def change_use(
         self, person: Person, use_id: str, changes: Mapping[str, Any], seen: int, key: str | None = None
     ) -> Use:
-        """Change some of what a use asks for: fields of ``UseDescribed``, with some of the ``requirements`` by name.
+        """Change parts of a use: fields of ``UseDescribed``, with some of the ``requirements`` by name.
 
         Open proposals are held against the new requirements, so verdicts on them become stale, as does the approval
         in force. Raises ``Overtaken`` if somebody changed the use after the log entry ``seen``.

@@ -134,7 +134,7 @@ class Rule(Frozen):
     judges_together: ClassVar[bool] = False
     """whether its judgement of a position depends on other positions of the draft"""
     greedy_note: ClassVar[str] = ""
-    """what it does at temperature 0, if that differs from sampling"""
+    """its behaviour at temperature 0, if that differs from sampling"""
 
     kind: str
     """name in settings and on the command line"""

@@ -46,7 +46,7 @@ def divergence_title(name: str) -> str:
 
 
 def divergence_fact(name: str) -> str:
-    """Return what a user must know to choose a threshold for it."""
+    """Return the sentence that helps a user to choose a threshold for it."""
     if name == "random":
         return "The threshold is the chance that a token is kept: the control that shows what a divergence is worth."
     if name.endswith(("js", "ag")):

@@ -49,7 +49,7 @@ class Served(Rule):
     rule: Annotated[SerializeAsAny[Rule] | None, BeforeValidator(_stored_rule)] = Field(
         default=None, exclude_if=lambda rule: rule is None
     )
-    """what the engine is told to judge its drafts by, lossless for its own strict test; ``None``: nothing is told"""
+    """the rule that the engine is told; lossless stands for its own strict test; ``None``: it is told none"""
 
     @field_validator("endpoint")
     @classmethod

@@ -55,7 +55,7 @@ def judge(
 
 
 def printed_by(program: str, given: str, seconds: float = SECONDS, memory: int = MEMORY) -> Printed:
-    """Return what ``program`` prints, at most ``LONGEST_OUTPUT`` bytes, when its standard input is ``given``.
+    """Return the output of ``program``, at most ``LONGEST_OUTPUT`` bytes, when its standard input is ``given``.
 
     It runs as ``__main__``. If it raises an exception or ends itself, takes more than ``seconds`` of CPU or ``memory``
     bytes, or prints more, ``failure`` says so in the words of :func:`judge`. Raises as that does.

@@ -102,5 +102,5 @@ def _checked(result: int) -> None:
 
 
 def _uname() -> os.uname_result:
-    """Return what programs ask ``uname`` for. The filter refuses the system call, which names the machine."""
+    """Return the facts that programs ask ``uname`` for. The filter refuses the system call, which names the machine."""
     return os.uname_result(("Linux", "", "", "", "x86_64"))

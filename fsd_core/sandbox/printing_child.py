@@ -1,4 +1,4 @@
-"""The process of a program that reads standard input and prints. It is given one input, and nothing of what is right.
+"""The process of a program that reads standard input and prints. It gets one input, and no expected output.
 
 It writes ``R`` to the parent once it is confined, then what the program raised, if it did. If it could not be
 confined, it writes ``E`` and the reason.

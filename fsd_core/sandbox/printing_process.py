@@ -23,7 +23,7 @@ _CHUNK = 1 << 16  # bytes
 
 @dataclass(frozen=True)
 class Printed:
-    """What a program printed. ``failure`` says why it did not end properly, as a verdict does; empty if it did."""
+    """The output of a program. ``failure`` says why it did not end properly, as a verdict does; empty if it did."""
 
     text: str
     failure: str = ""
@@ -46,7 +46,7 @@ class _Stream:
 
 
 def run(program: str, given: str, seconds: float, memory: int) -> Printed:
-    """Return what the program prints. See :func:`fsd_core.sandbox.printed_by`.
+    """Return the program's output. See :func:`fsd_core.sandbox.printed_by`.
 
     Raises ``FsdError`` if the process cannot be started and confined, which no program can cause.
     """

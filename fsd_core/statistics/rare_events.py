@@ -1,4 +1,4 @@
-"""What so many prompts say about an event that few or none of them showed.
+"""Upper limits on the share of an event that few or none of the prompts showed.
 
 If none of n independent prompts showed it, its share is at most 1 − 0.05^(1/n) with a confidence of 95 %, about 3/n:
 the rule of three (Hanley and Lippman-Hand 1983). If k did, it is the one-sided limit of Clopper and Pearson (1934), the

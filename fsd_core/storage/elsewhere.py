@@ -1,4 +1,4 @@
-"""What is kept of figures that were measured elsewhere: where they come from, and those by names of their own."""
+"""Stored facts on figures that were measured elsewhere: their origin, and figures with names of their own."""
 
 from __future__ import annotations
 

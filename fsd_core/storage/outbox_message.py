@@ -16,7 +16,7 @@ NoticeKind = Literal[
 
 
 class NoticeContent(Frozen):
-    """What a message tells. Its JSON keys never change; newer fields have defaults."""
+    """The content of a message. Its JSON keys never change; newer fields have defaults."""
 
     kind: NoticeKind
     at: str

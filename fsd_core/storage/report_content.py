@@ -1,4 +1,4 @@
-"""What a report holds: values that never change once it is saved."""
+"""Content of a report: values that never change once it is saved."""
 
 from __future__ import annotations
 

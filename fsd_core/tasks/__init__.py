@@ -5,7 +5,8 @@ from __future__ import annotations
 from fsd_core.errors import UnknownName
 from fsd_core.plugins import Registry
 from fsd_core.tasks.arithmetic import Arithmetic
-from fsd_core.tasks.base import Example, HubFile, Outcome, Score, Split, Task, as_lines, as_table, judged
+from fsd_core.tasks.base import Example, Outcome, Score, Task, judged
+from fsd_core.tasks.benchmark_files import HubFile, Split, as_lines, as_table
 from fsd_core.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.tasks.code import HumanEval, Mbpp
 from fsd_core.tasks.gpqa import Gpqa

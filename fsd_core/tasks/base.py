@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.chat_messages import Messages, continued
 from fsd_core.models.thoughts import MARKS, split_thoughts
 from fsd_core.settings import get_settings
+from fsd_core.tasks.benchmark_files import HubFile, Split
 
 Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
@@ -64,7 +59,7 @@ def in_turns(first: Example, later: Iterable[str]) -> tuple[Example, ...]:
 
 
 class Said(NamedTuple):
-    """What a model wrote, and whether it began inside of a thought that the prompt opened and no mark ends."""
+    """A model's text, and whether it began inside of a thought that the prompt opened and no mark ends."""
 
     text: str
     thinking: bool = False
@@ -92,53 +87,6 @@ def judged(answer: str | None, example: Example, stop_reason: str) -> Score:
     return Score("correct" if answer == example.reference else "wrong", answer)
 
 
-@dataclass(frozen=True)
-class Split:
-    """One split of a Hugging Face dataset, and the file of a task that is made from it."""
-
-    file: str
-    """Below the data folder. With ``<subject>`` in its name, there is one file for each ``subject`` of the rows."""
-    repo: str
-    licence: str
-    """as stated by the dataset's authors"""
-    name: str | None
-    split: str
-    text: Callable[[Iterable[dict[str, Any]]], str]
-    """rows → the file's content, as the benchmark's authors publish it"""
-    files: int = 1
-    """number of files, if its name has ``<subject>``"""
-
-
-@dataclass(frozen=True)
-class HubFile:
-    """A file of a Hugging Face dataset that is a file of a task as it is."""
-
-    file: str
-    """below the data folder"""
-    repo: str
-    licence: str
-    """as stated by the dataset's authors"""
-    path: str
-    """within the dataset"""
-    revision: str
-    """the commit"""
-    size: int
-    """bytes"""
-    sha256: str
-
-
-def as_lines(records: Iterable[Any]) -> str:
-    """Return records as JSON lines."""
-    return "".join(json.dumps(record) + "\n" for record in records)
-
-
-def as_table(records: Iterable[Sequence[str]]) -> str:
-    """Return records as CSV, without adding a header."""
-    written = io.StringIO()
-    csv.writer(written).writerows(records)
-    return written.getvalue()
-
-
 class Task(ABC):
     """A fixed, ordered list of prompts and a pure scorer."""
 
@@ -147,7 +95,7 @@ class Task(ABC):
     files: tuple[str, ...] = ()
     """files that it reads, below the data folder (``FSD_DATA_DIR``)"""
     hub: tuple[Split | HubFile, ...] = ()
-    """what ``fetch`` makes them from; empty for files that only their authors provide"""
+    """sources from which ``fetch`` makes them; empty for files that only their authors provide"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:
@@ -172,7 +120,7 @@ class Task(ABC):
         return self.score_answer(split.answer, example, stop_reason)
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
-    """what a thought begins and ends with"""
+    """begin and end marks of thoughts"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None
@@ -280,44 +228,6 @@ class Task(ABC):
             raise InvalidSetting(
                 f"The task '{self.name}' has {size} prompt{'s' * (size != 1)}: expected {named} from 1 to {size}."
             )
-
-
-def rows(file: str) -> list[Any]:
-    """Return the records of a benchmark file: JSON, JSON lines (also gzipped), Parquet, or CSV without a header.
-
-    Raises ``InvalidSetting`` if it is missing or cannot be read.
-    """
-    return list(_rows(get_settings().data_folder / file, file))
-
-
-@cache
-def _rows(path: Path, file: str) -> tuple[Any, ...]:
-    try:
-        if path.suffix == ".parquet":
-            return _table_rows(path)
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as stream:
-            if path.suffix == ".csv":
-                return tuple(csv.reader(stream))
-            if path.suffix == ".json":
-                return tuple(json.load(stream))
-            return tuple(json.loads(line) for line in stream if line.strip())
-    except FileNotFoundError:
-        raise InvalidSetting(
-            f"The file {file} is not in {path.parents[file.count('/')]}: put the benchmark's own file there, or set "
-            "FSD_DATA_DIR to the folder that has it. `python -m fsd_core tasks` lists all that are wanted, `fetch` "
-            "gets some of them, and docs/benchmarks.md says where the others are."
-        ) from None
-    except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are among them
-        raise InvalidSetting(
-            f"The benchmark file {path} cannot be read ({type(error).__name__}): fetch it again from its authors."
-        ) from error
-
-
-def _table_rows(path: Path) -> tuple[Any, ...]:
-    from pyarrow import parquet  # slow to import, and few tasks need it
-
-    with path.open("rb") as stream:
-        return tuple(parquet.read_table(stream).to_pylist())
 
 
 def _conversations(examples: Sequence[Example]) -> Iterator[tuple[int, list[Example]]]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
-from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, as_table, cut_off, judged, rows
+from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
+from fsd_core.tasks.benchmark_files import Split, as_lines, as_table, rows
 
 LETTERS = "ABCDEFGHIJKLM"
 SUBJECTS = 57  # of MMLU

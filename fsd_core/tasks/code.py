@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from fsd_core import sandbox
-from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
+from fsd_core.tasks.base import Example, Score, Task, cut_off
+from fsd_core.tasks.benchmark_files import Split, as_lines, rows
 
 _FENCE = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n")
 _MARKS = re.compile(r"```|\"\"\"|'''")
@@ -118,7 +119,7 @@ class Programs(Task):
         raise NotImplementedError
 
     def verdict(self, text: str, example: Example) -> str:
-        """Return what :func:`fsd_core.sandbox.judge` says of the code in a text."""
+        """Return the verdict of :func:`fsd_core.sandbox.judge` on the code in a text."""
         problem = self.problem(example)
         return sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
 

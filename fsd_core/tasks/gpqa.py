@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from fsd_core.tasks.base import Example, Split, as_table, rows
+from fsd_core.tasks.base import Example
+from fsd_core.tasks.benchmark_files import Split, as_table, rows
 from fsd_core.tasks.choices import LETTERS, Choices, multiple_choice
 
 _WRONG = tuple(f"Incorrect Answer {i}" for i in (1, 2, 3))

@@ -11,7 +11,8 @@ from typing import Any
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.tasks.base import Example, Score, Task, in_turns, rows
+from fsd_core.tasks.base import Example, Score, Task, in_turns
+from fsd_core.tasks.benchmark_files import rows
 
 EVERYDAY = ASSETS / "everyday" / "prompts.jsonl"
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
+from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
+from fsd_core.tasks.benchmark_files import Split, as_lines, rows
 from fsd_core.tasks.final_numbers import canonical, stated_number
 
 MOST_SHOTS = 4

@@ -76,7 +76,7 @@ class HeadLoss(nn.Module):
         return unrolled
 
     def distribution(self, states: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the loss compares at the judged slots.
+        """Return the tensors that the loss compares at the judged slots.
 
         These are logits over the tokens of the reduced head, [N,K]; the distribution's tokens as indices into these,
         int64 [N,TOP_TOKENS]; and their probabilities, 0 for tokens outside the reduced head.

@@ -15,7 +15,8 @@ from fsd_core.models.loading import LoadedPair, resolve_device
 from fsd_core.models.memory import total_bytes
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.settings import Settings
-from fsd_core.storage.messages import Chunk, PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import RunView
 from fsd_core.worker import playground
 from fsd_core.worker.pair_cache import PairCache

@@ -41,7 +41,7 @@ def checked_variable(name: str) -> str:
 
 
 def checked_hardware(text: str) -> str:
-    """Return what an engine computes on, as people say it. Raises ``InvalidSetting``."""
+    """Return the hardware of an engine, as a person described it. Raises ``InvalidSetting``."""
     text = text.strip()
     if len(text) > MOST_HARDWARE or not text.isprintable():
         raise InvalidSetting(f"The hardware cannot be used: expected one line of at most {MOST_HARDWARE} characters.")
@@ -100,7 +100,7 @@ def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = 
 
 
 def described(served: Served, facts: Mapping[str, Any]) -> str:
-    """Return what an engine says of itself, in a few words."""
+    """Return an engine's own facts, in a few words."""
     context = f", context {facts['max_model_len']} tokens" if "max_model_len" in facts else ""
     return f"{facts['engine']} with {served.model}{context}"
 

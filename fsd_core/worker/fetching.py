@@ -25,7 +25,7 @@ class ClaimLost(Exception):
 
 @dataclass(frozen=True)
 class Pauses:
-    """What the worker does between two pieces of a fetch."""
+    """Actions of the worker between two pieces of a fetch."""
 
     check: Callable[[], None]
     """raises whatever should end the job now"""
@@ -50,7 +50,7 @@ class _Paced:
 
 
 def progress_text(what: str, done: int, total: int) -> str:
-    """Return what is being fetched, with ``done`` of ``total`` bytes where the total is known."""
+    """Return the text on a fetch in progress, with ``done`` of ``total`` bytes where the total is known."""
     return f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else what
 
 

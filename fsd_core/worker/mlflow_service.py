@@ -51,5 +51,5 @@ def mlflow_socket(home: Path) -> str | None:
 
 
 def mlflow_problem(home: Path) -> str | None:
-    """Return what keeps a home's MLflow pages from being served, or ``None``."""
+    """Return the reason why a home's MLflow pages cannot be served, or ``None``."""
     return (lock.holder(home / LOCK) or {}).get("problem")

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.messages import Chunk, PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.worker.setting_stream import SettingStream
 from fsd_core.worker.target_speed import TargetSpeed
 

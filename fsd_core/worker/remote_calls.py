@@ -23,7 +23,8 @@ from fsd_core.evaluation.generator import about, warm_up
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.database.rows import storable
-from fsd_core.storage.messages import Chunk, PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Task, get_task
 from fsd_core.tasks.base import Said

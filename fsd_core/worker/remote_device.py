@@ -24,7 +24,8 @@ from fsd_core.models.prompt import encode_prompt, prompt_hash
 from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.settings import Settings
 from fsd_core.space import zero_gpu as on_zero_gpu
-from fsd_core.storage.messages import Chunk, PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks import TASKS, Example, Task
 from fsd_core.tasks.custom.custom_task import CustomTask

@@ -14,7 +14,8 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.errors import FsdError
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
 from fsd_core.worker.target_speed import TargetSpeed
 from fsd_core.worker.token_builder import TokenBuilder
 

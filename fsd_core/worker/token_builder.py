@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.playground_chunks import EmittedToken
 
 
 class IncrementalText:

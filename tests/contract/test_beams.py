@@ -343,12 +343,12 @@ class TestRefusals:
             )
 
     def test_without_a_draft_model(self):
-        with pytest.raises(InvalidSetting, match="drafts with a draft model: give one, or choose beam-sampling"):
+        with pytest.raises(InvalidSetting, match="choose beam-sampling"):
             compose(ModelSet(TARGET), config(SpeculativeBeams(), 4))
 
     def test_one_text_at_a_time(self):
         decoder = PairDecoder(in_memory(TARGET, DRAFT), config(BeamSampling(), 4))
-        with pytest.raises(InvalidSetting, match="one text at a time: choose --batch 1"):
+        with pytest.raises(InvalidSetting, match="choose --batch 1"):
             list(decoder.generate_all([PROMPT, PROMPT], [0, 1], rows=2))
         results = list(decoder.generate_all([PROMPT, PROMPT], [0, 1], rows=1))
         assert [text.tokens for _, text in results] == [decoder.generate(PROMPT, seed).tokens for seed in (0, 1)]

@@ -267,7 +267,7 @@ def test_a_strict_beginning_is_written_as_speculative_decoding_writes_it(models)
 
 @pytest.mark.parametrize("rule", [Speculative(), Block()])
 def test_a_lossless_rule_takes_no_strict_beginning(rule):
-    with pytest.raises(InvalidSetting, match="is strict everywhere: leave out strict_first"):
+    with pytest.raises(InvalidSetting, match="leave out strict_first"):
         DecodingConfig.checked(acceptance=rule, strict_first=2)
 
 
@@ -275,10 +275,10 @@ def test_a_lossless_rule_takes_no_strict_beginning(rule):
 def test_a_rule_that_asks_for_the_draft_refuses_copied_tokens(kind):
     for copying in (d for d in DRAFTERS.values() if not d.has_distribution):
         if kind == "fsd-official":
-            with pytest.raises(InvalidSetting, match="is infinite for a copied token"):
+            with pytest.raises(InvalidSetting, match="infinite for a copied token"):
                 DecodingConfig.checked(acceptance=RULES[kind](), drafter=copying())
         elif RULES[kind].needs_distribution:
-            with pytest.raises(InvalidSetting, match=f"The rule '{kind}' asks how likely the draft found other tokens"):
+            with pytest.raises(InvalidSetting, match="draft found other tokens"):
                 DecodingConfig.checked(acceptance=RULES[kind](), drafter=copying())
         else:
             assert DecodingConfig(acceptance=RULES[kind](), drafter=copying()).drafter == copying()

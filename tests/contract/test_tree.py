@@ -177,16 +177,16 @@ def test_an_intermediate_threshold_lies_between(models):
 
 
 def test_what_cannot_be_is_refused(models, modules):
-    with pytest.raises(InvalidSetting, match="need a drafter with a distribution of its own"):
+    with pytest.raises(InvalidSetting, match="a distribution of its own"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
     with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
     config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
-    with pytest.raises(InvalidSetting, match="needs a head that was trained for the target"):
+    with pytest.raises(InvalidSetting, match="trained for the target"):
         open_session(*models, config, PROMPTS[0], 0, frozenset())
     reduced = toy_head(modules[0], covered=30)
     for rule in (FuzzyOfficial(), Fuzzy(divergence="reverse-kl", threshold=1.0)):
-        with pytest.raises(InvalidSetting, match="is infinite with this EAGLE head"):
+        with pytest.raises(InvalidSetting, match="this EAGLE head"):
             open_session(
                 *models, DecodingConfig(acceptance=rule, drafter=EagleDrafter()), PROMPTS[0], 0, frozenset(), reduced
             )

@@ -190,7 +190,7 @@ def test_bounds_are_measured_behind_what_was_written(repository: Repository, pai
 
 
 def test_replay_needs_prompts_that_stand_alone(pair: LoadedPair) -> None:
-    with pytest.raises(InvalidSetting, match="replay needs the same prompts for every setting"):
+    with pytest.raises(InvalidSetting, match="same prompts for every setting"):
         record(pair, get_task(TASK), 2)
 
 

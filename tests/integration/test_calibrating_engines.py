@@ -218,7 +218,7 @@ def test_an_engine_that_says_that_another_rule_is_in_force_is_not_measured(
 ) -> None:
     engine.admits = True
     id, config = of_engine(saved, repository, engine)
-    with pytest.raises(EngineUnavailable, match=r'and says that \{"kind": "off"\} is in force: it ignores its knob'):
+    with pytest.raises(EngineUnavailable, match="ignores its knob"):
         calibrate(repository, id, config, no_pair)
     runs = repository.experiment(id).runs
     assert not any(run.prompts_done for run in runs if not run.decoding.acceptance.is_exact)
@@ -233,7 +233,7 @@ def test_somebody_else_turns_the_knob_in_the_middle_and_that_answer_is_not_kept(
 
     id, config = of_engine(saved, repository, engine)
     engine.faults += [turned]
-    with pytest.raises(EngineUnavailable, match="or somebody else turns it"):
+    with pytest.raises(EngineUnavailable, match="somebody else turns it"):
         calibrate(repository, id, config, no_pair)
     assert sum(run.prompts_done for run in repository.experiment(id).runs) == 0
 
@@ -243,14 +243,14 @@ def test_without_its_address_and_without_counts_an_engine_is_refused_in_a_senten
 ) -> None:
     engine.has_knob = False
     id, config = of_engine(saved, repository, engine)
-    with pytest.raises(EngineUnavailable, match="for it has no /collective_rpc: start it with VLLM_SERVER_DEV_MODE=1"):
+    with pytest.raises(EngineUnavailable, match="VLLM_SERVER_DEV_MODE=1"):
         calibrate(repository, id, config, no_pair)
     engine.has_knob, engine.metrics = True, False
     id, config = of_engine(saved, repository, engine, goal="acceptance", acceptance=0.5)
-    with pytest.raises(FsdError, match="counts no drafted tokens, or wrote for others too, so no share"):
+    with pytest.raises(FsdError, match="no drafted tokens"):
         calibrate(repository, id, config, no_pair)
     other = engine.served(engine="llama.cpp", rule=OWN[1].acceptance)
-    with pytest.raises(EngineUnavailable, match=r"llama.cpp is told no rule while it runs: have it restarted"):
+    with pytest.raises(EngineUnavailable, match="no rule while it runs"):
         PluginKnob().tell(None, other)  # pyright: ignore[reportArgumentType]
 
 

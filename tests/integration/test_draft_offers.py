@@ -81,7 +81,7 @@ def test_without_a_network_what_is_here_is_offered_and_the_rest_is_told(
     stand_in: StandInHub, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_hub("http://127.0.0.1:9", monkeypatch)
-    with pytest.raises(HubUnreachable, match=r"does not answer .* so its models cannot be searched: connect, or name"):
+    with pytest.raises(HubUnreachable, match="models cannot be searched"):
         search_models("hen")
     offers = offered_drafts(models / "Hen-7B", [models / "Hen-0.5B"])
     assert [draft.model for draft in offers.drafts] == [f"{models}/Hen-0.5B"]
@@ -93,7 +93,7 @@ def test_without_a_network_what_is_here_is_offered_and_the_rest_is_told(
 def test_a_target_without_a_tokenizer_is_told(stand_in: StandInHub, tmp_path: Path, models: Path) -> None:
     bare = shutil.copytree(models / "Hen-7B", tmp_path / "bare")
     (bare / "tokenizer.json").unlink()
-    with pytest.raises(ModelUnavailable, match=r"has no tokenizer\.json, so no draft can be compared"):
+    with pytest.raises(ModelUnavailable, match="no draft can be compared"):
         offered_drafts(bare)
 
 

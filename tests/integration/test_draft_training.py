@@ -90,7 +90,7 @@ def test_texts_that_exist_are_of_the_training_splits_alone(data: Path) -> None:
     assert len(found) == len(sums) + 4  # what is too short to go on is left out
     assert list(existing_texts(data, 1)) == list(existing_texts(data, 1)) != list(existing_texts(data, 2))
     (data / "dolly" / "dolly_train.json").unlink()
-    with pytest.raises(ModelUnavailable, match=r"dolly_train\.json of training questions is missing"):
+    with pytest.raises(ModelUnavailable, match="training questions is missing"):
         existing_texts(data)
 
 
@@ -262,7 +262,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
-    with pytest.raises(InvalidSetting, match=r"Only 3 texts were written or read.*--texts"):
+    with pytest.raises(InvalidSetting, match="Only 3 texts"):
         draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3, existing=0))
 
 

@@ -95,11 +95,11 @@ def test_admins_alone_name_them_and_keys_of_other_things_are_not_sent(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
     calls = calls_of(repository, Settings(home=home))
     for role in ("viewer", "author", "reviewer"):
-        with pytest.raises(Refused, match="needs the role admin"):
+        with pytest.raises(Refused, match="role admin"):
             calls["add_endpoint"](**given(engine), request=request(role))
-        with pytest.raises(Refused, match="needs the role admin"):
+        with pytest.raises(Refused, match="role admin"):
             calls["remove_endpoint"]("toy", request(role))
-    with pytest.raises(Refused, match="needs the role author"):
+    with pytest.raises(Refused, match="role author"):
         calls["check_endpoint"]("toy", request("viewer"))
     engine.authorizations.clear()
     with pytest.raises(InvalidSetting, match="expected one that begins with ENGINE_KEY"):
@@ -151,7 +151,7 @@ def test_a_name_that_leads_elsewhere_later_is_refused_then_and_a_named_host_is_a
     run = repository.run(run.id)
     assert (run.status, "FSD_ENDPOINT_HOSTS" in (run.error or "")) == ("failed", True)
     get_settings.cache_clear()
-    with pytest.raises(ValueError, match="FSD_ENDPOINT_HOSTS is 'http://a': expected hosts"):
+    with pytest.raises(ValueError, match="FSD_ENDPOINT_HOSTS is"):
         Settings(endpoint_hosts="http://a")
 
 
@@ -173,7 +173,7 @@ def test_the_connection_goes_to_the_address_that_was_checked_with_a_certificate_
         served = Served(engine="vllm", endpoint="a", url=f"https://engine.test:{port}", model=MODEL)
         other = served.model_copy(update={"url": f"https://other.test:{port}"})
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
-        with pytest.raises(EngineUnavailable, match="at a private or loopback address"):
+        with pytest.raises(EngineUnavailable, match="loopback address"):
             check_engine(served, hosts=EngineHosts(frozenset()))
         monkeypatch.setattr(engine_hosts, "is_public", lambda address: address == "127.0.0.1")
         assert check_engine(served, hosts=EngineHosts(frozenset())) == {"engine": "vLLM 9.8.7"}

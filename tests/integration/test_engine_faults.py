@@ -160,7 +160,7 @@ def test_a_busy_engine_is_asked_again_and_nothing_is_counted_twice(
     assert (run.metrics or {})["engine"]["requests"] == 3
     assert (run.metrics or {})["engine"]["other_traffic"] is False
     engine.faults += [busy] * 3
-    with pytest.raises(EngineUnavailable, match="is too busy or still starting: it answered 503 each time"):
+    with pytest.raises(EngineUnavailable, match="answered 503"):
         measure()
 
 
@@ -226,7 +226,7 @@ def test_a_version_is_not_needed_and_one_without_made_up_acceptance_is_taken(eng
 
 def test_an_untrusted_certificate_is_refused_and_named(pair: LoadedPair, tmp_path: Path) -> None:
     files = self_signed(tmp_path, "127.0.0.1")
-    with ToyEngine(pair, SD, files) as engine, pytest.raises(EngineUnavailable, match="is not trusted: name the file"):
+    with ToyEngine(pair, SD, files) as engine, pytest.raises(EngineUnavailable, match="is not trusted"):
         check_engine(engine.served())
 
 

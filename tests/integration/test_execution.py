@@ -378,7 +378,7 @@ def test_prompts_that_the_task_no_longer_has_are_not_judged_by_others(
     monkeypatch.setattr(
         type(TASK), "all_examples", lambda self: tuple(Example(str(i), f"Other {i}", "1") for i in range(9))
     )
-    with pytest.raises(InvalidSetting, match="has changed since the run"):
+    with pytest.raises(InvalidSetting, match="changed since the run"):
         rescore(repository, run_id)
 
 

@@ -227,10 +227,10 @@ def test_a_llama_on_the_cpu_is_counted_twice(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
     folders = tmp_path / "target", [tmp_path / "draft"]
     assert check_memory("twice", *folders, torch.device("cuda:0"), "auto") is None
-    with pytest.raises(ModelUnavailable, match=r"needs about 4\.9 GB on cpu"):
+    with pytest.raises(ModelUnavailable, match=r"4\.9 GB on cpu"):
         check_memory("twice", *folders, torch.device("cpu"), "auto")
     (tmp_path / "target" / "config.json").write_text('{"model_type": "gemma2"}')
-    with pytest.raises(ModelUnavailable, match=r"needs about 3\.8 GB on cpu"):
+    with pytest.raises(ModelUnavailable, match=r"3\.8 GB on cpu"):
         check_memory("twice", *folders, torch.device("cpu"), "auto")
 
 
@@ -247,7 +247,7 @@ def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkey
     assert set(shares) == {0, 1}
     assert sum(shares.values()) > 10_000_000_000
     assert shares[1] - shares[0] > 1_000_000_000  # the draft lies on the first
-    with pytest.raises(ModelUnavailable, match=r"needs about 12\.6 GB on cuda:0, with 8\.0 GB free"):
+    with pytest.raises(ModelUnavailable, match=r"12\.6 GB on cuda:0"):
         check_memory("large", *folders, torch.device("cuda:0"), "auto")  # asked for by its number: that one alone
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ModelUnavailable, match="on cuda, with"):

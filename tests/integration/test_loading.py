@@ -143,7 +143,7 @@ def test_a_corrupt_model_is_refused(folder, damage):
 def test_weights_of_another_shape_are_refused_and_never_filled_in(folder):
     toy_model(257, seed=5, layers=1).save_pretrained(folder / "other")
     shutil.copy(folder / "other" / "model.safetensors", folder / "draft" / "model.safetensors")
-    with pytest.raises(ModelUnavailable, match="do not fit their configuration"):
+    with pytest.raises(ModelUnavailable, match="fit their configuration"):
         load_pair(f"path:{folder}")
 
 
@@ -160,7 +160,7 @@ def test_tokenizers_that_differ_are_refused(folder):
     tokenizer.write_text(
         tokenizer.read_text().replace('"A":', '"tmp":').replace('"B":', '"A":').replace('"tmp":', '"B":')
     )
-    with pytest.raises(IncompatibleModels, match="do not share a tokenizer: 2 of 257"):
+    with pytest.raises(IncompatibleModels, match="2 of 257"):
         load_pair(f"path:{folder}")
 
 
@@ -179,7 +179,7 @@ def test_an_extension_in_another_order_is_refused(folder):
         tokenizer = toy_tokenizer()
         tokenizer.add_tokens(tokens)
         tokenizer.save_pretrained(folder / role)
-    with pytest.raises(IncompatibleModels, match="2 of 259 tokens differ"):
+    with pytest.raises(IncompatibleModels, match="2 of 259"):
         load_pair(f"path:{folder}")
 
 
@@ -189,7 +189,7 @@ def test_a_tokenizer_whose_ids_have_a_gap_needs_logits_up_to_the_last(folder):
         stored = json.loads(file.read_text())
         stored["model"]["vocab"]["A"] = 300
         file.write_text(json.dumps(stored))
-    with pytest.raises(IncompatibleModels, match="257 logits, and its tokenizer has ids up to 300"):
+    with pytest.raises(IncompatibleModels, match="ids up to 300"):
         load_pair(f"path:{folder}")
 
 
@@ -202,7 +202,7 @@ def test_a_device_that_is_not_there_is_refused(folder, device, words):
 def test_a_model_whose_layers_attend_otherwise_is_refused():
     model = toy_model(32, seed=0)
     model.config.layer_types = ["full_attention", "chunked_attention"]
-    with pytest.raises(IncompatibleModels, match="attend to the whole prefix"):
+    with pytest.raises(IncompatibleModels, match="whole prefix"):
         LanguageModel(model)
 
 

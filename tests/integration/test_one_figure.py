@@ -20,8 +20,8 @@ from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export_files import csv_text
 from dashboard.review.proposal_html import evidence_html, proposal_html
-from dashboard.runs.run_html import further_tiles_html, tiles_html
 from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_tiles import further_tiles_html, tiles_html
 from dashboard.settings.settings_page import setting_page
 from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.measured import speedup as calibrated_speedup

@@ -125,7 +125,7 @@ def test_a_fetch_that_fails_in_the_middle_is_one_sentence_and_nothing_is_here(st
 
 def test_what_arrives_damaged_is_not_kept(stand_in: StandInHub, tmp_path: Path) -> None:
     stand_in.damaged = True
-    with pytest.raises(ModelUnavailable, match="did not arrive as the hub has it, and was not kept: fetch it again"):
+    with pytest.raises(ModelUnavailable, match="as the hub has it"):
         obtain(MODEL)
     assert obtained(MODEL) is None
     assert not list((tmp_path / "models").rglob("model.safetensors*"))
@@ -138,7 +138,7 @@ def test_a_disk_that_fills_up_is_told_and_emptied(stand_in: StandInHub, tmp_path
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE // 2, limits[1]))
     try:
-        with pytest.raises(ModelUnavailable, match=r"was full before me/large was whole, and nothing of it was kept"):
+        with pytest.raises(ModelUnavailable, match="full before me/large"):
             obtain(MODEL)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

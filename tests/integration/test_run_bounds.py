@@ -86,7 +86,7 @@ def test_each_temperature_is_kept_once_and_a_greedy_run_is_asked_at_1(repository
 
 def test_what_cannot_be_measured_is_refused(repository, pair):
     waiting = repository.create_run(RunConfig(limit=1))
-    with pytest.raises(InvalidSetting, match="has no finished texts"):
+    with pytest.raises(InvalidSetting, match="no finished texts"):
         bounds.measure(repository, waiting, pair)
     with pytest.raises(UnknownName):
         bounds.check(repository, "nobody")

@@ -69,14 +69,12 @@ def test_a_fetch_goes_on_in_the_middle_of_a_file(hub: StandInHub, data_folder: P
 
 def test_what_cannot_be_whole_is_told(hub: StandInHub, data_folder: Path) -> None:
     hub.cut_at = len(LINES) // 2
-    with pytest.raises(
-        ModelUnavailable, match=r"me/live could not be fetched whole: test6\.jsonl broke off at 1\.5 of"
-    ):
+    with pytest.raises(ModelUnavailable, match=r"broke off at 1\.5"):
         fetch(TASK, data_folder)
     assert kept(data_folder) == [f"{NAME}.part"]
     hub.cut_at, hub.damaged = None, True
     (data_folder / "livecodebench" / f"{NAME}.part").unlink()
-    with pytest.raises(ModelUnavailable, match="did not arrive as the hub has it, and was not kept"):
+    with pytest.raises(ModelUnavailable, match="as the hub has it"):
         fetch(TASK, data_folder)
     assert kept(data_folder) == []
     del hub.repos["me/live"]

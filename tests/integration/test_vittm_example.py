@@ -33,7 +33,7 @@ def test_memory_has_no_order_but_its_positions() -> None:
     again, permuted = model.blocks[0](process, memory[:, order])
     torch.testing.assert_close(first, again, atol=1e-5, rtol=0)
     torch.testing.assert_close(written[:, order], permuted, atol=1e-5, rtol=0)
-    with pytest.raises(ValueError, match="5 tokens do not divide an image of 8 x 8"):
+    with pytest.raises(ValueError, match="do not divide an image"):
         Patches(8, 5, 64)
 
 

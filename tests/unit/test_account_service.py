@@ -61,7 +61,7 @@ def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> 
     with pytest.raises(Refused, match="is wrong"):
         sign_in(service, "Dan", "wrong password")  # which is all that a stranger learns
     new = service.new_password(CAT, "Dan")
-    with pytest.raises(Refused, match="This account is disabled: ask an admin"):
+    with pytest.raises(Refused, match="account is disabled"):
         sign_in(service, "Dan", new)
     service.set_disabled(CAT, "Dan", False)
     assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person("Dan", "reviewer")
@@ -111,7 +111,7 @@ def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: Ac
     for _ in range(5):
         with pytest.raises(Refused, match="is wrong"):
             change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
-    with pytest.raises(Refused, match="Too many wrong passwords"):
+    with pytest.raises(Refused, match="wrong passwords"):
         change(service.repository, "Ann", other, PASSWORD, "127.0.0.1", here)
 
 
@@ -121,7 +121,7 @@ def test_everybody_has_their_own_tokens_and_sees_their_own_log(service: AccountS
     assert [token.name for token in service.tokens(ANN)] == ["mine"]
     assert [token.name for token in service.tokens(CAT)] == ["deploy", "mine"]
     assert {event.who for event in service.log(ANN, 50)} == {"Ann", LOCAL.name}
-    with pytest.raises(Refused, match="Ann is author, so a token of theirs has at most this role"):
+    with pytest.raises(Refused, match="at most this role"):
         service.make_token(ANN, "more", "reviewer", None)
     with pytest.raises(InvalidSetting, match="Ann has no token 'deploy'"):
         service.revoke_token(ANN, "deploy")
@@ -178,7 +178,7 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
         assert "People" in [page.title for page in pages_of(settings)]
     hub, proxy = (AccountService(repository, settings) for settings in elsewhere)
     hub.set_disabled(CAT, "Eve", True)
-    with pytest.raises(Refused, match="This account is disabled"):
+    with pytest.raises(Refused, match="account is disabled"):
         credentials.sign_in_elsewhere(repository, "Eve", "viewer")
     with pytest.raises(InvalidSetting, match="Accounts are the proxy's"):
         proxy.set_disabled(CAT, "Eve", False)

@@ -89,7 +89,7 @@ def test_what_may_be_voted_on_is_hidden_until_it_was(
     assert hidden(ANN) == {voted_on}
     service.stop_voting(ANN, service.review(proposal))
     assert hidden(ANN) == {frozenset()}
-    with pytest.raises(Refused, match="You stopped voting on this proposal"):
+    with pytest.raises(Refused, match="You stopped voting"):
         service.vote(ANN, service.review(proposal), first, "tie", "setting")
     with pytest.raises(Refused, match="Voting is for people"):
         service.stop_voting(BOT._replace(role="author"), service.review(proposal))

@@ -95,12 +95,12 @@ def test_a_running_engine_s_calibration_is_the_same_at_each_door(programs: Progr
     alone = programs.config(endpoint="mine")
     told_rules = [one.acceptance.rule for one in alone.decodings if isinstance(one.acceptance, Served)]
     assert {rule.kind for rule in told_rules if rule} == {"speculative", "fsd-reducible"}
-    with pytest.raises(InvalidSetting, match="draft_length does not apply to an endpoint, which was started with its"):
+    with pytest.raises(InvalidSetting, match="draft_length does not apply"):
         programs.start(settings=[CHOSEN], endpoint="mine")
     with pytest.raises(UnknownName, match="no endpoint 'nobody'"):
         programs.start(endpoint="nobody")
     repository.add_engine(told.model_copy(update={"endpoint": "cpp", "engine": "llama.cpp"}), "", "Ann")
-    with pytest.raises(EngineUnavailable, match=r"^llama\.cpp is told no rule while it runs: have it restarted"):
+    with pytest.raises(EngineUnavailable, match="no rule while it runs"):
         programs.start(endpoint="cpp")
     assert repository.count_experiments() == 2
 
@@ -138,7 +138,7 @@ def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
     other = programs._endpoints["start_experiment"](
         [{"acceptance": "speculative"}], Request({"type": "http", "state": {}, KEY: Person("Ann", "author")}), limit=1
     )
-    with pytest.raises(InvalidSetting, match="is no calibration: read_experiment tells of it"):
+    with pytest.raises(InvalidSetting, match="read_experiment tells of it"):
         programs.read(other["experiment"])
 
 
@@ -150,9 +150,9 @@ def test_a_call_with_the_same_key_is_done_once(programs: Programs) -> None:
     assert begun == ["1f" * 16] * 2 + ["2e" * 16] * 2
     assert programs.repository.count_experiments() == 2
     for key in ("1f", "1F" * 16, "<b>", "1f" * 17):
-        with pytest.raises(InvalidSetting, match="cannot be used: expected 32 hexadecimal digits"):
+        with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
             programs.start(settings=[CHOSEN], key=key)
-        with pytest.raises(InvalidSetting, match="cannot be used: expected 32 hexadecimal digits"):
+        with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
             start([{"acceptance": "speculative"}], request, limit=1, key=key)
     assert programs.repository.count_experiments() == 2
 
@@ -172,13 +172,13 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
     id = programs.start(settings=[CHOSEN], goal="speed", limit=32, choosing=8, minutes=0.01)["experiment"]
     with pytest.raises(Refused, match="Giving a calibration time needs the role author"):
         programs.more(id, "viewer")
-    with pytest.raises(InvalidSetting, match="has not ended: resume it, or wait for its end"):
+    with pytest.raises(InvalidSetting, match="has not ended"):
         programs.more(id)
     repository = programs.repository
     done = ended(repository, id)
     assert done.more is not None
     assert programs.read(id)["more"] == done.more._asdict()
-    with pytest.raises(InvalidSetting, match="This work is under way"):
+    with pytest.raises(InvalidSetting, match="is under way"):
         programs.more(id, minutes=3)
     job = repository.claim(("experiment",), lease_seconds=600)
     assert job is not None
@@ -190,10 +190,10 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
     assert programs.more(id)["minutes"] == 0.01 + math.ceil(done.more.minutes)
     assert repository.experiment(id).status == "queued"
     assert ended(repository, id).reason != "minutes"
-    with pytest.raises(InvalidSetting, match="did not end for want of time"):
+    with pytest.raises(InvalidSetting, match="for want of time"):
         programs.more(id)
     other = repository.create_experiment(SweepConfig(decodings=(DecodingConfig(),), task="arithmetic"))
-    with pytest.raises(InvalidSetting, match="is no calibration: only these are given time"):
+    with pytest.raises(InvalidSetting, match="only these are given time"):
         programs.more(other)
 
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_is_refused_in_the_words_of_programs(
 def test_roles_and_names_hold(programs: Programs) -> None:
     with pytest.raises(Refused, match="Starting a calibration needs the role author"):
         programs.start("viewer")
-    with pytest.raises(UnknownName, match="no model pair called 'nobody'"):
+    with pytest.raises(UnknownName, match="called 'nobody'"):
         programs.start(pair="nobody")
     with pytest.raises(UnknownName, match=r"There is no task '\.\./etc'"):
         programs.start(task="../etc")
@@ -271,7 +271,7 @@ def test_a_number_that_cannot_be_names_its_field(
 
 
 def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
-    with pytest.raises(InvalidSetting, match="The percent accepted is 100: expected more than 0 and less than 100"):
+    with pytest.raises(InvalidSetting, match="accepted is 100"):
         calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
     with pytest.raises(InvalidSetting, match=r"takes at least 2995 prompts .* has 600: raise the accuracy margin\."):
         calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

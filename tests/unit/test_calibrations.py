@@ -82,7 +82,7 @@ def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
 
 
 def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="expected bundled or path:FOLDER"):
+    with pytest.raises(InvalidSetting, match="bundled or path:FOLDER"):
         threshold_sweep.main("smollm2-135m")
     save_toy_pair(tmp_path)
     with pytest.raises(InvalidSetting, match="100 prompts cannot be timed of 3"):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dashboard.compare.compared_runs import comparability
 from dashboard.compare.comparison_html import p_values
+from dashboard.compare.comparison_warnings import comparability
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
 from fsd_core.analysis.cell_text import delta_text

@@ -132,7 +132,7 @@ def test_a_rule_of_a_package_that_is_gone_is_read_and_written_as_it_was_and_judg
 
 def test_a_temperature_that_logits_cannot_be_divided_by_is_refused() -> None:
     for low in (1e-40, 5e-324, 9e-21):
-        with pytest.raises(InvalidSetting, match=r"is too low to divide by: expected 0, which is greedy, or at least"):
+        with pytest.raises(InvalidSetting, match="too low to divide by"):
             SamplingConfig.checked(temperature=low)
     logits = torch.tensor([[3.0, 1.0, -1e4]])
     assert warp(logits, SamplingConfig(temperature=1e-20)).tolist() == [[1, 0, 0]]

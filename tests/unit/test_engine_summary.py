@@ -58,5 +58,5 @@ def test_an_engine_is_no_rule_to_choose_and_no_loop_of_ours_writes_for_it() -> N
     assert settings_read(config)["setting.decoding.acceptance.endpoint"] == "fast"
     assert "max_new_tokens" in options_read(config)
     assert SERVED.label == "Served · vLLM fast"
-    with pytest.raises(InvalidSetting, match="'fast' is a running engine, which decodes by itself"):
+    with pytest.raises(InvalidSetting, match="'fast' is a running engine"):
         compose(None, SERVED)  # pyright: ignore[reportArgumentType] - it is refused before the models are read

@@ -205,7 +205,7 @@ def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_tests, "LARGEST_TESTS", 1 << 20)
     bomb = packed(bytes(1 << 28))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InvalidSetting, match="unpack to more than 1,048,576 bytes"):
+    with pytest.raises(InvalidSetting, match="more than 1,048,576 bytes"):
         read_tests(bomb, "p")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 

@@ -18,8 +18,9 @@ from dashboard.compare import export_files
 from dashboard.compare.compared_runs import compare
 from dashboard.runs.elsewhere_html import origin_html
 from dashboard.runs.opened_run import OpenedRun
-from dashboard.runs.run_html import prompts_html, tiles_html
+from dashboard.runs.run_html import prompts_html
 from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_tiles import tiles_html
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined
@@ -198,14 +199,14 @@ def test_nothing_runs_proposes_or_delivers_them(tmp_path: Path) -> None:
     repository = stored(tmp_path)
     first, second = (repository.run(log(tmp_path, knob=knob)) for knob in (2, 4))
     assert {"measured", "imported"}.isdisjoint(RULES)
-    with pytest.raises(InvalidSetting, match="were measured elsewhere, and nothing here can verify them"):
+    with pytest.raises(InvalidSetting, match="nothing here can verify"):
         setting_of(repository, [first.id], [second.id])
     for form in FORMS:
         with pytest.raises(NoEquivalent, match="measured elsewhere"):
             deliver(first.config.setting, form)
-    with pytest.raises(InvalidSetting, match="Nothing is left to do"):
+    with pytest.raises(InvalidSetting, match="Nothing is left"):
         repository.reopen_runs([first.id])
     method = DecodingConfig.model_validate(first.decoding.as_json())
     assert (method, method.without_knob()) == (first.decoding, second.decoding.without_knob())
-    with pytest.raises(InvalidSetting, match="was measured elsewhere, so nothing here can run it"):
+    with pytest.raises(InvalidSetting, match="nothing here can run it"):
         method.acceptance.refuse()

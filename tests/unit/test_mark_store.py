@@ -31,7 +31,7 @@ def test_each_person_has_one_mark_on_an_output(repository: Repository, run: str)
 
 def test_what_is_no_output_or_no_mark_is_refused(repository: Repository, run: str) -> None:
     for output in ((run, 3), (run, -1), ("0" * 32, 0)):
-        with pytest.raises(UnknownName, match="There is no such output"):
+        with pytest.raises(UnknownName, match="no such output"):
             repository.mark(*output, "Ann", "good")
     with pytest.raises(InvalidSetting, match="expected good or bad"):
         repository.mark(run, 0, "Ann", "<script>")

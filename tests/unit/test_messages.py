@@ -18,7 +18,8 @@ from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import StreamChunkRow
-from fsd_core.storage.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.playground_chunks import Chunk, EmittedToken
 from fsd_core.worker.token_builder import TokenBuilder
 from tests.tools.tracking_examples import chunk, playground_job
 

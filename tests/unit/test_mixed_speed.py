@@ -14,8 +14,9 @@ from dashboard.compare.comparison_html import comparison_html, warnings_html
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
 from dashboard.experiments.experiment_list import experiments_html
-from dashboard.runs.run_html import further_tiles_html, provenance_html, sittings_html, tiles_html
+from dashboard.runs.run_html import provenance_html, sittings_html
 from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_tiles import further_tiles_html, tiles_html
 from dashboard.theory import speedup_figure
 from fsd_core.analysis.cells import compared
 from fsd_core.cli import output

@@ -456,7 +456,7 @@ def test_who_is_asked_has_it_waiting_until_the_verdict(
     service.ask_reviewers(ANN, service.review(id), ["Bob", "Cat"])  # asked anew
     assert (count(BOB), count(CAT)) == (1, 1)
     assert count(Person("bot", "reviewer", owner="Bob")) == 0
-    with pytest.raises(Refused, match="nobody judges their own"):
+    with pytest.raises(Refused, match="nobody judges"):
         service.ask_reviewers(CAT, service.review(id), ["ann"])
     with pytest.raises(InvalidSetting, match="There is no person 'Zoe'"):
         service.ask_reviewers(ANN, service.review(id), ["Zoe"])

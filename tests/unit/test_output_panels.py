@@ -12,7 +12,7 @@ from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob,
 from fsd_core.config import DecodingConfig, Fuzzy, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.messages import EmittedToken, StreamFigures
+from fsd_core.storage.playground_chunks import EmittedToken, StreamFigures
 from tests.tools.tracking_examples import chunk
 
 GREEDY = SamplingConfig()

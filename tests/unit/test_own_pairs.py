@@ -111,7 +111,7 @@ def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
 )  # fmt: skip
 def test_a_name_of_another_form_is_told(name: str) -> None:
     assert not is_name_of_models(name)
-    with pytest.raises(UnknownName, match="names no models: expected models:target=MODEL"):
+    with pytest.raises(UnknownName, match="names no models"):
         get_pair(name)
 
 
@@ -137,7 +137,7 @@ def test_names_of_long_folders_are_stored_whole_or_refused(repository: Repositor
     experiment = repository.experiment(repository.create_experiment(sweep("").model_copy(update={"pair": long})))
     assert {run.pair for run in experiment.runs} == {long}
     assert experiment.name == "arithmetic on folder with b"
-    with pytest.raises(InvalidSetting, match="bytes together: expected at most 2,000"):
+    with pytest.raises(InvalidSetting, match="at most 2,000"):
         repository.create_experiment(sweep("").model_copy(update={"pair": f"path:/{'x' * 3000}"}))
     assert len(repository.experiments()) == 1
 
@@ -249,7 +249,7 @@ def test_without_a_draft_copies_and_heads_draft(folder: Path) -> None:
         DecodingConfig(acceptance=Speculative(), topology=ChainTopology()),
         DecodingConfig(acceptance=DraftOnly()),
     ):
-        with pytest.raises(InvalidSetting, match="This pair has no draft model"):
+        with pytest.raises(InvalidSetting, match="no draft model"):
             check_drafter(alone, decoding)
 
 
@@ -261,7 +261,7 @@ def test_where_others_reach_the_machine_folders_are_below_given_roots(folder: Pa
     for settings in (Settings(access="password"), Settings(access="password", model_roots=str(folder / "other"))):
         told = []
         for name in (pair, missing):
-            with pytest.raises(Refused, match="Models are taken from folders below") as refused:
+            with pytest.raises(Refused, match="taken from folders below") as refused:
                 check_folders(name, settings)
             told.append(str(refused.value))
         assert told[0] == told[1]
@@ -288,7 +288,7 @@ def test_a_name_refers_to_its_latest_models_and_the_runs_of_earlier_ones_stay(re
     assert recorded_name(repository, "bundled") == "bundled"
     repository.remove_pair("mine")
     assert repository.own_pairs() == []
-    with pytest.raises(UnknownName, match="no model pair called 'mine'"):
+    with pytest.raises(UnknownName, match="called 'mine'"):
         recorded_name(repository, "mine")
     with pytest.raises(UnknownName):
         repository.remove_pair("mine")

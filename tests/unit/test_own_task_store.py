@@ -151,7 +151,7 @@ def test_programs_are_offered_them_and_start_experiments_on_them(repository: Rep
     assert start("author", limit=1)["runs"][0]["task_version"] == kept.version
     with pytest.raises(InvalidSetting, match=r"has 1 prompt: expected a limit from 1 to 1\."):
         start("author", limit=2)
-    with pytest.raises(Refused, match="needs the role author"):
+    with pytest.raises(Refused, match="role author"):
         start("viewer", limit=1)
 
 

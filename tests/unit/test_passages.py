@@ -119,15 +119,15 @@ def test_a_passage_that_is_not_there_is_refused(
     def comment(person: Person, run: str, position: int, quote: str) -> None:
         service.comment(person, service.review(candidate), "Look.", None, run, position, quote=(0, quote))
 
-    with pytest.raises(InvalidSetting, match="does not hold this passage"):
+    with pytest.raises(InvalidSetting, match="hold this passage"):
         comment(ANN, run, 2, "never written")
-    with pytest.raises(InvalidSetting, match="is not of the proposal's evidence"):
+    with pytest.raises(InvalidSetting, match="not of the proposal's evidence"):
         comment(ANN, runs[5].id, 2, "a")
-    with pytest.raises(InvalidSetting, match="has no answer to prompt 100"):
+    with pytest.raises(InvalidSetting, match="answer to prompt 100"):
         comment(ANN, run, 99, "a")
     with pytest.raises(InvalidSetting, match="expected 1 to 2,000"):
         comment(ANN, run, 2, "a" * (LONGEST_QUOTE + 1))
-    with pytest.raises(Refused, match="put to a blind vote"):
+    with pytest.raises(Refused, match="blind vote"):
         comment(BOB, run, 2, "a")
     assert service.review(candidate).proposal.comments == []
 
@@ -168,7 +168,7 @@ def test_a_candidate_stands_beside_what_is_approved(
     blind = beside_record(repository, BOB, service.review(candidate), "all", 100, 0)
     assert blind["hidden"] > 0
     assert blind["found"] == 24 - blind["hidden"]
-    with pytest.raises(UnknownName, match="No other setting is approved"):
+    with pytest.raises(UnknownName, match="No other setting"):
         beside_record(repository, ANN, service.review(approved), "all", 100, 0)
     with pytest.raises(InvalidSetting, match="expected 1 to 100"):
         beside_record(repository, ANN, service.review(candidate), "all", 101, 0)

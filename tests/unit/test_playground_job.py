@@ -17,7 +17,8 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Cancelled
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk, EmittedToken
 from fsd_core.testing.toy import toy_pair
 from fsd_core.worker import playground
 from fsd_core.worker.playground import generate

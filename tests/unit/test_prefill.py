@@ -46,7 +46,7 @@ def test_a_link_to_no_run_fills_nothing_in(repository: Repository, like: str):
 
 def test_a_run_of_an_unknown_pair_is_told_of(repository: Repository, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(MODEL_PAIRS, "bundled")
-    with pytest.raises(UnknownName, match="no model pair called 'bundled'"):
+    with pytest.raises(UnknownName, match="called 'bundled'"):
         prefilled(repository, {"like": run})
 
 

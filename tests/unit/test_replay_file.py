@@ -88,14 +88,14 @@ def test_the_format_is_the_documented_one(file: Path) -> None:
 @pytest.mark.parametrize("spoil", [lambda d: d[:-30], lambda d: b"", lambda d: b"no trace", lambda d: d[:50] + d[51:]])
 def test_a_damaged_file_is_refused(file: Path, spoil: Callable[[bytes], bytes]) -> None:
     file.write_bytes(spoil(file.read_bytes()))
-    with pytest.raises(DataDamaged, match="is no whole trace: record it again, or copy it again"):
+    with pytest.raises(DataDamaged, match="no whole trace"):
         trace_file.read(file)
 
 
 def test_a_changed_number_is_noticed(file: Path) -> None:
     text = gzip.decompress(file.read_bytes())
     file.write_bytes(gzip.compress(text.replace(b'"tokens":', b'"tokens":1', 1)))
-    with pytest.raises(DataDamaged, match="is damaged, its checksum differs"):
+    with pytest.raises(DataDamaged, match="checksum differs"):
         trace_file.read(file)
 
 
@@ -129,22 +129,22 @@ def _rewritten(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], No
 )
 def test_what_no_run_has_recorded_is_refused(file: Path, change: Callable[..., Any]) -> None:
     _rewritten(file, change)
-    with pytest.raises(DataDamaged, match="is no trace of this program"):
+    with pytest.raises(DataDamaged, match="no trace of this program"):
         trace_file.read(file)
 
 
 def test_a_newer_version_is_refused(file: Path) -> None:
     _rewritten(file, lambda info, prompt: info.update(version=2))
-    with pytest.raises(InvalidSetting, match="has version 2, and this program reads 1: use the program that wrote it"):
+    with pytest.raises(InvalidSetting, match="has version 2"):
         trace_file.read(file)
 
 
 def test_a_file_that_is_there_is_left_alone(trace: Trace, file: Path) -> None:
     before = file.read_bytes()
-    with pytest.raises(InvalidSetting, match="exists already: name a new file"):
+    with pytest.raises(InvalidSetting, match="exists already"):
         trace_file.write(trace, file)
     assert file.read_bytes() == before
     with pytest.raises(InvalidSetting, match="There is no folder"):
         trace_file.write(trace, file.parent / "none" / "run.gz")
-    with pytest.raises(InvalidSetting, match="name a trace that `record` has written"):
+    with pytest.raises(InvalidSetting, match="trace that `record` has written"):
         trace_file.read(file.parent / "none.gz")

@@ -52,7 +52,7 @@ def test_an_experiment_of_a_chosen_id_is_created_once(repository: Repository, mo
     assert next(looked, None) is None
     assert (repository.count_experiments(), repository.queue_length()) == (1, 1)
     job = repository.enqueue(FetchJob("gsm8k"), 5)
-    with pytest.raises(InvalidSetting, match="is that of something else: choose another"):
+    with pytest.raises(InvalidSetting, match="that of something else"):
         repository.create_experiment(sweep(), id=job)
     assert repository.count_experiments() == 1
 

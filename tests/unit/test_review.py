@@ -185,7 +185,7 @@ def test_runs_that_were_asked_otherwise_decide_nothing(
 
 def test_nobody_judges_their_own_and_roles_are_kept(service: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(service, runs)
-    with pytest.raises(Refused, match="Nobody judges their own proposal"):
+    with pytest.raises(Refused, match="Nobody judges"):
         judge(service, Person("Ann", "admin"), proposal)
     for person in (EVE, Person("Dan", "author")):
         with pytest.raises(Refused, match=f"A verdict needs the role reviewer, and {person.name} is {person.role}"):
@@ -228,9 +228,9 @@ def test_a_program_answers_for_nobody(service: ReviewService, runs: dict[str, Ru
         with pytest.raises(Refused, match="is for people, and nightly is a program"):
             act()
     for own in (BOB, Person("BOB", "admin"), Person("\uff22ob", "admin"), Person("Nightly", "admin")):
-        with pytest.raises(Refused, match="Nobody judges their own proposal"):
+        with pytest.raises(Refused, match="Nobody judges"):
             judge(service, own, proposal)
-        with pytest.raises(Refused, match="Nobody waives a requirement of their own proposal"):
+        with pytest.raises(Refused, match="Nobody waives"):
             service.waive(own, review, "margin", "So be it")
     service.waive(CAT, review, "margin", "So be it")
     assert service.use(review.use.id).sequence == review.use.sequence + 1
@@ -247,7 +247,7 @@ def test_changes_are_asked_for_and_block_until_taken_back(service: ReviewService
     assert review.use.named("approved") is None
     judge(service, BOB, proposal)  # satisfied now
     assert service.use(review.use.id).named("approved") == runs["0.05"].setting_id
-    with pytest.raises(InvalidSetting, match="This proposal is approved: make a new one"):
+    with pytest.raises(InvalidSetting, match="is approved: make"):
         judge(service, CAT, proposal, "decline", "Too late")
 
 
@@ -282,7 +282,7 @@ def test_evidence_that_changed_makes_an_approval_stale(
     assert review.status.stale == ("Bob", "Cat")
     another = service.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
     repository.delete_run(runs["target"].id)
-    with pytest.raises(InvalidSetting, match="Runs of its evidence were deleted"):
+    with pytest.raises(InvalidSetting, match="evidence were deleted"):
         judge(service, BOB, another)
 
 
@@ -366,12 +366,12 @@ def test_what_cannot_be_proposed(service: ReviewService, runs: dict[str, RunView
         with pytest.raises((InvalidSetting, UnknownName), match=told):
             service.propose(ANN, "support-chat", own, baselines)
     service.propose(ANN, "support-chat", [a], [target])
-    with pytest.raises(UnderReview, match="under review for this use already") as caught:
+    with pytest.raises(UnderReview, match="under review for this use") as caught:
         service.propose(ANN, "support-chat", [a], [target])
     assert [caught.value.proposal] == [*service.use("support-chat").proposals]
     with pytest.raises(InvalidSetting, match="There is a use of the name “Support chat” already"):
         service.describe(ANN, "support  CHAT!")
-    with pytest.raises(InvalidSetting, match="has no letter or digit"):
+    with pytest.raises(InvalidSetting, match="no letter or digit"):
         service.describe(ANN, "日本")
     with pytest.raises(InvalidSetting, match="Approvals is 0: expected at least 1"):
         service.describe(ANN, "Another", approvals=0)
@@ -388,7 +388,7 @@ def test_withdrawn_is_withdrawn(service: ReviewService, runs: dict[str, RunView]
     proposal = proposed(service, runs)
     service.withdraw(ANN, service.review(proposal), "A better one is measured.")
     assert service.review(proposal).proposal.state == "withdrawn"
-    with pytest.raises(InvalidSetting, match="This proposal is withdrawn"):
+    with pytest.raises(InvalidSetting, match="is withdrawn"):
         judge(service, BOB, proposal)
     service.comment(BOB, service.review(proposal), "A pity.")  # words are still welcome
 
@@ -418,11 +418,11 @@ def test_a_verdict_on_an_outdated_page_is_refused(service: ReviewService, runs: 
     proposal = proposed(service, runs)
     seen = service.review(proposal).use.sequence
     service.comment(CAT, service.review(proposal), "Prompt 7 is worse now.")
-    with pytest.raises(Overtaken, match="Since this page was shown Cat acted here"):
+    with pytest.raises(Overtaken, match="Cat acted here"):
         service.submit_review(BOB, service.review(proposal), "approve", "", seen)
     stale = service.review(proposal)
     service.comment(CAT, stale, "And 9.")
-    with pytest.raises(Overtaken, match="Somebody else acted here in the meantime"):
+    with pytest.raises(Overtaken, match="Somebody else acted"):
         service.submit_review(BOB, stale, "approve", "", stale.use.sequence)  # between reading and writing
     assert service.review(proposal).status.approved_by == ()
 
@@ -437,7 +437,7 @@ def test_comments_answer_comments_and_stand_at_prompts(service: ReviewService, r
         (7, None),
         (None, first.sequence),
     ]
-    with pytest.raises(InvalidSetting, match="There is no comment #1 to answer"):
+    with pytest.raises(InvalidSetting, match="no comment #1"):
         service.comment(ANN, service.review(proposal), "What?", reply_to=1)
     with pytest.raises(InvalidSetting, match="Words"):
         service.comment(ANN, service.review(proposal), "  ")
@@ -471,9 +471,9 @@ def test_an_act_that_is_sent_again_is_done_once(service: ReviewService, runs: di
     used = next(keys)
     service.comment(BOB, first, "Once.", key=used)
     for person, words in ((BOB, "Twice."), (CAT, "Once.")):
-        with pytest.raises(InvalidSetting, match="This key was used for something else already"):
+        with pytest.raises(InvalidSetting, match="used for something else"):
             service.comment(person, first, words, key=used)
-    with pytest.raises(InvalidSetting, match="A key is 32 hexadecimal digits"):
+    with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
         service.comment(BOB, first, "Once.", key="mine")
 
 
@@ -506,7 +506,7 @@ def test_evidence_that_was_not_shown_is_not_judged(
         lambda: service.submit_review(BOB, now, "decline", "No", now.use.sequence, shown.hash),
         lambda: service.waive(CAT, now, "margin", "So be it", shown.hash),
     ):
-        with pytest.raises(Overtaken, match="The evidence has changed since this page showed it"):
+        with pytest.raises(Overtaken, match="evidence has changed"):
             act()
     assert service.use(now.use.id).sequence == now.use.sequence
     service.submit_review(BOB, now, "approve", "", now.use.sequence, now.hash)
@@ -537,7 +537,7 @@ def test_a_damaged_row_is_told(service: ReviewService) -> None:
     assert read_event(event.as_json()) == event
     assert history.uses([]) == []
     assert service.uses() == []
-    with pytest.raises(UnknownName, match="There is no proposal 'ffff"):
+    with pytest.raises(UnknownName, match="no proposal 'ffff"):
         service.review("f" * 32)
 
 
@@ -646,6 +646,6 @@ def test_weights_that_changed_or_are_not_known_are_not_approved(
     with pytest.raises(InvalidSetting, match="different models: the target"):
         judge(service, BOB, proposal)
     measured_with(repository, runs["0.05"])
-    with pytest.raises(InvalidSetting, match=r"the run FSD .* was measured were not recorded, so nobody could tell"):
+    with pytest.raises(InvalidSetting, match="were not recorded"):
         judge(service, BOB, proposal)
     assert service.use("support-chat").named("approved") is None

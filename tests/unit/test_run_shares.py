@@ -124,11 +124,11 @@ def test_workers_are_told_apart_by_their_names(repository: Repository) -> None:
 
 @pytest.mark.parametrize("name", ["home", "GPU", "-a", "a" * 41, "a/b", "ä"])
 def test_names_that_no_worker_can_have(name: str) -> None:
-    with pytest.raises(InvalidSetting, match="expected 1 to 40 lower-case letters"):
+    with pytest.raises(InvalidSetting, match="lower-case letters"):
         check_worker_name(name, "postgresql://host/name")
 
 
 def test_several_workers_need_a_server() -> None:
     check_worker_name("gpu-1", "postgresql://host/name")
-    with pytest.raises(InvalidSetting, match="set FSD_DATABASE_URL to a PostgreSQL database"):
+    with pytest.raises(InvalidSetting, match="set FSD_DATABASE_URL"):
         check_worker_name("gpu-1", "sqlite:///lab.db")

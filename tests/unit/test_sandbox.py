@@ -214,5 +214,5 @@ def test_a_machine_that_cannot_start_processes_is_no_fault_of_the_program(monkey
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(judge_process.os, "pipe", exhausted)
-    with pytest.raises(FsdError, match=r"could not be confined \(Too many open files\): try again"):
+    with pytest.raises(FsdError, match="Too many open files"):
         judge("def f(): return 1", "assert f() == 1")

@@ -125,7 +125,7 @@ def test_a_changed_row_is_no_report(stored: Repository, comparison: ComparedRuns
     with stored._database.session() as session:
         row = session.get_one(ReportRow, ID)
         row.content = dict(row.content) | {"text": "Forged"}
-    with pytest.raises(DataDamaged, match="is not what was saved"):
+    with pytest.raises(DataDamaged, match="not what was saved"):
         stored.report(ID)
 
 

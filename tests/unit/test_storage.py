@@ -152,7 +152,7 @@ def test_a_damaged_copy_is_told_and_nothing_takes_its_place(tmp_path: Path) -> N
     file, folder = tmp_path / "disk" / "fsd.db", tmp_path / "bucket"
     folder.mkdir()
     (folder / "fsd.db").write_bytes(b"no database at all" * 500)
-    with pytest.raises(DatabaseUnavailable, match=r"cannot be restored .*: put a whole one in its place"):
+    with pytest.raises(DatabaseUnavailable, match="put a whole one"):
         Snapshots([file], folder).__enter__()
     assert list(file.parent.iterdir()) == []
     assert (folder / "fsd.db").read_bytes() == b"no database at all" * 500

@@ -71,7 +71,7 @@ def test_request_rates_are_of_engines_alone_and_the_batch_size_is_how_many_may_b
     ):
         with pytest.raises(InvalidSetting, match=re.escape(told)):
             swept(rates, batch, **more)
-    with pytest.raises(InvalidSetting, match="several are open at once, and the batch size is 1"):
+    with pytest.raises(InvalidSetting, match="several are open at once"):
         RunConfig.checked(setting=sweep.runs()[0].setting, rate=2.0)
 
 

@@ -32,7 +32,7 @@ def is_rendered() -> None:
 @pytest.mark.parametrize("template", ["{{ 'a' * 10**10 }}", DOUBLED])
 def test_memory_ends_and_the_next_template_is_rendered(template: str) -> None:
     """The first is folded when the template is compiled, before anything of it is rendered."""
-    with pytest.raises(TemplateEnded, match="it took more than 512 MB of memory"):
+    with pytest.raises(TemplateEnded, match="512 MB of memory"):
         render(template)
     is_rendered()
 
@@ -74,7 +74,7 @@ def test_the_process_dies_and_another_takes_its_place() -> None:
     assert running is not None
     running[0].kill()
     running[0].wait()
-    with pytest.raises(TemplateEnded, match="it ended the process that renders it"):
+    with pytest.raises(TemplateEnded, match="ended the process"):
         render("{{ messages }}")
     is_rendered()
 

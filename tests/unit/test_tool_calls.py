@@ -63,14 +63,14 @@ def test_the_template_gets_what_transformers_would_give_it() -> None:
     ],
 )
 def test_a_template_that_loses_tools_is_refused(template: str, conversation: Any, lost: str) -> None:
-    with pytest.raises(InvalidSetting, match=f"does not read {lost}, so the model would not see them"):
+    with pytest.raises(InvalidSetting, match="model would not see them"):
         encode_prompt(tokenizer_with(template), conversation)
 
 
 def test_a_template_that_loses_an_earlier_answer_is_refused() -> None:
     only_users = "{% for m in messages if m.role != 'assistant' %}{{ m.content }}\n{% endfor %}"
     asked = ("user", "One"), ("assistant", "<think>Hm.</think>First"), ("user", "Two")
-    with pytest.raises(ModelUnavailable, match="leaves out what the assistant says"):
+    with pytest.raises(ModelUnavailable, match="the assistant says"):
         encode_prompt(tokenizer_with(only_users), asked)
     without_thoughts = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}"  # as Qwen3's does
     tokenizer = tokenizer_with(without_thoughts)

@@ -182,7 +182,7 @@ def test_other_versions_are_refused() -> None:
     check_versions("0.32.0")
     check_versions("0.32.0+cpu")
     for version in ("0.33.0", "0.32.1", "0.32"):
-        with pytest.raises(RuntimeError, match=f"was tested with vLLM 0.32.0, and this is {version}: install"):
+        with pytest.raises(RuntimeError, match=r"tested with vLLM 0\.32\.0"):
             check_versions(version)
 
 

@@ -20,7 +20,7 @@ class RecentAcceptance:
     judged: float = 5.0
 
     def after(self, accepted: int, drafted: int) -> RecentAcceptance:
-        """Return it after a round, of which the first ``accepted`` of ``drafted`` tokens were accepted."""
+        """Return it after a round that accepted the first ``accepted`` of ``drafted`` tokens."""
         judged = min(accepted + 1, drafted)
         return RecentAcceptance(_KEPT * self.accepted + accepted, _KEPT * self.judged + judged)
 

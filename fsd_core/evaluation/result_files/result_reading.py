@@ -32,7 +32,7 @@ RESULT_TOOLS = ", ".join(reader.title for reader in READERS)
 
 @dataclass(frozen=True)
 class ReadFile:
-    """What a result file holds."""
+    """The content of a result file."""
 
     file: str
     """its name, without folders"""

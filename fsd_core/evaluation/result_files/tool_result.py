@@ -1,4 +1,4 @@
-"""What a reader makes of a tool's result, and what readers share."""
+"""A tool's result after reading, and code that readers share."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ class AccountStore(Store):
         return program
 
     def account_log(self, limit: int, name: str | None = None) -> list[AccountEvent]:
-        """Return what happened to accounts, or what somebody did and what was done to them, the latest first."""
+        """Return the log of all accounts, or the events by and about one person, the latest first."""
         statement = select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit)
         if name is not None:
             statement = statement.where((AccountEventRow.who == name) | (AccountEventRow.subject == name))

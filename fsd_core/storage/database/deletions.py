@@ -49,7 +49,7 @@ class DeletionStore(Store):
             return deleted
 
     def deletion(self, *, experiment_id: str | None = None, run_id: str | None = None) -> Deletion:
-        """Return what deleting an experiment or a run would delete. Raises ``UnknownName``."""
+        """Return the effects of deleting an experiment or a run. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             if experiment_id is not None:
                 name = get_row(session, ExperimentRow, experiment_id, "experiment").name

@@ -56,7 +56,7 @@ _POSTGRES = {  # by SQLSTATE, or by its class
 
 
 def sentence(error: DBAPIError, url: URL) -> str | None:
-    """Return what went wrong and what to do; ``None`` for a bug of the program, not a problem of its environment."""
+    """Return the cause and a remedy; ``None`` for a bug of the program, not a problem of its environment."""
     name = _database_label(url)
     original = error.orig
     if isinstance(original, sqlite3.Error):

@@ -14,7 +14,8 @@ from fsd_core.storage.database.run_shares import close_sharing, is_shared, lock_
 from fsd_core.storage.database.runs import count_losses, of_owner
 from fsd_core.storage.database.store import Store, changed, get_row, new_id, unknown
 from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, now
-from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
+from fsd_core.storage.messages import JobMessage, PlaygroundJob
+from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import UNENDED, JobView
 
 

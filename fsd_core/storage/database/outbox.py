@@ -100,7 +100,7 @@ class OutboxStore(Store):
             session.execute(update(OutboxRow).where(*own).values(noted))
 
     def unsent_messages(self, limit: int = 100) -> list[OutboxMessage]:
-        """Return what waits to be sent or was given up, newest first."""
+        """Return the messages that wait or were given up, newest first."""
         statement = select(OutboxRow).where(OutboxRow.sent_at.is_(None)).order_by(OutboxRow.created_at.desc())
         with self._database.session(readonly=True) as session:
             return [_message(row, damaged=_DAMAGED) for row in session.scalars(statement.limit(limit))]

@@ -100,7 +100,7 @@ def ordinary() -> ColumnElement[bool]:
 
 
 def order_of(name: str) -> ColumnElement[Any]:
-    """Return what runs are sorted by. Raises ``InvalidSetting`` for another name than those of ``RUN_ORDERS``."""
+    """Return the column that runs are sorted by. Raises ``InvalidSetting`` if ``name`` is not in ``RUN_ORDERS``."""
     if name in METRICS:
         return RunRow.metrics[name].as_float()
     if name not in _COLUMNS:

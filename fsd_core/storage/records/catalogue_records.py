@@ -1,4 +1,4 @@
-"""What a run can be made of: settings, tasks and pairs of one's own, running engines."""
+"""Parts of a run: settings, custom tasks and pairs, running engines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ServedEngine:
     added_by: str
     added_at: datetime
     hardware: str = ""
-    """what it computes on, as people say it"""
+    """hardware of the engine, as a person described it"""
     guarded: bool = False
     """whether only public hosts and those that the operator names may be asked: somebody added it who may not choose
     any"""

@@ -17,7 +17,7 @@ class _Generation:
     """index of the prompt in the task"""
     example_id: str
     prompt: str
-    """what is asked, without earlier turns"""
+    """the question, without earlier turns"""
     turn: int = 0
     """how many turns of its conversation stand before it, at the positions right before its own"""
     group: str = ""

@@ -1,4 +1,4 @@
-"""People and programs with their accounts, what they said, and the logs of what they did."""
+"""People and programs with their accounts, their marks and comments, and the logs of their actions."""
 
 from __future__ import annotations
 

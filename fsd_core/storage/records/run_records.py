@@ -89,7 +89,7 @@ class RunView:
 
     @property
     def note_on_models(self) -> str:
-        """What was told when the pair was loaded, such as an end token that the target's configuration lacks."""
+        """Notes from loading the pair, such as an end token that the target's configuration lacks."""
         recorded = (self.provenance or {}).get("note")
         return recorded if isinstance(recorded, str) else ""
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 UNDER_WAY = ("queued", "running")
-"""statuses of what a process has or will have, be it a run, an experiment or a job"""
+"""statuses of a run, an experiment or a job that a process has or will have"""
 
 UNENDED = (*UNDER_WAY, "stopped")
-"""statuses of what has not ended; what is stopped waits for somebody to resume it"""
+"""statuses of work that has not ended; stopped work waits until somebody resumes it"""
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""

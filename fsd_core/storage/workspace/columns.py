@@ -25,6 +25,11 @@ def names(model: type[Base], *but: str) -> list[str]:
     ]
 
 
+def row_values(row: Base, *but: str) -> dict[str, Any]:
+    """Return the exported columns of a row, without those in ``but``."""
+    return {name: getattr(row, name) for name in names(type(row), *but)}
+
+
 def plain(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Return columns as JSON data: times in UTC as ISO 8601, bytes in base 64."""
     return {name: _plain(value) for name, value in values.items()}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
-from fsd_core.config.calibration_config import GRANTED
-from fsd_core.errors import InvalidSetting
 from fsd_core.storage.database.connection import Database
 from fsd_core.storage.database.store import insert
 from fsd_core.storage.database.tables import (
@@ -33,17 +29,13 @@ from fsd_core.storage.database.tables import (
     TaskRow,
     TraceRow,
 )
-from fsd_core.storage.records import UNENDED
-from fsd_core.storage.workspace.columns import names, plain
+from fsd_core.storage.workspace.columns import names, row_values
+from fsd_core.storage.workspace.new_rows import REQUEST_COLUMNS, new_changes, new_events, new_experiments, new_prompts
 from fsd_core.storage.workspace.staging import staged
 
-Entry = TypeVar("Entry", ReviewEventRow, ChangeRow)
 _BATCH = 100
-_REQUEST_COLUMNS = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
-"""columns of a run that define the request, and never change"""
 _EDITED_COLUMNS = ("name", "note", "tags", "archived", "edits")
 """columns whose values follow from the log of changes"""
-_ELSEWHERE = "Import the file into an empty database instead, or delete it here first."
 
 
 class Imported(NamedTuple):
@@ -57,16 +49,6 @@ class Imported(NamedTuple):
     tasks: int
 
 
-class Prompt(NamedTuple):
-    """Digests of one prompt of a run, for comparison: of its record, and of its trace if that is stored."""
-
-    digest: str
-    trace: str | None
-
-    def same(self, other: Prompt) -> bool:
-        return self.digest == other.digest and (self.trace == other.trace or None in (self.trace, other.trace))
-
-
 def import_file(database: Database, file: Path, scratch: Path) -> Imported:
     """Add what the file has and the database lacks; all or nothing.
 
@@ -75,13 +57,13 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
     :func:`fsd_core.storage.workspace.staging.staged` raises.
     """
     with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
-        experiments = _new_experiments(source, target)
-        runs = _new_prompts(source, target)
-        events = _new_events(source, target)
-        changes = _new_changes(source, target)
+        experiments = new_experiments(source, target)
+        runs = new_prompts(source, target)
+        events = new_events(source, target)
+        changes = new_changes(source, target)
         tasks = _add_tasks(source, target)
         _add_settings(source, target)
-        target.add_all(ExperimentRow(**_values(row)) for row in experiments)
+        target.add_all(ExperimentRow(**row_values(row)) for row in experiments)
         target.flush()
         added = {id: positions for id, positions in runs.items() if positions is not None}
         existing = len(runs) - len(added)
@@ -95,14 +77,10 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
         target.execute(
             delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
         )
-        target.add_all(ReviewEventRow(**_values(row, "id")) for row in sorted(events, key=lambda row: row.id))
+        target.add_all(ReviewEventRow(**row_values(row, "id")) for row in sorted(events, key=lambda row: row.id))
         _add_changes(source, target, changes)
         prompts = sum(len(positions) for positions in added.values())
         return Imported(len(experiments), len(added), prompts, len(events), existing, tasks)
-
-
-def _values(row: Base, *but: str) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in names(type(row), *but)}
 
 
 def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str]:
@@ -114,118 +92,16 @@ def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str
     return present
 
 
-# --- new content -----------------------------------------------------------------------------------------------------
-
-
-def _new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
-    new = []
-    for incoming in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
-        existing = target.get(ExperimentRow, incoming.id)
-        if existing is None:
-            new.append(incoming)
-        elif (_request(existing), existing.created_at) != (_request(incoming), incoming.created_at):
-            raise InvalidSetting(
-                f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}"
-            )
-        elif incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0):
-            existing.config = dict(incoming.config)
-    return new
-
-
-def _request(experiment: ExperimentRow) -> dict[str, Any]:
-    """Return what the experiment was created with, without the time that a calibration was granted later."""
-    return {name: value for name, value in experiment.config.items() if name != GRANTED}
-
-
-def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
-    """Return the positions of the prompts to add, by run of the file; ``None`` leaves the run alone."""
-    additions: dict[str, list[int] | None] = {}
-    for incoming_run in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
-        incoming = _prompts(source, incoming_run.id)
-        existing_run = target.get(RunRow, incoming_run.id)
-        if existing_run is None:
-            additions[incoming_run.id] = sorted(incoming)
-            continue
-        if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in _REQUEST_COLUMNS):
-            raise InvalidSetting(
-                f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}"
-            )
-        existing = _prompts(target, existing_run.id)
-        if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
-            raise InvalidSetting(
-                f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
-                f"record. {_ELSEWHERE}"
-            )
-        further, missing = sorted(incoming.keys() - existing.keys()), existing.keys() - incoming.keys()
-        if further and (missing or existing_run.status in UNENDED):
-            raise InvalidSetting(
-                f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
-            )
-        additions[existing_run.id] = further or None
-    return additions
-
-
-def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
-    columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id", "run_id", "sitting_id")]
-    statement = select(*columns, MeasurementSessionRow.conditions, TraceRow.sha256).select_from(GenerationRow)
-    statement = statement.outerjoin(MeasurementSessionRow, MeasurementSessionRow.id == GenerationRow.sitting_id)
-    statement = statement.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(
-        GenerationRow.run_id == run_id
-    )
-    prompts = {}
-    for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
-        # A measurement session without conditions is added when a run continues; see GenerationStore.
-        values = plain(row) | {"conditions": row["conditions"] or None, "sha256": None}
-        content = json.dumps(values, sort_keys=True).encode()
-        prompts[row["position"]] = Prompt(hashlib.sha256(content).hexdigest(), row["sha256"])
-    return prompts
-
-
-def _new_events(source: Session, target: Session) -> list[ReviewEventRow]:
-    new: list[ReviewEventRow] = []
-    for use in source.scalars(select(ReviewEventRow.use_id).distinct().order_by(ReviewEventRow.use_id)):
-        log = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
-        new += _continued(f"the use '{use}'", source.scalars(log).all(), target.scalars(log).all())
-    return new
-
-
-def _new_changes(source: Session, target: Session) -> list[ChangeRow]:
-    """Return new changes, except those to subjects that exist here but were deleted in the file."""
-    new: list[ChangeRow] = []
-    subjects = select(ChangeRow.kind, ChangeRow.subject).distinct().order_by(ChangeRow.subject)
-    for kind, subject in source.execute(subjects):
-        model = RunRow if kind == "run" else ExperimentRow
-        if source.get(model, subject) is None and target.get(model, subject) is not None:
-            continue
-        log = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
-        new += _continued(f"the {kind} {subject}", source.scalars(log).all(), target.scalars(log).all())
-    return new
-
-
-def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) -> Sequence[Entry]:
-    """Return what the file's log adds to the existing one. Raises ``InvalidSetting`` if neither continues the other."""
-    logs = [[_values(entry, "id") for entry in log] for log in (incoming, existing)]
-    if any(left != right for left, right in zip(*logs, strict=False)):
-        raise InvalidSetting(
-            f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
-            "Import the file into an empty database instead."
-        )
-    return incoming[len(existing) :]
-
-
-# --- insertion -------------------------------------------------------------------------------------------------------
-
-
 def _add_tasks(source: Session, target: Session) -> int:
     """Add missing versions and return their number. A version is the hash of its content, so equal versions are the
     same."""
     count = 0
     for incoming in source.scalars(select(OwnPairRow)):
         if target.get(OwnPairRow, (incoming.name, incoming.version)) is None:
-            target.add(OwnPairRow(**_values(incoming)))
+            target.add(OwnPairRow(**row_values(incoming)))
     for incoming in source.scalars(select(TaskRow).execution_options(yield_per=1)):
         if target.get(TaskRow, (incoming.name, incoming.version)) is None:
-            target.add(TaskRow(**_values(incoming)))
+            target.add(TaskRow(**row_values(incoming)))
             target.flush()
             target.expunge_all()  # so that a large one does not stay in memory
             count += 1
@@ -235,7 +111,7 @@ def _add_tasks(source: Session, target: Session) -> int:
 def _add_settings(source: Session, target: Session) -> None:
     """Add missing settings. An id is the hash of the content, so equal ids are the same setting."""
     for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
-        target.execute(insert(target, SettingRow).values(_values(row)).on_conflict_do_nothing())
+        target.execute(insert(target, SettingRow).values(row_values(row)).on_conflict_do_nothing())
 
 
 def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:
@@ -251,7 +127,7 @@ def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow])
             for name in _EDITED_COLUMNS:
                 if hasattr(existing, name):
                     setattr(existing, name, getattr(incoming, name))
-    target.add_all(ChangeRow(**_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
+    target.add_all(ChangeRow(**row_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
 
 
 def _add_prompts(source: Session, target: Session, run_id: str, positions: list[int], *, new: bool) -> None:
@@ -259,11 +135,11 @@ def _add_prompts(source: Session, target: Session, run_id: str, positions: list[
     file's."""
     incoming = source.get_one(RunRow, run_id)
     if new:
-        run = RunRow(**_values(incoming))
+        run = RunRow(**row_values(incoming))
         target.add(run)
     else:
         run = target.get_one(RunRow, run_id)
-        for name, value in _values(incoming, "id", *_REQUEST_COLUMNS, *_EDITED_COLUMNS).items():
+        for name, value in row_values(incoming, "id", *REQUEST_COLUMNS, *_EDITED_COLUMNS).items():
             setattr(run, name, value)
         run.mlflow_synced_at = None
     target.flush()
@@ -293,7 +169,7 @@ def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int
     for incoming in source.scalars(statement):
         match = next((stored for stored in existing if stored.conditions == incoming.conditions), None)
         if match is None:
-            match = MeasurementSessionRow(**_values(incoming, "id"))
+            match = MeasurementSessionRow(**row_values(incoming, "id"))
             target.add(match)
             target.flush()
             existing.append(match)
@@ -304,7 +180,7 @@ def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int
 def _add_readings(source: Session, target: Session, runs: Iterable[str]) -> None:
     """Add what engines' counters said about runs that are added or went on."""
     for incoming in source.scalars(select(EngineReadingRow).where(EngineReadingRow.run_id.in_(list(runs)))):
-        target.merge(EngineReadingRow(**_values(incoming)))
+        target.merge(EngineReadingRow(**row_values(incoming)))
 
 
 def _add_marks(source: Session, target: Session) -> None:
@@ -312,14 +188,14 @@ def _add_marks(source: Session, target: Session) -> None:
     for incoming in source.scalars(select(MarkRow)):
         existing = target.get(MarkRow, (incoming.run_id, incoming.position, incoming.who))
         if existing is None or existing.at < incoming.at:
-            target.merge(MarkRow(**_values(incoming)))
+            target.merge(MarkRow(**row_values(incoming)))
 
 
 def _add_reports(source: Session, target: Session) -> None:
     """Add missing reports. A report never changes, so two of one id are the same."""
     for incoming in source.scalars(select(ReportRow).execution_options(yield_per=1)):
         if target.get(ReportRow, incoming.id) is None:
-            target.add(ReportRow(**_values(incoming)))
+            target.add(ReportRow(**row_values(incoming)))
 
 
 def _add_views(source: Session, target: Session) -> None:
@@ -330,4 +206,4 @@ def _add_views(source: Session, target: Session) -> None:
         of_name = (SavedViewRow.page == incoming.page) & (SavedViewRow.folded == incoming.folded)
         taken = target.scalar(select(SavedViewRow.id).where(of_name, SavedViewRow.id != incoming.id))
         if taken is None and (existing is None or existing.at < incoming.at):
-            target.merge(SavedViewRow(**_values(incoming)))
+            target.merge(SavedViewRow(**row_values(incoming)))

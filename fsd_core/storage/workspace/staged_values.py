@@ -1,6 +1,6 @@
-"""What the rows of an imported file may say of a measurement: the values that pages and tables compute with.
+"""Allowed values of a measurement in the rows of an imported file. Pages and tables compute with them.
 
-A column of numbers holds any number, and one of JSON anything. What is read from them later is narrower.
+A column of numbers holds any number, and one of JSON anything. Their readers accept less.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Bound(Frozen):
 
 
 class _Bounds(Frozen):
-    """What :mod:`fsd_core.evaluation.bounds` measured at one temperature."""
+    """Results of :mod:`fsd_core.evaluation.bounds` at one temperature."""
 
     temperature: _Number
     positions: _Count
@@ -54,7 +54,7 @@ class _Metrics(Frozen):
     __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]
     bounds: list[_Bounds] = Field(default_factory=list)
     engine: dict[str, _Fact | list[_Number]] | None = None
-    """what a running engine counted"""
+    """counts of a running engine"""
 
 
 class _Provenance(Frozen):

@@ -24,7 +24,7 @@ _SHORT = 60
 
 
 class Guess(NamedTuple):
-    """What a file's fields are taken for."""
+    """A guess of the meaning of a file's fields."""
 
     names: FieldNames = USUAL_FIELDS
     scorer: str | None = None
@@ -34,7 +34,7 @@ class Guess(NamedTuple):
 
 
 def guess(data: bytes) -> Guess:
-    """Return what the fields of a file probably hold. What is wrong with the file is told by ``check``."""
+    """Return the probable meaning of a file's fields. ``check`` reports the problems of the file."""
     findings = Findings()
     rows = [without_nulls(row) for _, row in json_rows(unpacked(data, findings), findings)]
     names_scorer = bool(rows) and header_of(rows[0], USUAL_FIELDS) is not None

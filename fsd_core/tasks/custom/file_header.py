@@ -18,18 +18,18 @@ def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
 
 
 class Header(NamedTuple):
-    """What the first line says of a task."""
+    """Description of a task on the first line of its file."""
 
     title: str = ""
     scorer: str | None = None
     thought_marks: tuple[tuple[str, str], ...] = ()
-    """what a thought begins and ends with, in place of the usual marks"""
+    """begin and end marks of thoughts, in place of the usual ones"""
     all_turns: bool = False
     """whether the user turns of conversations are asked one after another"""
 
 
 def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
-    """Return what the first line says. What is wrong with it is told."""
+    """Return the description on the first line. Its problems are added to ``findings``."""
     if unknown := sorted(set(row) - {"scorer", "title", "thought_marks", "all_turns"}):
         findings.wrong(
             number,

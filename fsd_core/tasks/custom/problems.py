@@ -1,4 +1,4 @@
-"""What is wrong with a task file, as sentences. The first ones are listed, the others counted."""
+"""Problems of a task file, as sentences. The first ones are listed, the others counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Findings:
     """The problems of a file so far."""
 
     unit: str = "line"
-    """what a number counts: a line, or a row of a file that is not read line by line"""
+    """unit of a number: a line, or a row of a file that is not read line by line"""
     problems: list[LineProblem] = field(default_factory=list)
     count: int = 0
     room: int = MOST_PROBLEMS_LISTED

@@ -43,7 +43,7 @@ class CheckedFile:
     notes: tuple[str, ...] = ()
     """sentences on what the file holds and the task does not"""
     thought_marks: tuple[tuple[str, str], ...] = ()
-    """what a thought begins and ends with; the usual marks if empty"""
+    """begin and end marks of thoughts; the usual ones if empty"""
 
     @property
     def content(self) -> str:
@@ -110,7 +110,7 @@ def check(
 
 
 def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings, all_turns: bool) -> Numbered:
-    """Return what the rows ask. If every row lacks a field, this is one problem."""
+    """Return the questions of the rows. If every row lacks a field, this is one problem."""
     shaped: Numbered = []
     missing: list[tuple[int, str]] = []
     for number, row in rows:

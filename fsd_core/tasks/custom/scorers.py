@@ -28,7 +28,7 @@ class Scorer:
     name: str
     title: str
     about: str
-    """what is correct, in a sentence"""
+    """the criterion for a correct answer, in a sentence"""
     read: Callable[[str], str]
     """returns the reference as it is compared. Raises ``ValueError`` with what is wrong, such as "is no number"."""
     judge: Callable[[str, Example, str], Score]

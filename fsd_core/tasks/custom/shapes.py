@@ -41,7 +41,7 @@ class FieldMissing(LineError):
 
 @dataclass(frozen=True)
 class ShapedRow:
-    """What a row asks, whatever its shape. Nothing of it is checked yet."""
+    """Question and answer of a row of any shape. Nothing is checked yet."""
 
     prompt: Any = None
     messages: Any = None
@@ -54,7 +54,7 @@ class ShapedRow:
     answers_left_out: int = 0
     """number of given answers in whose place stand those of the setting that is measured"""
     tools: Any = None
-    """what may be called"""
+    """tools that may be called"""
     id: Any = None
     category: Any = None
     group: Any = None
@@ -63,8 +63,8 @@ class ShapedRow:
 
 
 def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False) -> ShapedRow:
-    """Return what a row asks. A field that holds null counts as absent. With ``all_turns``, the user turns of messages
-    are asked one after another. Raises ``LineError``."""
+    """Return the question of a row. A field that holds null counts as absent. With ``all_turns``, the user turns of
+    messages are asked one after another. Raises ``LineError``."""
     given = without_nulls(row)
     for name in (names.prompt, names.reference, names.id):
         if name and name not in row:

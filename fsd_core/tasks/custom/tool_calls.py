@@ -36,7 +36,7 @@ def checked_tools(value: Any) -> ToolMessage:
 
 
 def message_fields(number: int, role: str, message: dict[str, Any]) -> str:
-    """Return what a message holds beside role and content, as JSON; empty for nothing. Raises ``LineError``."""
+    """Return the fields of a message beside role and content, as JSON; empty for nothing. Raises ``LineError``."""
     if role == "assistant" and message.get("tool_calls"):
         return _dumped({"tool_calls": _checked_calls(number, message["tool_calls"])})
     read = {name: message[name] for name in sorted(READ_FIELDS.get(role, ())) if role == "tool" and message.get(name)}
@@ -70,7 +70,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _parsed(value: Any) -> Any:
-    """Return what a text of JSON holds. Other values are unchanged, and so is a text that is none."""
+    """Return the value in a text of JSON. Other values are unchanged, and so is a text that is none."""
     if not isinstance(value, str):
         return value
     try:

@@ -10,7 +10,8 @@ from functools import cache, lru_cache
 
 from fsd_core import sandbox
 from fsd_core.errors import InvalidSetting
-from fsd_core.tasks.base import Example, HubFile
+from fsd_core.tasks.base import Example
+from fsd_core.tasks.benchmark_files import HubFile
 from fsd_core.tasks.code import Programs
 from fsd_core.tasks.live.problem_files import LiveProblem, LiveTests, problems_of, tests_of
 
@@ -32,7 +33,7 @@ _WITHOUT_STARTER = (
     "inputs). Enclose your code within delimiters as follows. Ensure that when the python program runs, it reads the "
     "inputs, runs the algorithm and writes output to STDOUT."
 )
-# Modules of which a program has all names without asking, in the order of the authors' program.
+# Modules whose names a program has without importing them, in the order of the authors' program.
 _STARRED = [
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
     "functools", "operator", "io", "sys", "json", "builtins", "typing",
@@ -57,7 +58,7 @@ assert (list(answer) if isinstance(answer, tuple) else answer) == json.loads({ex
 
 @dataclass(frozen=True)
 class _Release:
-    """What a release of the dataset added: a file of its own."""
+    """The problems that a release of the dataset added: a file of its own."""
 
     until: str
     """the last month of its problems"""
@@ -147,7 +148,7 @@ def live_code_bench() -> tuple[LiveCodeBench, ...]:
 
 
 def last_block(text: str) -> str:
-    """Return what stands between the last two lines with three backticks, as the authors read it; else nothing."""
+    """Return the text between the last two lines with three backticks, as the authors read it; else nothing."""
     parts = _FENCE.split(text)
     return parts[-2].strip("\r\n") if len(parts) > 2 else ""
 

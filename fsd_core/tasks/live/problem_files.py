@@ -49,7 +49,7 @@ class LiveTests:
     function: str
     """the function that is called, a method of ``Solution`` where there is one; empty for a program that prints"""
     cases: tuple[tuple[str, str], ...]
-    """what is given, and what is right: JSON values, one argument a line, or what is read and printed"""
+    """inputs and expected outputs: JSON values, one argument a line, or the texts of standard input and output"""
 
 
 def problems_of(file: str) -> tuple[LiveProblem, ...]:

@@ -59,7 +59,7 @@ class ApiTokenRow(Base):
 
 
 class AccountEventRow(Base):
-    """What happened to an account: sign-ins, and changes of people, roles and tokens. Rows never change."""
+    """Log of accounts: sign-ins, and changes of people, roles and tokens. Rows never change."""
 
     __tablename__ = "account_log"
     id: Mapped[int] = mapped_column(primary_key=True)

@@ -1,4 +1,4 @@
-"""Tables of what people have named: pairs, engines, tasks, reports and views."""
+"""Tables of things that people have named: pairs, engines, tasks, reports and views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of what was decided and changed, and of the messages about it."""
+"""Logs of decisions and changes, and the messages about them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReviewEventRow(Base):
 
 
 class OutboxRow(Base):
-    """A message to a webhook or by mail. Its id is the hash of what it tells and of whom, so it is never two."""
+    """A message to a webhook or by mail. Its id is the hash of its content and recipient, so it is stored once."""
 
     __tablename__ = "outbox"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)

@@ -1,4 +1,4 @@
-"""Tables of what was measured: settings, experiments, runs, their prompts and traces."""
+"""Tables of measurements: settings, experiments, runs, their prompts and traces."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class MarkRow(Base):
 
 
 class EngineReadingRow(Base):
-    """What an engine's own counters say about one stretch of a run."""
+    """Readings of an engine's own counters over one stretch of a run."""
 
     __tablename__ = "engine_readings"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)

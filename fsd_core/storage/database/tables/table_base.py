@@ -1,4 +1,4 @@
-"""What all tables share: names of constraints, types of columns, times in UTC."""
+"""Conventions of all tables: names of constraints, types of columns, times in UTC."""
 
 from __future__ import annotations
 

@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 MINUS = "\N{MINUS SIGN}"
 DASH = "–"
+ROUGH_MARK = "≈ "
+"""before a figure without the interval that others of its kind have, so that it does not look exact beside them"""
+NO_INTERVAL = "No 95 % interval: too few prompts, or prompts that say too little"
+"""explains the mark"""
 MOST_DECIMALS = 6
 
 
@@ -45,10 +49,12 @@ class Written(NamedTuple):
     value: str
     low: str = ""
     high: str = ""
+    mark: str = ""
+    """``ROUGH_MARK`` where the interval is missing"""
 
     def with_ends(self, form: str) -> str:
-        """Return the value, followed by the interval in ``form``, such as `` [{}, {}]``, if there is one."""
-        return self.value + (form.format(self.low, self.high) if self.low else "")
+        """Return the marked value, followed by the interval in ``form``, such as `` [{}, {}]``, if there is one."""
+        return self.mark + self.value + (form.format(self.low, self.high) if self.low else "")
 
 
 def written(
@@ -58,20 +64,21 @@ def written(
     *,
     points: bool = False,
     digits: int | None = None,
+    rough: bool = False,
 ) -> Written:
     """Return a value with the digits that its interval supports.
 
     Without an interval, it gets ``digits`` decimals or three significant digits. ``points``: the value is in per cent;
-    only all of it reads ``100`` and only none of it ``0``, whatever the digits.
+    only all of it reads ``100`` and only none of it ``0``, whatever the digits. ``rough``: whether its kind has an
+    interval, so that it is marked without one.
     """
     ends = [] if low is None or high is None else [low, high]
     precision = digits if digits is not None and not ends else decimals(value, low, high)
-    end_texts = [number(end, precision) for end in ends]
-    return (
-        Written(_points(value, precision), *map(_whole, end_texts))
-        if points
-        else Written(number(value, precision), *end_texts)
+    texts = [number(end, precision) for end in ends]
+    figure = (
+        Written(_points(value, precision), *map(_whole, texts)) if points else Written(number(value, precision), *texts)
     )
+    return figure._replace(mark=ROUGH_MARK) if rough and not ends else figure
 
 
 def percent(share: float | None, low: float | None = None, high: float | None = None, digits: int = 1) -> str:

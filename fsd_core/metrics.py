@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from fsd_core.formatting import Written, written
 from fsd_core.plugins import Registry
 
 
@@ -78,6 +79,10 @@ class Metric:
     ratio: Ratio | None = None
     """returns numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did
     not fail, with an interval. ``None``: :mod:`fsd_core.evaluation.aggregate` computes it otherwise"""
+    interval: bool = False
+    """whether it has an interval although it is no such ratio"""
+    exact_at: float | None = None
+    """a value that needs no interval"""
     counted: bool = False
     """whether its numerators are 0 or 1 and its denominators 1: a share of prompts. Runs are then compared by the
     difference in points, because a ratio of rare events is too uncertain."""
@@ -93,6 +98,16 @@ class Metric:
     def is_share(self) -> bool:
         """Whether it is displayed in per cent."""
         return self.scale == 100.0
+
+    def is_rough(self, value: float, low: float | None) -> bool:
+        """Whether a value lacks the interval that the metric has from enough prompts on."""
+        return low is None and (self.interval or self.ratio is not None) and value != self.exact_at
+
+    def written(
+        self, value: float, low: float | None = None, high: float | None = None, digits: int | None = None
+    ) -> Written:
+        """Return a value in the metric's unit as text, marked if it is rough."""
+        return written(value, low, high, points=self.is_share, digits=digits, rough=self.is_rough(value, low))
 
     @property
     def delta_key(self) -> str:
@@ -122,9 +137,11 @@ FIDELITY = ("same_text", "excess_nll")
 _BUILT_IN = (
     Metric(
         "accuracy", "Accuracy", "Share of prompts solved", "%", 100.0, 1, digits=1, listed="Accuracy",
+        interval=True,
     ),
     Metric(
         "same_text", "Same text", "Texts identical to the target's", "% of the greedy target's", 100.0, digits=1,
+        interval=True,
     ),
     Metric(
         "seconds_per_answer", "Time per answer",
@@ -143,13 +160,13 @@ _BUILT_IN = (
         "mean_acceptance_length", "Mean acceptance length",
         "τ, pooled over rounds: emitted tokens per target forward, the recovered or bonus token included",
         "tokens per target forward, pooled over rounds",
-        ratio=lambda g: (g.tokens, g.rounds), listed="Acceptance length",
+        ratio=lambda g: (g.tokens, g.rounds), listed="Acceptance length", exact_at=1.0,  # without drafts by definition
     ),
     Metric(
         "mean_acceptance_length_by_request", "Acceptance length by request",
         "Mean over the prompts of each one's own tokens per target forward: the other definition in use",
         "tokens per target forward, mean over requests",
-        ratio=lambda g: (g.tokens / g.rounds, 1) if g.rounds else (0.0, 0),
+        ratio=lambda g: (g.tokens / g.rounds, 1) if g.rounds else (0.0, 0), exact_at=1.0,
     ),
     Metric(
         "mean_tokens", "Answer length",
@@ -180,7 +197,7 @@ _BUILT_IN = (
     Metric(
         "excess_nll", "Excess NLL",
         "Beyond the NLL of the target's own texts on the same prompts: near 0 for a lossless method",
-        "nats per token", digits=3,
+        "nats per token", digits=3, interval=True,
     ),
     Metric(
         "time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False, timed=True,

@@ -10,7 +10,7 @@ from dashboard.compare.comparison_html import VERDICT_TONES
 from dashboard.ui.components import mixed_mark, term
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.cell_text import delta_text
-from fsd_core.formatting import DASH, decimals, written
+from fsd_core.formatting import DASH, NO_INTERVAL, ROUGH_MARK, decimals
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.storage.records import UNENDED
 
@@ -165,9 +165,10 @@ def _value(row: ComparisonRow, key: str) -> AnswerCell:
     cell, metric = _cell(row, key)
     if cell.estimate is None:
         return AnswerCell(DASH)
-    text = written(*cell.estimate, points=metric.is_share)
+    text = metric.written(*cell.estimate)
     unit = " %" if metric.is_share else f" {metric.unit}"
-    return AnswerCell(text.value, text.with_ends(" ({} to {})") + unit, value=cell.estimate.value)
+    about = text.with_ends(" ({} to {})") + unit + _why(text.mark)
+    return AnswerCell(text.mark + text.value, about, value=cell.estimate.value)
 
 
 def _points(row: ComparisonRow) -> AnswerCell:
@@ -177,7 +178,7 @@ def _points(row: ComparisonRow) -> AnswerCell:
     digits = decimals(*cell.estimate) if cell.estimate else 1
     text, ends = delta_text(cell.delta, metric, digits)
     text = text.removesuffix(" pts")
-    about = f"{text} ({ends})" if ends else text
+    about = f"{text} ({ends})" if ends else text + _why(text)
     shared = f", {cell.paired.n} prompts in common" if cell.paired else ""
     return AnswerCell(text, about + shared, value=cell.delta.value)
 
@@ -190,4 +191,10 @@ def _speed(row: ComparisonRow) -> AnswerCell:
         return AnswerCell(DASH)
     text, ends = delta_text(cell.delta, metric, 2)
     text = text.removesuffix("× as fast")
-    return AnswerCell(text, f"{text} ({ends})" if ends else text, mixed_mark(cell.delta_mixed), cell.delta.value)
+    about = f"{text} ({ends})" if ends else text + _why(text)
+    return AnswerCell(text, about, mixed_mark(cell.delta_mixed), cell.delta.value)
+
+
+def _why(text: str) -> str:
+    """Return what the mark of a rough figure says, after a full stop; nothing for a text without it."""
+    return f". {NO_INTERVAL}" if text.startswith(ROUGH_MARK) else ""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from dashboard.compare.compared_runs import MARKED, ComparedRuns, ComparisonRow
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
-from dashboard.ui.components import empty_state, mixed_mark, notice, term
+from dashboard.ui.components import empty_state, mixed_mark, notice, rough, term
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import SIGNIFICANT, Cell, rare_of
 from fsd_core.engines.engine_summary import measured_on
-from fsd_core.formatting import DASH, decimals, p_value, written
+from fsd_core.formatting import DASH, decimals, p_value
 from fsd_core.metrics import Metric, compared
 from fsd_core.models.model_pairs import pair_title
 
@@ -83,9 +83,9 @@ def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tu
 def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return DASH
-    formatted = written(*cell.estimate, points=metric.is_share)
+    text = metric.written(*cell.estimate)
     delta = _delta(cell, metric, decimals(*cell.estimate))
-    return render(_FILE, "cell", formatted, mixed_mark(cell.mixed), cell.comment, delta)
+    return render(_FILE, "cell", rough(text.value, bool(text.mark)), text, mixed_mark(cell.mixed), cell.comment, delta)
 
 
 def _delta(cell: Cell, metric: Metric, digits: int) -> Html:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dashboard.ui.components import mixed_mark
+from dashboard.ui.components import mixed_mark, rough
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.cells import estimate
 from fsd_core.evaluation.run_costs import cost_figures
-from fsd_core.formatting import DASH, written
+from fsd_core.formatting import DASH
 from fsd_core.metrics import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -58,4 +58,7 @@ def _cell(run: RunView, metric: Metric) -> str:
     if found is None:
         return DASH
     digits = metric.digits if found.low is None else None
-    return render(_FILE, "cell", written(*found, digits=digits), mixed_mark(run.speed_mixed if metric.timed else ()))
+    text = metric.written(*found, digits=digits)
+    return render(
+        _FILE, "cell", rough(text.value, bool(text.mark)), text, mixed_mark(run.speed_mixed if metric.timed else ())
+    )

@@ -13,7 +13,7 @@ from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
 from fsd_core.analysis.matching import MatchedComparison, match
-from fsd_core.formatting import decimals, p_value, written
+from fsd_core.formatting import decimals, p_value
 from fsd_core.metrics import Metric, compared
 
 _KEYS = (
@@ -37,7 +37,7 @@ _ESCAPES = {
     "|": r"\ensuremath{|}", '"': "''", "≤": r"\ensuremath{\le}", "≥": r"\ensuremath{\ge}", "·": r"\ensuremath{\cdot}",
     "×": r"\ensuremath{\times}", "γ": r"\ensuremath{\gamma}", "α": r"\ensuremath{\alpha}", "τ": r"\ensuremath{\tau}",
     "−": r"\ensuremath{-}", "–": "--", "—": "---", "†": r"\dag{}", "’": "'", "‘": "`", "“": "``", "”": "''",
-    "…": r"\dots{}",
+    "…": r"\dots{}", "≈": r"\ensuremath{\approx}",
 }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def cell_lines(cell: Cell, metric: Metric) -> list[str]:
     """Return a value with its interval, and below it the difference from the baseline."""
     if cell.estimate is None:
         return ["--"]
-    formatted = written(*cell.estimate, points=metric.is_share)
+    formatted = metric.written(*cell.estimate)
     value = formatted._replace(value=formatted.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]")
     if cell.delta is None:
         return [value]

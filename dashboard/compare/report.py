@@ -16,7 +16,7 @@ from fsd_core.analysis.matching import match
 from fsd_core.conditions import MIXED_MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
 from fsd_core.engines.engine_summary import measured_on
-from fsd_core.formatting import decimals, written
+from fsd_core.formatting import decimals
 from fsd_core.metrics import Metric, compared
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS
 
@@ -139,7 +139,7 @@ def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "–"
     digits = decimals(*cell.estimate)
-    formatted = written(*cell.estimate, points=metric.is_share)
+    formatted = metric.written(*cell.estimate)
     text = formatted._replace(value=formatted.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dashboard.tables.review_log import requirements_text, setting_link
 from dashboard.tables.siblings import machine
 from dashboard.tables.weights_html import weights_html
-from dashboard.ui.components import Column, Tile, notice, pill, table, tiles
+from dashboard.ui.components import Column, Tile, notice, pill, rough, table, tiles
 from dashboard.ui.quantities import DASH, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import against, ratio_mixed, speedup
@@ -118,7 +118,7 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str
     if ratio is None:
         return Tile(name, DASH)
     below = "; ".join(filter(None, (by, interval(ratio.low, ratio.high))))
-    return Tile(name, quantity(*ratio, unit="×"), below, mixed)
+    return Tile(name, rough(quantity(*ratio, unit="×"), ratio.low is None), below, mixed)
 
 
 def conversation_html(proposal: Proposal, quoted: Mapping[int, Quoted]) -> Html:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboard.runs.run_list import estimate, figure
 from dashboard.ui.components import Tile, notice, tiles
-from dashboard.ui.quantities import duration, interval, quantity
+from dashboard.ui.metric_text import estimate, figure
+from dashboard.ui.quantities import interval, quantity
 from dashboard.ui.templates import Html
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS, Metric
@@ -40,9 +40,8 @@ def known_tiles(metrics: dict[str, Any]) -> Html:
 
 def _tile(metrics: dict[str, Any], metric: Metric) -> Tile:
     _, low, high = estimate(metrics, metric.key)
-    value = duration(metrics[metric.key]) if metric.unit == "s" else figure(metrics, metric, metric.unit)
     ends = interval(low, high, metric.scale)
-    return Tile(metric.title, value, f"95 %: {ends}" if ends else "")
+    return Tile(metric.title, figure(metrics, metric.key, metric.unit), f"95 %: {ends}" if ends else "")
 
 
 def _failed(metrics: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from dashboard.ui.actions import CLICKS
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import KEEP_PLACE, Column, empty_state, link, mixed_mark, pill, table
-from dashboard.ui.quantities import DASH, ago, percent, quantity
+from dashboard.ui.metric_text import figure
+from dashboard.ui.quantities import DASH, ago
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.engines.engine_summary import measured_on
 from fsd_core.metrics import METRICS, Metric, compared, listed
@@ -73,7 +74,7 @@ class RunColumn(NamedTuple):
 
 def _metric_column(metric: Metric) -> RunColumn:
     def cell(run: RunView) -> str:
-        return joined([figure(run.metrics or {}, metric), mixed_mark(mixed_of(run, metric.key))])
+        return joined([figure(run.metrics or {}, metric.key), mixed_mark(mixed_of(run, metric.key))])
 
     return RunColumn(Column(metric.listed, "num"), metric.key, cell)
 
@@ -175,15 +176,3 @@ def mixed_of(run: RunView, key: str) -> Sequence[str]:
     There are none for a metric that does not depend on the machine or has no value.
     """
     return run.speed_mixed if METRICS[key].timed and (run.metrics or {}).get(key) is not None else ()
-
-
-def figure(metrics: dict, metric: Metric, unit: str = "") -> str:
-    """Return a metric as text, with the digits that its interval supports."""
-    if metric.is_share:
-        return percent(*estimate(metrics, metric.key))
-    return quantity(*estimate(metrics, metric.key), unit)
-
-
-def estimate(metrics: dict, key: str) -> tuple[float | None, float | None, float | None]:
-    """Return a metric and the ends of its interval, each ``None`` if unknown."""
-    return metrics.get(key), metrics.get(f"{key}_low"), metrics.get(f"{key}_high")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dashboard.runs.elsewhere_html import known_tiles
-from dashboard.runs.run_list import estimate, mixed_of
-from dashboard.ui.components import Column, Tile, empty_state, section, table, tiles
+from dashboard.runs.run_list import mixed_of
+from dashboard.ui.components import Column, Tile, empty_state, rough, section, table, tiles
+from dashboard.ui.metric_text import estimate, figure
 from dashboard.ui.quantities import DASH, duration, interval, percent, quantity
 from dashboard.ui.templates import Html, joined
 from fsd_core.analysis.cells import only_model
@@ -38,15 +39,15 @@ def tiles_html(run: RunView) -> Html:
         return known_tiles(m)
     return tiles(
         (
-            Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
+            Tile("Accuracy", figure(m, "accuracy"), _outcomes(m)),
             Tile(
                 "Time per answer",
-                duration(m.get("seconds_per_answer")),
+                figure(m, "seconds_per_answer", "s"),
                 _to_target(m, "seconds_per_answer"),
                 mixed_of(run, "seconds_per_answer"),
             ),
-            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
-            Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
+            Tile("Acceptance rate", figure(m, "acceptance_rate"), _ends(m, "acceptance_rate", 100)),
+            Tile("Answer length", figure(m, "mean_tokens", "tokens"), _to_target(m, "mean_tokens")),
         )
     )
 
@@ -60,27 +61,25 @@ def further_tiles_html(run: RunView) -> Html:
         (
             Tile(
                 "Throughput",
-                quantity(*estimate(m, "tokens_per_second"), "tok/s"),
+                figure(m, "tokens_per_second", "tok/s"),
                 _ends(m, "tokens_per_second"),
                 mixed_of(run, "tokens_per_second"),
             ),
             Tile(
                 "Mean acceptance length",
-                quantity(*estimate(m, "mean_acceptance_length")),
+                figure(m, "mean_acceptance_length"),
                 "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
             ),
             Tile(
                 "Acceptance length by request",
-                quantity(*estimate(m, "mean_acceptance_length_by_request")),
+                figure(m, "mean_acceptance_length_by_request"),
                 "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
             ),
             *_thoughts(m),
-            Tile(
-                "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
-            )
+            Tile("Target passes", figure(m, "target_passes"), _to_target(m, "target_passes") or "per answer")
             if only_model(run) == "target"
             else Tile("Target passes", DASH, "a draft alone asks no target"),
-            Tile("Runaways", percent(*estimate(m, "runaway_rate")), "answers stopped by the limit"),
+            Tile("Runaways", figure(m, "runaway_rate"), "answers stopped by the limit"),
             Tile(
                 "Time per solved task",
                 duration(m.get("seconds_per_solved_task")),
@@ -90,7 +89,7 @@ def further_tiles_html(run: RunView) -> Html:
             *_taken(m),
             Tile(
                 "NLL per token",
-                quantity(m.get("negative_log_likelihood"), unit="nats"),
+                figure(m, "negative_log_likelihood", "nats"),
                 f"under the {only_model(run)}",
             ),
             Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
@@ -112,7 +111,7 @@ def _taken(metrics: dict[str, Any]) -> list[Tile]:
 def _thoughts(metrics: dict[str, Any]) -> list[Tile]:
     if not metrics.get("mean_thought_tokens"):
         return []
-    length = quantity(*estimate(metrics, "mean_thought_tokens"), "tokens")
+    length = figure(metrics, "mean_thought_tokens", "tokens")
     return [Tile("Thought length", length, "of the answer length")]
 
 
@@ -124,19 +123,19 @@ def categories_html(categories: Mapping[str, dict[str, Any]]) -> Html:
         (
             name,
             f"{m['n']:,}",
-            _with_ends(percent(*estimate(m, "accuracy")), _ends(m, "accuracy", 100)),
-            _with_ends(percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
-            _with_ends(quantity(*estimate(m, "mean_acceptance_length")), _ends(m, "mean_acceptance_length")),
-            quantity(*estimate(m, "tokens_per_second"), "tok/s"),
-            quantity(*estimate(m, "mean_tokens"), "tokens"),
+            _with_ends(figure(m, "accuracy"), _ends(m, "accuracy", 100)),
+            _with_ends(figure(m, "acceptance_rate"), _ends(m, "acceptance_rate", 100)),
+            _with_ends(figure(m, "mean_acceptance_length"), _ends(m, "mean_acceptance_length")),
+            figure(m, "tokens_per_second", "tok/s"),
+            figure(m, "mean_tokens", "tokens"),
         )
         for name, m in categories.items()
     ]
     return joined([section("By category"), table(_CATEGORY_COLUMNS, rows, "Figures by category of prompt")])
 
 
-def _with_ends(text: str, ends: str) -> str:
-    return f"{text} ({ends})" if ends else text
+def _with_ends(text: Html, ends: str) -> Html:
+    return joined([text, f" ({ends})" if ends else ""])
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
@@ -154,7 +153,7 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
         return _ends(metrics, key)
     ends = interval(low, high)
     than = "as fast as the target" if metric.as_speedup else "the target's"
-    return f"{quantity(value, low, high)}× {than}" + (f" ({ends})" if ends else "")
+    return joined([rough(f"{quantity(value, low, high)}× {than}", low is None), f" ({ends})" if ends else ""])
 
 
 def _outcomes(metrics: dict[str, Any]) -> str:

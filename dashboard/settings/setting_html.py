@@ -16,11 +16,13 @@ from dashboard.ui.components import (
     mixed_mark,
     notice,
     pill,
+    rough,
     section,
     table,
     with_interval,
 )
-from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
+from dashboard.ui.metric_text import figure
+from dashboard.ui.quantities import DASH, ago, interval, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
@@ -162,11 +164,11 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
         with_interval(
-            percent(m.get("accuracy"), m.get("accuracy_low"), m.get("accuracy_high")),
+            figure(m, "accuracy"),
             interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
         ),
         with_interval(
-            quantity(*time, "s"),
+            rough(quantity(*time, "s"), time[0] is not None and time[1] is None),
             interval(*time[1:]),
             mixed_mark(run.speed_mixed),
         ),
@@ -185,7 +187,7 @@ def _ratio(measured: Pool, baseline: Pool | None) -> str:
     if (ratio := speedup(measured.run, baseline.run, prompts)) is None:
         return DASH
     mark = mixed_mark(ratio_mixed(measured.run, baseline.run))
-    return with_interval(quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mark)
+    return with_interval(rough(quantity(*ratio, unit="×"), ratio.low is None), interval(ratio.low, ratio.high), mark)
 
 
 def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:

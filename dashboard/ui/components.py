@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.context import Context
 
-from dashboard.ui.templates import Html, render, script
+from dashboard.ui.templates import Html, joined, render, script
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
+from fsd_core.formatting import NO_INTERVAL, ROUGH_MARK
 from fsd_core.storage.playground_chunks import EmittedToken
 
 KINDS = {
@@ -81,6 +82,11 @@ def empty_state(title: str, text: str, next_step: tuple[str, str] | None = None)
 def mixed_mark(names: Sequence[str]) -> Html:
     """Return the mark of a speed or a time under mixed conditions, with those that differ, or nothing without any."""
     return render(_PIECES, "mixed_mark", MIXED_MARK, mixed_sentence(names)) if names else Html()
+
+
+def rough(text: str, is_rough: bool = True) -> Html:
+    """Return a figure with the mark of one without its interval, if it ``is_rough``."""
+    return joined([render(_PIECES, "rough_mark", ROUGH_MARK.strip(), NO_INTERVAL) if is_rough else "", text])
 
 
 def with_interval(value: str, ends: str, mark: str = "") -> Html:

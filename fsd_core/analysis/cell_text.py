@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsd_core.analysis.cells import Cell
-from fsd_core.formatting import decimals, number
+from fsd_core.formatting import ROUGH_MARK, decimals, number
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.statistics.intervals import Estimate
+
+_ROUNDING = 1e-9
+"""smaller differences are none"""
 
 
 def displayed_columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
@@ -19,7 +22,7 @@ def displayed_columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
     """Return a difference such as ``−4 pts``, a ratio such as ``1.8×`` or ``1.8× as fast``, and its interval, such as
-    ``−10 to +2``, if any.
+    ``−10 to +2``, if any. Without the interval that the metric has it is marked as rough, unless both sides are equal.
 
     A difference without an interval has the digits of the values themselves.
     """
@@ -31,4 +34,5 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
     else:
         text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
         ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
-    return text, " to ".join(ends)
+    rough = metric.is_rough(delta.value, delta.low) and abs(delta.value - metric.as_ratio) > _ROUNDING
+    return ROUGH_MARK * rough + text, " to ".join(ends)

@@ -24,7 +24,7 @@ from rich.table import Table
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.errors import InvalidSetting
-from fsd_core.formatting import DASH, written
+from fsd_core.formatting import DASH
 from fsd_core.metrics import Metric, listed
 from fsd_core.storage.elsewhere import origin_text
 from fsd_core.storage.playground_chunks import StreamFigures
@@ -186,12 +186,12 @@ def print_rounds(report: dict[str, Any]) -> None:
 
 
 def _figure(figures: dict[str, Any], metric: Metric, mark: str) -> str:
-    """Format a metric as on the pages, such as ``100 % [97, 100]``."""
+    """Format a metric as on the pages, such as ``100 % [97, 100]`` or ``≈ 85.2 %``."""
     value, low, high = (figures.get(metric.key + end) for end in ("", "_low", "_high"))
     if value is None:
         return DASH
     scaled = (None if x is None else x * metric.scale for x in (value, low, high))
-    figure = written(*scaled, points=metric.is_share, digits=metric.digits)  # pyright: ignore[reportArgumentType]
+    figure = metric.written(*scaled, digits=metric.digits)  # pyright: ignore[reportArgumentType]
     return figure._replace(value=figure.value + " %" * metric.is_share + mark).with_ends(" [{}, {}]")
 
 

@@ -210,11 +210,11 @@ def _figure_html(checks: list[Validated]) -> str:
 
 def _share(estimate: Estimate) -> str:
     ends = [None if end is None else 100 * end for end in (estimate.low, estimate.high)]
-    return written(100 * estimate.value, *ends).with_ends(" [{}, {}]")
+    return written(100 * estimate.value, *ends, rough=True).with_ends(" [{}, {}]")
 
 
 def _figure(estimate: Estimate | None) -> str:
-    return DASH if estimate is None else written(*estimate).with_ends(" [{}, {}]")
+    return DASH if estimate is None else written(*estimate, rough=True).with_ends(" [{}, {}]")
 
 
 def _value(estimate: Estimate | None) -> str:

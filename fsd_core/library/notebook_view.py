@@ -14,7 +14,7 @@ from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell, cells
 from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
 from fsd_core.conditions import MIXED_MARK
-from fsd_core.formatting import DASH, decimals, number, written
+from fsd_core.formatting import DASH, decimals, number
 from fsd_core.metrics import Metric, compared
 from fsd_core.storage.playground_chunks import EmittedToken
 
@@ -53,8 +53,11 @@ def comparison_view(comparison: Comparison) -> str:
 def _lines(cell: Cell, metric: Metric) -> Lines:
     if cell.estimate is None:
         return (DASH,)
-    text = written(*cell.estimate, points=metric.is_share)
-    lines = [f"{text.value}{MIXED_MARK if cell.mixed else ''}", f"{text.low} to {text.high}" if text.low else ""]
+    text = metric.written(*cell.estimate)
+    lines = [
+        f"{text.mark}{text.value}{MIXED_MARK if cell.mixed else ''}",
+        f"{text.low} to {text.high}" if text.low else "",
+    ]
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, decimals(*cell.estimate))
         lines.append(f"{change}{MIXED_MARK if cell.delta_mixed else ''}{f' ({ends})' if ends else ''}")

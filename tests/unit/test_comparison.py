@@ -151,7 +151,9 @@ def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
 def test_deltas_are_told_as_differences_or_ratios():
     assert delta_text(Estimate(-4, -10, 2), ACCURACY, 0) == ("−4 pts", "−10 to +2")
     assert delta_text(Estimate(1.84, 1.75, 1.93), THROUGHPUT, 0) == ("1.84×", "1.75 to 1.93")
-    assert delta_text(Estimate(0.0), NLL, 3) == ("0.000", "")
+    assert delta_text(Estimate(0.0), NLL, 3) == ("0.000", "")  # no prompt differs
+    assert delta_text(Estimate(1.84), THROUGHPUT, 0) == ("≈ 1.84×", "")
+    assert delta_text(Estimate(1.84), TIME, 0) == ("1.84×", "")  # it never has one
 
 
 def names(*runs):

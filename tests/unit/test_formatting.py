@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from dashboard.ui.quantities import ago, duration, interval, moment, percent, quantity
-from fsd_core.formatting import count, written
+from fsd_core.formatting import Written, count, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -102,8 +102,14 @@ def test_all_is_written_in_one_way_and_nothing_else_is(
 
 
 def test_the_ends_have_the_digits_of_the_value_and_whole_ends_none() -> None:
-    assert written(97.5, 92.25, 100.0, points=True) == ("98", "92", "100")
-    assert written(99.1, 98.53, 100.0, points=True) == ("99.1", "98.5", "100")
+    assert written(97.5, 92.25, 100.0, points=True) == Written("98", "92", "100")
+    assert written(99.1, 98.53, 100.0, points=True) == Written("99.1", "98.5", "100")
     assert written(5.333, 5.06, 5.61).with_ends(" [{}, {}]") == "5.3 [5.1, 5.6]"
     assert written(0.0842, digits=3).with_ends(" [{}, {}]") == "0.084"
     assert interval(0.9853, 1.0, scale=100) == "98.5 to 100"
+
+
+def test_a_figure_is_marked_only_where_its_kind_has_an_interval_that_it_lacks() -> None:
+    assert written(85.2, digits=1, points=True, rough=True).with_ends(" ({} to {})") == "≈ 85.2"
+    assert written(83.1, 80.2, 86.1, points=True, rough=True).with_ends(" ({} to {})") == "83 (80 to 86)"
+    assert written(85.2).with_ends(" ({} to {})") == "85.2"

@@ -12,8 +12,8 @@ from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
-from dashboard.runs.run_html import further_tiles_html, tiles_html
 from dashboard.runs.run_list import COLUMNS, runs_html
+from dashboard.runs.run_tiles import further_tiles_html, tiles_html
 from fsd_core.cli import output
 from fsd_core.formatting import NO_INTERVAL, ROUGH_MARK
 from fsd_core.metrics import METRICS

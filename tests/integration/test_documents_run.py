@@ -16,7 +16,7 @@ import pytest
 
 from tests.tools.documents import DOCUMENTS, ROOT, SHELL, Block, Command, blocks, commands, text_of
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]  # a block is many commands
 
 SMALLER = {
     "--limit": "2", "--minutes": "0.2", "--turns": "1", "--max-new-tokens": "12", "--threads": "1",

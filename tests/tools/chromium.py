@@ -21,6 +21,6 @@ def found() -> str | None:
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
-def launch(playwright: Playwright) -> Browser:
-    """A headless one. Playwright raises its own error where there is none."""
-    return playwright.chromium.launch(executable_path=found(), args=_OPTIONS, timeout=BROWSER_PATIENCE)
+def launch(playwright: Playwright, *more: str) -> Browser:
+    """A headless one, with these options too. Playwright raises its own error where there is none."""
+    return playwright.chromium.launch(executable_path=found(), args=[*_OPTIONS, *more], timeout=BROWSER_PATIENCE)

@@ -14,6 +14,10 @@ from tests.tools.settled import watch
 from tests.tools.site import Site, serving
 
 expect.set_options(timeout=BROWSER_PATIENCE)
+# The windows of a profile on one site share a process, and a window that stays keeps it: what was compiled for one page
+# is there for the next. (A port makes no other site.) Nor is code optimised, which a visit is too short to repay.
+_SHARED = ("--process-per-site", "--js-flags=--no-opt")
+_STAYS = "http://127.0.0.1/stays"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,7 @@ def browser() -> Iterator[Browser]:
     if found() is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium")
     with sync_playwright() as playwright:
-        browser = launch(playwright)
+        browser = launch(playwright, *_SHARED)
         yield browser
         browser.close()
 
@@ -82,8 +86,10 @@ def problems_of(page: Page) -> list[str]:
 
 
 def forget(profile: BrowserContext) -> None:
-    """Closes all windows; what the pages, or the tests, have had the browser remember is gone."""
+    """Closes all windows but the one that stays; what the pages, or the tests, had the browser remember is gone."""
     for opened in profile.pages:
+        if opened.url == _STAYS:
+            continue
         if opened.url.startswith("http"):
             opened.evaluate("localStorage.clear()")
         opened.close()
@@ -95,6 +101,9 @@ def _profile(browser: Browser) -> BrowserContext:
     profile = browser.new_context(viewport={"width": 1440, "height": 1000})
     profile.set_default_timeout(BROWSER_PATIENCE)
     watch(profile)
+    stays = profile.new_page()
+    stays.route(_STAYS, lambda route: route.fulfill(body="", content_type="text/html"))
+    stays.goto(_STAYS)
     return profile
 
 

@@ -143,7 +143,9 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     expect(page.locator(".fsd-notice.warn")).to_contain_text("1 run failed")
 
 
-def test_nothing_is_redrawn_while_nothing_changes(page: Page, site: Site):
+def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_resumed_and_deleted(
+    page: Page, site: Site
+):
     site.repository.create_experiment(sweep("Quiet"))
     opened(page, site)
     expect(card(page, "Quiet")).to_be_visible()
@@ -152,16 +154,12 @@ def test_nothing_is_redrawn_while_nothing_changes(page: Page, site: Site):
     polled(page, 1.0)
     assert page.evaluate("document.querySelector('article.exp').dataset.same") == "yes"
 
-
-def test_an_experiment_is_cancelled(page: Page, site: Site):
     experiment = site.repository.create_experiment(sweep("Unwanted"))
-    opened(page, site)
     card(page, "Unwanted").get_by_role("button", name="Cancel").click()
     expect(card(page, "Unwanted")).to_contain_text("cancelled")
     assert site.repository.experiment(experiment).status == "cancelled"
 
-
-def test_what_failed_is_resumed_and_deleted_after_a_question(page: Page, site: Site):
+    # What failed is resumed, and deleted after a question.
     repository = site.repository
     id = repository.create_experiment(sweep("<i>Broken</i> {x}"))
     while (job := repository.claim(("experiment",), lease_seconds=PATIENCE)) and job.id != id:
@@ -170,7 +168,6 @@ def test_what_failed_is_resumed_and_deleted_after_a_question(page: Page, site: S
     assert job.claim_token is not None
     do_prompts(repository, repository.experiment(id).runs[0], 2)
     repository.finish_job(id, job.claim_token, "failed", "The worker was lost.")
-    opened(page, site)
     shown = card(page, "Broken")
     shown.get_by_role("button", name="Resume").click()
     expect(shown).to_contain_text("queued")

@@ -89,7 +89,29 @@ def test_below_a_path_of_a_proxy_they_lead_to_each_other_too(fresh: Page, pages:
         assert proxy.outside == []
 
 
-def test_whoever_tries_to_change_a_run_is_told(window: Page, pages: Pages) -> None:
+def test_runs_are_listed_and_compared_their_artifacts_shown_and_whoever_tries_to_change_one_is_told(
+    window: Page, pages: Pages
+) -> None:
+    window.goto(f"{pages.url}/#/experiments/{pages.experiment}/runs")
+    expect(window.get_by_text("What leniency costs").first).to_be_visible()
+    runs, experiments = json.dumps(pages.runs[:2]), json.dumps([pages.experiment])
+    window.goto(f"{pages.url}/#/compare-runs?runs={runs}&experiments={experiments}")
+    expect(window.get_by_text("Comparing 2 Runs from 1 Experiment").first).to_be_visible()
+    expect(window.get_by_text("Target alone").first).to_be_visible()
+    expect(window.get_by_text("Draft alone").first).to_be_visible()
+    expect(window.locator(".js-plotly-plot .gl-canvas").first).to_be_visible()  # its code writes functions
+
+    window.goto(run_page(pages, 5, "/artifacts"))
+    window.get_by_text("figures.html", exact=True).first.click()
+    drawn = window.locator("iframe").content_frame
+    expect(drawn.get_by_text("Acceptance by position")).to_be_visible()
+    expect(drawn.get_by_text("Judged draft tokens")).to_be_visible()
+    assert drawn.locator("svg").first.bounding_box()["height"] > 150  # type: ignore[index]
+    window.get_by_text("generations.json", exact=True).first.click()
+    expect(window.get_by_text("arithmetic-0").first).to_be_visible()
+    window.get_by_text("config.json", exact=True).first.click()
+    expect(window.get_by_text('"fsd-reducible"').first).to_be_visible()
+
     window.goto(run_page(pages, 2))
     window.get_by_test_id("overflow-menu-trigger").click()
     window.get_by_role("menuitem", name="Rename").click()
@@ -103,30 +125,6 @@ def test_whoever_tries_to_change_a_run_is_told(window: Page, pages: Pages) -> No
     expect(window.get_by_text(READ_ONLY).first).to_be_visible()
     found = pages.client.get_run(pages.runs[2]).info
     assert (found.run_name, found.lifecycle_stage) == ("SD · γ 5 · seed 0", "active")
-
-
-def test_runs_are_listed_and_compared(window: Page, pages: Pages) -> None:
-    window.goto(f"{pages.url}/#/experiments/{pages.experiment}/runs")
-    expect(window.get_by_text("What leniency costs").first).to_be_visible()
-    runs, experiments = json.dumps(pages.runs[:2]), json.dumps([pages.experiment])
-    window.goto(f"{pages.url}/#/compare-runs?runs={runs}&experiments={experiments}")
-    expect(window.get_by_text("Comparing 2 Runs from 1 Experiment").first).to_be_visible()
-    expect(window.get_by_text("Target alone").first).to_be_visible()
-    expect(window.get_by_text("Draft alone").first).to_be_visible()
-    expect(window.locator(".js-plotly-plot .gl-canvas").first).to_be_visible()  # its code writes functions
-
-
-def test_the_artifacts_of_a_run_are_shown(window: Page, pages: Pages) -> None:
-    window.goto(run_page(pages, 5, "/artifacts"))
-    window.get_by_text("figures.html", exact=True).first.click()
-    drawn = window.locator("iframe").content_frame
-    expect(drawn.get_by_text("Acceptance by position")).to_be_visible()
-    expect(drawn.get_by_text("Judged draft tokens")).to_be_visible()
-    assert drawn.locator("svg").first.bounding_box()["height"] > 150  # type: ignore[index]
-    window.get_by_text("generations.json", exact=True).first.click()
-    expect(window.get_by_text("arithmetic-0").first).to_be_visible()
-    window.get_by_text("config.json", exact=True).first.click()
-    expect(window.get_by_text('"fsd-reducible"').first).to_be_visible()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

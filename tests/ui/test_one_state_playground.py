@@ -19,9 +19,9 @@ pytestmark = pytest.mark.ui
 QUEUE = ("playground",)
 
 
-def test_a_second_click_on_generate_neither_begins_a_job_nor_loses_the_first(page: Page, site: Site) -> None:
+def test_a_second_click_on_generate_begins_no_job_and_stop_stops_the_one_that_was_shown(page: Page, site: Site) -> None:
     go(page, site.url)
-    generate = page.get_by_role("button", name="Generate")
+    generate, stop = page.get_by_role("button", name="Generate"), page.get_by_role("button", name="Stop")
     held = Held(page, only=begins)
     generate.dblclick()
     expect(generate).to_be_disabled()
@@ -31,15 +31,29 @@ def test_a_second_click_on_generate_neither_begins_a_job_nor_loses_the_first(pag
     generate.press("Enter")
     held.release()
     job = claim(page, site)
-    expect(page.get_by_role("button", name="Stop")).to_be_enabled()
+    expect(stop).to_be_enabled()
     expect(generate).to_be_disabled()
     settled_polls(page)
     assert site.repository.queue_length(QUEUE) == 0
     assert job.payload["prompt"] != "Another prompt"
-    page.get_by_role("button", name="Stop").click()
+    stop.click()
     meanwhile(page, lambda: site.repository.cancel_requested(job.id), "the wish to stop")
     finish(site, job, "cancelled")
     expect(generate).to_be_enabled()
+
+    first = start(page, site)
+    expect(stop).to_be_enabled()
+    held = Held(page, only=lambda request: questions(request) and '\\"stop\\"' in (request.post_data or ""))
+    stop.click()
+    held.wait()
+    finish(site, first)
+    held.release()
+    expect(generate).to_be_enabled()
+    second = start(page, site)
+    expect(stop).to_be_enabled()
+    settled_polls(page)
+    assert not site.repository.cancel_requested(second.id)
+    finish(site, second)
 
 
 def settled_polls(page: Page) -> None:
@@ -71,26 +85,9 @@ def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site)
     tab.close()
 
 
-def test_stop_stops_the_job_that_was_shown_at_the_click(page: Page, site: Site) -> None:
+def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
     go(page, site.url)
-    first = start(page, site)
-    stop, generate = page.get_by_role("button", name="Stop"), page.get_by_role("button", name="Generate")
-    expect(stop).to_be_enabled()
-    held = Held(page, only=lambda request: questions(request) and '\\"stop\\"' in (request.post_data or ""))
-    stop.click()
-    held.wait()
-    finish(site, first)
-    held.release()
-    expect(generate).to_be_enabled()
-    second = start(page, site)
-    expect(stop).to_be_enabled()
-    settled_polls(page)
-    assert not site.repository.cancel_requested(second.id)
-    finish(site, second)
-
-
-def test_an_answer_that_is_lost_cuts_no_text(page: Page, site: Site) -> None:
-    go(page, site.url)
+    asked = prompt(page).input_value()
     job = start(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
@@ -115,16 +112,8 @@ def test_an_answer_that_is_lost_cuts_no_text(page: Page, site: Site) -> None:
     assert len(lost) == 1
     page.unroute_all(behavior="ignoreErrors")
 
-
-def test_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
-    go(page, site.url)
-    asked = prompt(page).input_value()
-    job = start(page, site)
-    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
-    finish(site, job)
     unfold_sampling(page)
     former = page.get_by_text(FORMER)
-    expect(page.locator("#verdict")).to_contain_text("their texts are identical")
     expect(former).to_have_count(0)
     for change, back in (
         (lambda: prompt(page).fill("Another"), lambda: prompt(page).fill(asked)),
@@ -142,7 +131,9 @@ def test_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
     expect(former).to_be_visible()
 
 
-def test_clicks_on_the_number_of_settings_all_count(page: Page, site: Site) -> None:
+def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_the_answer_to_another_choice(
+    page: Page, site: Site
+) -> None:
     go(page, site.url)
     held = Held(page, only=questions)
     more, fewer = (page.get_by_role("button", name=name) for name in ("Add a setting", "Remove the last"))
@@ -153,11 +144,9 @@ def test_clicks_on_the_number_of_settings_all_count(page: Page, site: Site) -> N
     expect(more).to_be_disabled()
     fewer.evaluate("button => { for (let i = 0; i < 2; i += 1) button.click(); }")
     expect(page.locator(".setting:visible")).to_have_count(2)
+    page.unroute_all(behavior="ignoreErrors")
 
-
-def test_what_is_typed_outlasts_the_answer_to_another_choice(page: Page, site: Site) -> None:
     other = pair_defaults("smollm2-135m")
-    go(page, site.url)
     second = page.locator(".setting").nth(1)
     held = Held(page, only=questions)
     choose(page, "Model pair", "SmolLM2 135M with our draft")
@@ -171,12 +160,11 @@ def test_what_is_typed_outlasts_the_answer_to_another_choice(page: Page, site: S
     expect(second.get_by_label("Threshold")).to_have_value("0.07")
 
 
-@pytest.mark.parametrize("how", ["reload", "back", "lost request"])
-def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
+def test_the_form_outlasts_a_reload_the_way_back_and_a_lost_request(page: Page, site: Site) -> None:
     go(page, site.url)
     choose(page, "Model pair", "SmolLM2 135M with our draft")
     expect(prompt(page)).to_have_value(re.compile("^Why is the sky blue"))
-    prompt(page).fill(f"Kept: {how}")
+    prompt(page).fill("Kept: reload")
     page.get_by_role("button", name="Add a setting").click()
     page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.07")
     third = page.locator(".setting").nth(2)
@@ -184,30 +172,41 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
     page.get_by_role("option", name="Speculative decoding (SD)").click()
     third.get_by_label("Draft length").fill("3")
     settled(page)
-    if how == "reload":
-        page.reload()
-    elif how == "back":
-        go(page, f"{site.url}/runs")
-        page.go_back()
-    else:
-        lost: list[Route] = []
+    page.reload()
+    kept(page, "Kept: reload")
 
-        def lose(route: Route) -> None:
-            if lost or not begins(route.request):
-                route.continue_()
-            else:
-                lost.append(route)
-                route.abort()
+    prompt(page).fill("Kept: back")
+    settled(page)
+    go(page, f"{site.url}/runs")
+    page.go_back()
+    kept(page, "Kept: back")
 
-        page.route("**/gradio_api/run/**", lose)
-        page.get_by_role("button", name="Generate").click()
-        job = claim(page, site)  # although the page could not ask for it at first
-        assert (len(lost), job.payload["prompt"]) == (1, f"Kept: {how}")
-        finish(site, job, "cancelled")
-        page.unroute_all(behavior="ignoreErrors")
+    prompt(page).fill("Kept: lost request")
+    settled(page)
+    lost: list[Route] = []
+
+    def lose(route: Route) -> None:
+        if lost or not begins(route.request):
+            route.continue_()
+        else:
+            lost.append(route)
+            route.abort()
+
+    page.route("**/gradio_api/run/**", lose)
+    page.get_by_role("button", name="Generate").click()
+    job = claim(page, site)  # although the page could not ask for it at first
+    assert (len(lost), job.payload["prompt"]) == (1, "Kept: lost request")
+    finish(site, job, "cancelled")
+    page.unroute_all(behavior="ignoreErrors")
+    kept(page, "Kept: lost request")
+
+
+def kept(page: Page, asked: str) -> None:
+    """The form is as it was filled in, with this prompt."""
+    third = page.locator(".setting").nth(2)
     expect(page.locator(".setting:visible")).to_have_count(3)
     settled(page)
-    expect(prompt(page)).to_have_value(f"Kept: {how}")
+    expect(prompt(page)).to_have_value(asked)
     expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft · to fetch, 92.9 MB")
     expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.07")
     expect(third.get_by_label("Setting 3")).to_have_value("Speculative decoding (SD)")
@@ -215,3 +214,5 @@ def test_the_form_outlasts_the_page(page: Page, site: Site, how: str) -> None:
     expect(page.locator("#prompt-text")).to_contain_text("chat template")  # the hint and the examples of the pair
     page.get_by_label("Example", exact=True).click()
     expect(page.get_by_role("option").first).to_contain_text("Why is the sky blue")
+    page.keyboard.press("Escape")
+    page.locator("h1").click()

@@ -72,8 +72,17 @@ def start(page: Page, site: Site) -> JobView:
     return claim(page, site)
 
 
-def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site) -> None:
+def test_the_page_is_marked_tells_of_the_worker_and_two_settings_are_asked_for_written_compared_and_shown_as_they_are(
+    page: Page, site: Site
+) -> None:
     page.goto(site.url)
+    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
+    expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
+    site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
+    expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
+
+    legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
+    expect(legend).to_have_count(0)  # there is nothing to explain yet
     prompt(page).fill("Question: 2 + 2?\nAnswer:")
     job = start(page, site)
     assert job.payload["prompt"] == "Question: 2 + 2?\nAnswer:"
@@ -90,9 +99,14 @@ def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site)
     expect(page.locator("#lane-2 .live")).to_contain_text("131")
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
 
+    expect(legend).to_have_count(5)
+    lines = legend.evaluate_all(
+        "all => all.map(e => getComputedStyle(e)).map(s => [s.textDecorationLine, s.textDecorationStyle])"
+    )
+    assert sorted(style for line, style in lines if line == "underline") == ["dashed", "dotted", "double", "solid"]
+    assert [line for line, _ in lines].count("none") == 1  # plain tokens
 
-def test_hostile_text_is_shown_as_it_is_and_tokens_tell_their_numbers(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    # A text that would do harm is shown as it is, and its tokens tell their numbers.
     prompt(page).fill("".join(HOSTILE))
     job = start(page, site)
     assert job.payload["prompt"] == "".join(HOSTILE)
@@ -117,26 +131,6 @@ def test_hostile_text_is_shown_as_it_is_and_tokens_tell_their_numbers(page: Page
     expect(detail).not_to_contain_text("divergence")
     page.keyboard.press("Escape")
     expect(detail).to_be_hidden()
-
-
-def test_the_page_is_marked_tells_of_the_worker_and_underlines_what_it_colours(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
-    expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
-    site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
-    expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
-
-    legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
-    expect(legend).to_have_count(0)  # there is nothing to explain yet
-    job = start(page, site)
-    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
-    finish(site, job)
-    expect(legend).to_have_count(5)
-    lines = legend.evaluate_all(
-        "all => all.map(e => getComputedStyle(e)).map(s => [s.textDecorationLine, s.textDecorationStyle])"
-    )
-    assert sorted(style for line, style in lines if line == "underline") == ["dashed", "dotted", "double", "solid"]
-    assert [line for line, _ in lines].count("none") == 1  # plain tokens
 
 
 def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site) -> None:
@@ -226,7 +220,9 @@ def unfold_sampling(page: Page) -> None:
     expect(page.get_by_label("Temperature")).to_be_visible()
 
 
-def test_examples_fill_the_prompt_and_are_of_what_the_pair_knows(page: Page, site: Site) -> None:
+def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_merely_left_changes_nothing(
+    page: Page, site: Site
+) -> None:
     page.goto(site.url)
     expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
     example = page.get_by_label("Example", exact=True)
@@ -257,13 +253,14 @@ def test_examples_fill_the_prompt_and_are_of_what_the_pair_knows(page: Page, sit
     page.get_by_label("Example", exact=True).click()
     expect(page.get_by_role("option").nth(2)).to_contain_text(re.compile("How many|How much|left|each"))
     expect(prompt(page)).to_have_value("My own words.")
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    settled(page)
 
-
-def test_a_list_that_is_merely_left_changes_nothing(page: Page, site: Site) -> None:
-    page.goto(site.url)
     choose(page, "Example", 2)
     expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
     prompt(page).fill("My own words.")
+    settled(page)
     asked = acts(page)
     for label in ("Example", "Model pair"):
         page.get_by_label(label, exact=True).click()

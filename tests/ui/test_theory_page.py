@@ -17,7 +17,7 @@ from tests.unit.test_speedup import BOUNDS
 pytestmark = pytest.mark.ui
 
 
-def test_the_bounds_follow_what_is_typed(site: Site, page: Page) -> None:
+def test_the_bounds_follow_what_is_typed_and_a_large_coupling_is_told_and_not_drawn(site: Site, page: Page) -> None:
     page.goto(f"{site.url}/theory")
     expect(page.locator(".fsd-tile dd").nth(1)).to_contain_text("91.00 %")
     expect(page.get_by_text("Optimum, without replacement")).to_be_visible()
@@ -36,10 +36,6 @@ def test_the_bounds_follow_what_is_typed(site: Site, page: Page) -> None:
     expect(page.locator(".fsd-tile dd").nth(0)).to_contain_text("66.67 %")
     expect(page.locator(".heatmaplayer").first).to_be_visible()
 
-
-def test_a_large_coupling_is_told_and_not_drawn(site: Site, page: Page) -> None:
-    page.goto(f"{site.url}/theory")
-    expect(page.locator(".heatmaplayer").first).to_be_visible()
     for label in ("Target p", "Draft q"):
         page.get_by_label(label).fill("1 " * 25)
     expect(page.get_by_text("too many cells for a picture")).to_be_visible()

@@ -84,7 +84,7 @@ def mixed_mark(names: Sequence[str]) -> Html:
     return render(_PIECES, "mixed_mark", MIXED_MARK, mixed_sentence(names)) if names else Html()
 
 
-def rough(text: str, is_rough: bool = True) -> Html:
+def rough(text: str, is_rough: bool) -> Html:
     """Return a figure with the mark of one without its interval, if it ``is_rough``."""
     return joined([render(_PIECES, "rough_mark", ROUGH_MARK.strip(), NO_INTERVAL) if is_rough else "", text])
 

@@ -95,8 +95,8 @@ class LocalGenerator:
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         decoder = self._decoders[run.id]
         records = run_examples(decoder, task, examples, run.seed, run.config.batch)
-        one = decoder.pair.computed_on == decoder.pair.device  # what several take, one meter does not tell
-        return metered(records, self._meter_of(str(decoder.pair.device)) if one else None)
+        pair = decoder.pair  # what several devices take, one meter does not tell
+        return metered(records, None if pair.target.split else self._meter_of(pair.device))
 
     def ask(self, pair: str, device: str, dtype: str, query: Callable[[LoadedPair], _T]) -> _T:
         return query(self._pair_loader(pair, device, dtype))

@@ -7,7 +7,6 @@ its forwards timed alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -20,6 +19,7 @@ from fsd_core.decoding.session import DecodingSession
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import gpu_name
 from fsd_core.models.model_set import ModelSet
+from fsd_core.ops.transfer import finished_at
 from fsd_core.tracking import provenance
 
 PROMPT = 128  # tokens
@@ -116,15 +116,9 @@ def _round_ms(
 
 def _timed(action: Callable[[], Any], device: torch.device, times: int) -> list[float]:
     """Return the seconds of each call, after uncounted warm-up calls."""
-
-    def now() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
     seconds = []
     for _ in range(WARM_UP + times):
-        started = now()
+        started = finished_at(device)
         action()
-        seconds.append(now() - started)
+        seconds.append(finished_at(device) - started)
     return seconds[WARM_UP:]

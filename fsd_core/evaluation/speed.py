@@ -8,7 +8,6 @@ slows all contenders alike.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.chat_messages import Messages
 from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.ops.transfer import finished_at
 from fsd_core.statistics.intervals import median_interval
 from fsd_core.tracking import provenance
 
@@ -114,20 +114,13 @@ def _race(
     for i, prompt in enumerate(prompts):
         first = i % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
-            started = _now(device)
+            started = finished_at(device)
             tokens = contender.write(prompt)
-            timings[contender.name].seconds.append(_now(device) - started)
+            timings[contender.name].seconds.append(finished_at(device) - started)
             timings[contender.name].outputs.append(tokens)
         if on_prompt:
             on_prompt(i + 1)
     return timings
-
-
-def _now(device: str) -> float:
-    """Return the time in seconds, once the device has finished its queued work."""
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
 
 
 def _row(contender: Contender, timings: dict[str, Timing]) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from transformers import Cache
 
 from fsd_core.ops.transfer import to_device
+
+_Row = TypeVar("_Row", bound="KVCache")
 
 
 class KVCache(Cache):
@@ -89,7 +92,10 @@ class KVCache(Cache):
 
     def row(self, index: int) -> KVCache:
         """Return an empty cache over one row's buffers. :meth:`adopt` makes what is written there the row's."""
-        cache = KVCache(self._layers, self.capacity)
+        return self._shared(KVCache(self._layers, self.capacity), index)
+
+    def _shared(self, cache: _Row, index: int) -> _Row:
+        """Give a new cache one row's buffers, and return it."""
         cache._buffers, cache._batch, cache._slice = self._buffers, len(self.lengths), slice(index, index + 1)
         return cache
 

@@ -62,13 +62,14 @@ class LanguageModel:
         config = module.config.get_text_config(decoder=True)
         self.context = context_of(config)
         layer_kinds(module)  # raises if the state cannot be rolled back
-        split = is_split(module)
-        self.lean = lean and not split and FusedLlama.supports(module)
+        self.split = is_split(module)
+        """whether several processes compute it, each a part"""
+        self.lean = lean and not self.split and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
         self._run: FusedLlama | RecurrentForward | ModuleForward | SplitForward
         if self.lean:
             self._run = FusedLlama(module, self.context)
-        elif split:
+        elif self.split:
             self._run = SplitForward(module)
         else:
             self._run = RecurrentForward(module) if recurrent_layers(module) else ModuleForward(module)

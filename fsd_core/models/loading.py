@@ -30,7 +30,7 @@ from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.models.split_target import is_split, load_split, processes
+from fsd_core.models.split_target import load_split, processes
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class LoadedPair:
     @property
     def computed_on(self) -> str:
         """The device, and how many more the target is split over."""
-        return f"{self.device} and {processes() - 1} more" if is_split(self.target.module) else self.device
+        return f"{self.device} and {processes() - 1} more" if self.target.split else self.device
 
     def inputs(self, prompt: str, **template: str) -> dict[str, torch.Tensor]:
         """Return a prompt as transformers' ``generate`` takes it: token ids and attention mask, int64 [1,T] each.

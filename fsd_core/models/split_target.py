@@ -22,7 +22,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.distributed import DistributedConfig
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
@@ -103,7 +104,9 @@ class SplitForward:
         self._number, self._forward = _modules[module], ModuleForward(module)
 
     def new_cache(self, layers: int, capacity: int, rows: int) -> KVCache:
-        return _LedCache(layers, capacity, rows)
+        cache = _LedCache(layers, capacity, rows)
+        _tell(_Open(cache.number, layers, capacity, rows))
+        return cache
 
     def __call__(
         self,
@@ -134,16 +137,13 @@ class SplitForward:
 class _LedCache(KVCache):
     """A cache of which every process has its own heads."""
 
-    def __init__(self, layers: int, capacity: int, rows: int = 1, told: bool = True) -> None:
+    def __init__(self, layers: int, capacity: int, rows: int = 1) -> None:
         super().__init__(layers, capacity, rows)
         self.number = next(_numbers)
         weakref.finalize(self, _closed.append, self.number)
-        if told:
-            _tell(_Open(self.number, layers, capacity, rows))
 
     def row(self, index: int) -> KVCache:
-        cache = _LedCache(self._layers, self.capacity, told=False)
-        cache._buffers, cache._batch, cache._slice = self._buffers, len(self.lengths), slice(index, index + 1)
+        cache = self._shared(_LedCache(self._layers, self.capacity), index)
         _tell(_Row(cache.number, self.number, index))
         return cache
 
@@ -280,8 +280,5 @@ def _received(shape: Sequence[int], device: torch.device, dtype: torch.dtype = t
 
 
 def _loaded(folder: str, options: dict[str, Any]) -> Any:
-    from transformers import AutoModelForCausalLM
-    from transformers.distributed import DistributedConfig
-
     split = DistributedConfig(tp_plan="auto", tp_size=processes())
     return AutoModelForCausalLM.from_pretrained(folder, distributed_config=split, **options)

@@ -17,6 +17,7 @@ from fsd_core.config import (
     BeamSampling,
     BeamsTopology,
     ChainTopology,
+    CopyingDrafter,
     DecodingConfig,
     DraftOnly,
     DynamicTreeTopology,
@@ -29,6 +30,7 @@ from fsd_core.config import (
     Speculative,
     SpeculativeBeams,
     SuffixDrafter,
+    Verifier,
 )
 from fsd_core.decoding import batch
 from fsd_core.decoding.composition import compose
@@ -36,11 +38,11 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.device_meter import nvml_meter
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair, resolve_device
-from fsd_core.models.model_set import ModelSet
 from fsd_core.settings import get_settings
 from fsd_core.tasks.arithmetic import Arithmetic
 from fsd_core.testing.acceptance import judging_rules
 from fsd_core.testing.decoding_checks import open_session, run
+from fsd_core.testing.drafting import toy_models
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
 from fsd_core.testing.transfers import no_waiting
 from tests.tools.toy_families import toy_family
@@ -87,21 +89,19 @@ def can_be_joined(config: DecodingConfig) -> bool:
     """Whether several texts can be written side by side; heads are left out."""
     if config.acceptance.writes_beams or (config.drafter is not None and config.drafter.needs_head):
         return False
-    module = toy_model(40, seed=0)
-    speculation = compose(ModelSet(LanguageModel(module), LanguageModel(module)), config).speculation
+    speculation = compose(toy_models(), config).speculation
     return speculation is None or (speculation.drafter.side_by_side and speculation.topology.side_by_side)
-
-
-def copies(config: DecodingConfig) -> bool:
-    """Whether it drafts on the host."""
-    return config.drafter is not None and config.drafter.kind in ("prompt-lookup", "suffix")
 
 
 METHODS = methods()
 JOINED = [name for name, one in METHODS.items() if can_be_joined(one)]
-PLAIN = [name for name, one in METHODS.items() if not one.acceptance.writes_beams and not copies(one)]
+PLAIN = [
+    name
+    for name, one in METHODS.items()
+    if not one.acceptance.writes_beams and not isinstance(one.drafter, CopyingDrafter)
+]
 if DEVICE.type == "cpu":  # where several drafts share what they have in common, and their number is read
-    PLAIN = [name for name in PLAIN if METHODS[name].acceptance.shapes != ("multi-draft",)]
+    PLAIN = [name for name in PLAIN if not isinstance(METHODS[name].acceptance, Verifier)]
 assert {one.drafter.kind for one in METHODS.values() if one.drafter is not None} == set(DRAFTERS)
 
 

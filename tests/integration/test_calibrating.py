@@ -18,9 +18,10 @@ from fsd_core.config.calibration_config import DRAFT_LENGTHS, CalibrationConfig,
 from fsd_core.config.sweeps import methods
 from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
-from fsd_core.evaluation import harness, roofline
+from fsd_core.evaluation import harness
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.models.loading import LoadedPair, load_pair
+from fsd_core.ops import transfer
 from fsd_core.replays import costs
 from fsd_core.rules.margin import Margin
 from fsd_core.settings import sqlite_url
@@ -64,7 +65,7 @@ def saved(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while a model is asked, less of it for a draft, and whatever this machine does at the moment."""
-    time_by_forwards(monkeypatch, pair, batch, decoder, harness, costs, roofline)
+    time_by_forwards(monkeypatch, pair, batch, decoder, harness, costs, transfer)
 
 
 def asked(**more: object) -> CalibrationConfig:

@@ -40,6 +40,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import resolve_device
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.random_pairs import synthetic_pair
+from fsd_core.ops.transfer import finished_at
 from fsd_core.rules import KSeq
 from tests.tools.load.rule_cost import measure as rule_costs
 
@@ -67,16 +68,13 @@ def methods() -> dict[str, dict[str, Any]]:
 def round_ms(models: Models, settings: dict[str, Any], rows: int, head: EagleHead | None = None) -> float:
     """Median milliseconds of a round of ``rows`` texts; what the device still does is waited for."""
     config = DecodingConfig(**settings, sampling=SAMPLED, max_new_tokens=1024)
-    device = models[0].device
     prompts = torch.randint(models[0].vocabulary, (rows, PROMPT), generator=torch.Generator().manual_seed(0)).tolist()
     seconds = []
     with Batch(compose(ModelSet(*models, head), config), frozenset(), PROMPT + 1100, rows) as texts:
         for row, prompt in enumerate(prompts):
             texts.put(row, prompt, seed=row)
         for _ in range(5 + ROUNDS):
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            began = time.perf_counter()
+            began = finished_at(models[0].device)
             texts.run_round()
             seconds.append(time.perf_counter() - began)
     return 1000 * median(seconds[5:])
@@ -123,7 +121,7 @@ def profile(pair: Models, out: Path, say: Callable[[str], None]) -> dict[str, An
             with torch.profiler.profile(activities=activities) as seen:
                 for _ in range(3):
                     texts.run_round()
-                torch.cuda.synchronize()
+                finished_at(pair[0].device)
         table = seen.key_averages().table(sort_by="cuda_time_total", row_limit=18, max_name_column_width=60)
         say(kind + "\n" + "\n".join(line[:200] for line in table.splitlines()))
         found[kind] = table

@@ -11,7 +11,6 @@ more, which is no part of this. Prints a table in Markdown.
 from __future__ import annotations
 
 import argparse
-import time
 from statistics import median
 
 import torch
@@ -23,6 +22,7 @@ from fsd_core.decoding.verification import make_verification
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
 from fsd_core.ops.sampling import UniformStream
+from fsd_core.ops.transfer import finished_at
 from fsd_core.testing.acceptance import judging_rules
 from fsd_core.testing.decoding_checks import open_session
 from fsd_core.topologies import DraftTree
@@ -52,13 +52,6 @@ def pairs():
     yield "Qwen 2.5 0.5B's shape", random_pair(151_936, 896, 4864, 14, 2, (24, 4))
 
 
-def _now(device: torch.device) -> float:
-    """The time in seconds, once the device has finished its queued work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 @torch.inference_mode()
 def measure(target: LanguageModel, draft: LanguageModel, turns: int) -> tuple[int, float, dict[str, float]]:
     """Vocabulary, seconds of a round by ``speculative``, and of each rule what it costs more."""
@@ -80,11 +73,9 @@ def measure(target: LanguageModel, draft: LanguageModel, turns: int) -> tuple[in
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
     for turn in range(turns + 1):
         for kind, verification in rules.items():
-            uniforms = [UniformStream(turn, device)]
-            uniforms[0].take(0)
-            begun = _now(device)
-            verification.verify(proposal, logits, uniforms)
-            spent[kind].append(_now(device) - begun)
+            begun = finished_at(device)
+            verification.verify(proposal, logits, [UniformStream(turn, device)])
+            spent[kind].append(finished_at(device) - begun)
     exact = spent["speculative"]
     more = {
         kind: median(own - strict for own, strict in zip(times[1:], exact[1:], strict=True))

@@ -94,6 +94,7 @@ class Batch:
         if self._drafter is not None:
             self._drafter.begin_row(row, tokens if length < self._method.draft_context else tokens[:, :0])
 
+    @torch.inference_mode()
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Drop all texts but these."""
         index = to_device(torch.tensor(rows), self._tokens.device)

@@ -129,10 +129,20 @@ class FusedLlama:
         cache.advance(count)
         return logits
 
-    def at_fixed_positions(self, tokens: Tensor, position_ids: Tensor, end: int, cache: KVCache) -> Tensor:
-        """Return logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved,
-        over the first ``end`` positions. Reads nothing else that changes, as ``models.cuda_graphs`` requires."""
-        return self._forward(tokens, causal_mask(position_ids, end), cache, tokens.shape[1], position_ids)
+    def at_fixed_positions(
+        self,
+        tokens: Tensor,
+        position_ids: Tensor,
+        end: int,
+        mask: Tensor | None,
+        cache: KVCache,
+        aux_hidden_states: AuxHiddenStates | None,
+    ) -> Tensor:
+        """Return logits [B,S,V] of ``tokens`` at ``position_ids`` (int64 [B,S] each), for which the cache has reserved
+        places, over the first ``end`` of its places. mask: bool [1,1,S,end], or ``None`` if places are positions.
+        Reads nothing else that changes, as ``models.cuda_graphs`` requires."""
+        mask = causal_mask(position_ids, end) if mask is None else mask
+        return self._forward(tokens, mask, cache, tokens.shape[1], position_ids, aux_hidden_states)
 
     def _forward(
         self,

@@ -46,8 +46,8 @@ class LanguageModel:
 
     It runs in one of five ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
     :class:`RecurrentForward`, one that is split over processes through :class:`SplitForward`, and any other
-    architecture through its own module (:class:`ModuleForward`). For a single
-    text on CUDA, a plain Llama's forwards after the prompt are replayed at fixed addresses (``models.cuda_graphs``).
+    architecture through its own module (:class:`ModuleForward`). On CUDA, a plain Llama's forwards after the prompts
+    are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number. A token that the model lacks has
     probability 0, and is read as the model's last token. ``lean``: whether a plain Llama runs through
@@ -117,8 +117,8 @@ class LanguageModel:
 
         Raises ``IncompatibleModels`` for several rows of a model with recurrent layers.
         """
-        if self._static is not None and rows == 1:
-            return self._static.new_cache(capacity)
+        if self._static is not None:
+            return self._static.new_cache(capacity, rows)
         if isinstance(self._run, RecurrentForward | SplitForward):
             return self._run.new_cache(self.layers, capacity, rows)
         return KVCache(self.layers, capacity, rows)
@@ -140,10 +140,8 @@ class LanguageModel:
         count, missing = tokens.shape[1], self.vocabulary - self.model_vocab_size
         if missing > 0:
             tokens = tokens.clamp_max(self.model_vocab_size - 1)
-        # Trees have no fixed shape, and a caller that reads hidden states needs no graph.
-        is_plain = tree_attention is None and aux_hidden_states is None
-        if is_plain and self._static is not None and self._static.takes(cache, count):
-            logits = self._static(tokens, cache, logits_to_keep or count)
+        if self._static is not None and self._static.takes(cache, count):
+            logits = self._static(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
             cache.advance(count)
         else:
             logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)

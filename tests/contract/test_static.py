@@ -11,34 +11,43 @@ import pytest
 import torch
 
 from fsd_core.config import (
+    RULES,
     Autoregressive,
+    BeamsTopology,
     ChainTopology,
     DecodingConfig,
+    DynamicTreeTopology,
+    EagleDrafter,
     Fuzzy,
     FuzzyOfficial,
     FuzzyReducible,
+    MultiDraftTopology,
     SamplingConfig,
     Speculative,
+    SpeculativeBeams,
 )
 from fsd_core.decoding import batch
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import BUCKET, StaticCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
+from fsd_core.ops.tree_attention import TreeBuilder
 from fsd_core.testing.decoding_checks import open_session, run
-from fsd_core.testing.toy import related, toy_model
+from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
 from fsd_core.testing.transfers import no_waiting
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-RULES = [Autoregressive(), Speculative(), Fuzzy(threshold=0.08), FuzzyReducible(threshold=0.08), FuzzyOfficial()]
+SINGLE = [Autoregressive(), Speculative(), Fuzzy(threshold=0.08), FuzzyReducible(threshold=0.08), FuzzyOfficial()]
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 @pytest.fixture(scope="module", params=DEVICES)
 def models(request: pytest.FixtureRequest) -> tuple[LanguageModel, LanguageModel, LanguageModel, LanguageModel]:
     """Target and draft, at free and at fixed addresses."""
-    target = toy_model(257, seed=0, context=600).to(request.param)
+    target = toy_model(257, seed=0, layers=4, context=600).to(request.param)
     draft = related(target, 0.3, seed=1)
     free = LanguageModel(target, static=False), LanguageModel(draft, static=False)
     return (*free, LanguageModel(target, static=True), LanguageModel(draft, static=True))
@@ -66,8 +75,92 @@ def test_logits_are_the_same(models) -> None:
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
 
+@torch.inference_mode()
+def test_trees_and_hidden_states_are_the_same(models) -> None:
+    """A level of a tree, the next one and a step, three times: the first is run, the second captured, the third
+    replayed."""
+    free, _, static, _ = models
+    tokens = torch.randint(257, (1, 400), generator=torch.Generator().manual_seed(0)).to(free.device)
+    found = []
+    for model in (free, static):
+        cache, seen = model.new_cache(400), []
+        model.forward(tokens[:, :240], cache)
+        for at in (240, 250, 260):
+            tree, aux = TreeBuilder(cache.length), AuxHiddenStates((1, model.layers))
+            for parents in ([-1, -1, -1], [0, 2, 2]):
+                attention = tree.add(torch.tensor(parents, device=model.device))
+                seen.append(model.forward(tokens[:, at : at + 3], cache, None, attention, aux))
+                seen.append(aux.states)
+                at += 3
+            cache.compact(cache.length - 6, torch.tensor([2, 4], device=model.device))
+            cache.rollback(cache.length - 4)
+            seen.append(model.forward(tokens[:, at : at + 1], cache, None, None, aux))
+            seen.append(aux.states)
+        found.append(seen)
+    assert len(found[0]) == 18
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+@torch.inference_mode()
+def test_rows_are_the_same(models) -> None:
+    """Texts of different lengths, of which some end: their places hold what nobody reads."""
+    free, _, static, _ = models
+    tokens = torch.randint(257, (4, 300), generator=torch.Generator().manual_seed(0)).to(free.device)
+    found = []
+    for model in (free, static):
+        cache, seen = model.new_cache(300, 4), []
+        for row, length in enumerate((240, 3, 251, 100)):
+            model.forward(tokens[row : row + 1, :length], cache.row(row), logits_to_keep=1)
+            cache.adopt(row, length)
+        for count in (3, 3, 3):
+            seen.append(model.forward(tokens[:, :count], cache))
+            cache.rollback([length - row % 3 for row, length in enumerate(cache.lengths)])
+        for kept in ([3, 0, 2], [1]):
+            cache.keep_rows(torch.tensor(kept, device=model.device))
+            seen += [model.forward(tokens[: len(kept), :count], cache, logits_to_keep=2) for count in (3, 4)]
+        found.append(seen)
+    assert [len(logits) for logits in found[0]] == [4, 4, 4, 3, 3, 1, 1]
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
+SHAPES = {
+    "tree": {"topology": DynamicTreeTopology(top_k=3, length=4, total_tokens=12)},
+    "drafts": {"acceptance": RULES["k-seq"](), "topology": MultiDraftTopology(length=3)},
+    "head": {"drafter": EagleDrafter(), "topology": ChainTopology(length=3)},
+    "tree of a head": {"drafter": EagleDrafter(), "topology": DynamicTreeTopology(top_k=3, length=4, total_tokens=12)},
+    "beams": {"acceptance": SpeculativeBeams(), "topology": BeamsTopology(length=3, drafts=3)},
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_texts_of_every_shape_are_the_same(models, name: str) -> None:
+    config = DecodingConfig(**SHAPES[name], sampling=SamplingConfig(temperature=0.9), max_new_tokens=60)
+    head = toy_head(models[0].module, 3, seed=5)
+    texts = [
+        run(open_session(*pair, config, PROMPT, 5, frozenset(), head)).history for pair in (models[:2], models[2:])
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == len(PROMPT) + 60
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_texts_side_by_side_are_those_of_each_alone(models, temperature: float) -> None:
+    """Six texts of different lengths in four rows, of which fewer and fewer are left."""
+    config = DecodingConfig(
+        topology=ChainTopology(length=4), sampling=SamplingConfig(temperature=temperature), max_new_tokens=30
+    )
+    decoder = PairDecoder(in_memory(*models[2:]), config)
+    decoder.eos = frozenset({7, 100})
+    prompts = [PROMPT[:length] for length in (8, 3, 5, 1, 2, 7)]
+    alone = [decoder.generate(prompt, seed).tokens for seed, prompt in enumerate(prompts)]
+    together = dict(decoder.generate_all(prompts, range(6), rows=4))
+    assert [together[place].tokens for place in range(6)] == alone
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", SINGLE, ids=str)
 def test_texts_are_the_same(models, rule, temperature: float) -> None:
     config = DecodingConfig(
         acceptance=rule, topology=ChainTopology(length=4), sampling=SamplingConfig(temperature=temperature),
@@ -101,7 +194,7 @@ def test_the_memory_of_a_text_that_nobody_closes_goes_with_it(models) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("sampling", [SamplingConfig(), SamplingConfig(temperature=0.9, top_k=40, top_p=0.9)], ids=str)
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", SINGLE, ids=str)
 def test_the_host_waits_once_a_round(models, rule, sampling: SamplingConfig, rows: int, monkeypatch) -> None:
     waits = []
 

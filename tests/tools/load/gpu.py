@@ -1,14 +1,16 @@
-"""What a GPU needs for forwards and rounds: ``python -m tests.tools.load.gpu limits rules profile --out DIR``.
+"""What a GPU needs for forwards and rounds: ``python -m tests.tools.load.gpu limits rules profile peers --out DIR``.
 
 limits: forwards, and rounds of every shape and of several texts, on random weights in real sizes, against the time that
 reading the weights takes. rules: what verifying by each rule costs beside a round. profile: a trace of some rounds for
-Chrome, and what most time goes into. Each section writes DIR/NAME.json as soon as it is done, and says on the way what
-it found; one that fails says so, and the next begins.
+Chrome, and what most time goes into. peers: the bundled pair beside transformers' own loops, and drafts, heads, chains
+and trees of it, exact and fuzzy, each prompt in turn. Each section writes DIR/NAME.json as soon as it is done, and says
+on the way what it found; one that fails says so, and the next begins.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import time
@@ -24,8 +26,10 @@ from fsd_core.config import (
     Autoregressive,
     ChainTopology,
     DecodingConfig,
+    DraftModelDrafter,
     DynamicTreeTopology,
     EagleDrafter,
+    Fuzzy,
     MultiDraftTopology,
     SamplingConfig,
     Speculative,
@@ -33,15 +37,18 @@ from fsd_core.config import (
 )
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.roofline import PROMPT, bytes_read, forward_ms, measure_rounds, read_bandwidth
+from fsd_core.evaluation.speed import measure
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import resolve_device
+from fsd_core.models.loading import load_pair, resolve_device
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.random_pairs import synthetic_pair
 from fsd_core.ops.transfer import finished_at
 from fsd_core.rules import KSeq
+from fsd_core.tasks.arithmetic import Arithmetic
 from tests.tools.load.rule_cost import measure as rule_costs
 
 SAMPLED = SamplingConfig(temperature=1.0)
@@ -129,9 +136,56 @@ def profile(pair: Models, out: Path, say: Callable[[str], None]) -> dict[str, An
     return found
 
 
+def peers(device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    prompts = [example.model_input for example in Arithmetic().examples(12)]
+    for dtype in ("float32", "bfloat16"):
+        pair = load_pair("bundled", str(device), dtype)
+        found[dtype] = report = measure(pair, prompts)
+        for row in report["contenders"]:
+            ratio = row["versus_assisted"]
+            say(
+                f"{dtype}: {row['title']}: {row['tokens_per_second']:.0f} tokens/s, {ratio['median']:.2f} "
+                f"[{ratio['low']:.2f}, {ratio['high']:.2f}] x assisted, {row['identical']} of {len(prompts)} identical"
+            )
+    decoders = {name: PairDecoder(pair, config) for name, config in shapes().items()}
+    ids = [decoders["target alone"].prompt_ids(prompt) for prompt in prompts]
+    times: dict[str, list[tuple[float, int, int]]] = {name: [] for name in decoders}
+    for turn, prompt in enumerate([*ids[:3], *ids]):
+        for name, decoder in decoders.items():
+            began = finished_at(device)
+            text = decoder.generate(prompt, seed=0)
+            if turn >= 3:  # the graphs are captured
+                times[name].append((finished_at(device) - began, len(text.tokens), len(text.records)))
+    for name, each in times.items():
+        seconds, tokens, rounds = (sum(column) for column in zip(*each, strict=True))
+        say(f"bundled, {name}: {tokens / seconds:.0f} tokens/s, {tokens / rounds:.2f} tokens a round")
+    return found | {"shapes": times}
+
+
+def shapes() -> dict[str, DecodingConfig]:
+    """Exact and fuzzy, chain and tree, draft and head."""
+    tree = DynamicTreeTopology(length=5, top_k=10, total_tokens=60)
+    kinds = {"draft": DraftModelDrafter(), "head": EagleDrafter()}
+    structures = {"chain of 5": ChainTopology(length=5), "tree of 60": tree}
+    rules = {"exact": Speculative(), "fuzzy": Fuzzy(threshold=0.1)}
+    found = {
+        f"{rule}, {structure} of the {kind}": {
+            "acceptance": rules[rule],
+            "topology": structures[structure],
+            "drafter": kinds[kind],
+        }
+        for rule in rules
+        for structure in structures
+        for kind in kinds
+    }
+    found = {"target alone": {"acceptance": Autoregressive()}} | found
+    return {name: DecodingConfig(**settings, max_new_tokens=128) for name, settings in found.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="+", choices=["limits", "rules", "profile"])
+    parser.add_argument("sections", nargs="+", choices=["limits", "rules", "profile", "peers"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pair", default="llama-8b/1b")
     parser.add_argument("--device", default="cuda")
@@ -143,12 +197,12 @@ def main() -> None:
     def say(text: str) -> None:
         print(f"[{time.monotonic() - began:5.1f} s] {text}", flush=True)
 
-    pair = synthetic_pair(given.pair, device, torch.bfloat16)
-    say(f"{given.pair} is on {device}")
+    pair = functools.cache(lambda: synthetic_pair(given.pair, device, torch.bfloat16))
     runs: dict[str, Callable[[], Any]] = {
-        "limits": lambda: limits(pair, given.pair, say),
-        "rules": lambda: rules(pair, say),
-        "profile": lambda: profile(pair, given.out, say),
+        "limits": lambda: limits(pair(), given.pair, say),
+        "rules": lambda: rules(pair(), say),
+        "profile": lambda: profile(pair(), given.out, say),
+        "peers": lambda: peers(device, say),
     }
     for section in given.sections:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingC
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.cuda_graphs import FixedInputs, StaticForward
 from fsd_core.models.eagle import EagleHead
+from fsd_core.models.fused_llama import STATIC_ROPE
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.model_pairs import NO_HEAD
 from fsd_core.models.model_set import ModelSet
@@ -45,12 +48,25 @@ class EagleProposer:
                 f"The divergence '{config.divergence}' is infinite with this EAGLE head, which gives some tokens of "
                 "the vocabulary no probability, so nothing would ever be accepted: choose kl, js or tv."
             )
-        return DrafterFactory(lambda capacity, rows: cls(head, target.layers, sampling, capacity, target.vocabulary))
+        fixed = target.static and head.rotary.rope_type in STATIC_ROPE
+        static = StaticForward(partial(_at_fixed_positions, head), 1) if fixed else None
+        return DrafterFactory(
+            lambda capacity, rows: cls(head, target.layers, sampling, capacity, target.vocabulary, static)
+        )
 
-    def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
-        self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
+    def __init__(
+        self,
+        head: EagleHead,
+        layers: int,
+        sampling: SamplingConfig,
+        capacity: int,
+        vocabulary: int,
+        static: StaticForward | None = None,
+    ) -> None:
+        """``static``: runs the head at fixed addresses, for all texts."""
+        self._head, self._sampling, self._vocabulary, self._static = head, sampling, vocabulary, static
         self.aux_hidden_states = AuxHiddenStates(head.aux_layers(layers))
-        self._cache = KVCache(1, capacity)
+        self._cache = KVCache(1, capacity) if static is None else static.new_cache(capacity)
         self._unfed_states: list[Tensor] = []  # target states not yet fed to the head
         self._states = torch.empty(0)  # the head's own states of this round: the text's last slot, then the draft
         self._tree_builder = TreeBuilder(0)
@@ -83,18 +99,15 @@ class EagleProposer:
     def _feed(self, states: Tensor, tokens: Tensor, tree_attention: TreeAttention | None = None) -> Tensor:
         """Feed the head and return the next states. [1,n,H], int64 [1,n] → [1,n,H]"""
         count, start, device = tokens.shape[1], self._cache.length, tokens.device
+        if self._static is not None and self._static.takes(self._cache, count):
+            return self._static(tokens, self._cache, tree_attention, states=states).clone()
         self._cache.reserve(count, device)
         if tree_attention is None:
             position_ids = torch.arange(start, start + count, device=device)[None]
             mask = None if count == 1 else causal_mask(position_ids, start + count)
         else:
             position_ids, mask = tree_attention.position_ids(count), tree_attention.mask(count)
-
-        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            keys, values = self._cache.update(key, value, 0)
-            return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
-
-        next_states = self._head(states, tokens, position_ids, attend)
+        next_states = _next_states(self._head, states, tokens, position_ids, mask, self._cache)
         self._cache.advance(count)
         return next_states
 
@@ -125,3 +138,23 @@ class EagleProposer:
 
     def close(self) -> None:
         self._cache.release()
+
+
+def _next_states(
+    head: EagleHead, states: Tensor, tokens: Tensor, position_ids: Tensor, mask: Tensor | None, cache: KVCache
+) -> Tensor:
+    """Return the next states, [1,n,H], and store keys and values where the cache has reserved places. mask: bool
+    [1,1,n,L], or ``None`` if all is visible."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        keys, values = cache.update(key, value, 0)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
+
+    return head(states, tokens, position_ids, attend)
+
+
+def _at_fixed_positions(head: EagleHead, inputs: FixedInputs, cache: KVCache) -> Tensor:
+    """Return the next states, [1,n,H], as ``models.cuda_graphs`` requires."""
+    assert inputs.states is not None
+    mask = causal_mask(inputs.position_ids, inputs.end) if inputs.mask is None else inputs.mask
+    return _next_states(head, inputs.states, inputs.tokens, inputs.position_ids, mask, cache)

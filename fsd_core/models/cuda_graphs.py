@@ -25,10 +25,6 @@ BUCKET = 256  # positions
 _MOST_TOKENS = 64  # of a text in a captured forward; a prompt's forward is not captured
 _MOST_IN_ALL = 512  # of all texts; a forward of more takes the GPU longer than the host
 
-FixedForward = Callable[[Tensor, Tensor, int, Tensor | None, KVCache, AuxHiddenStates | None], Tensor]
-"""(tokens and position ids, int64 [R,S]; end; mask of a tree, bool [1,1,S,end]; cache; hidden states to keep) → logits
-[R,S,V]. It must not read anything else that changes."""
-
 
 class _Shape(NamedTuple):
     """What a forward is captured for."""
@@ -42,38 +38,48 @@ class _Shape(NamedTuple):
     """layers whose hidden states it returns"""
 
 
-class _Fixed:
+class FixedInputs:
     """A forward's buffers for S tokens of R texts, and its graph once it is captured.
 
     tokens, position_ids, slots (where the cache stores the tokens): int64 [R,S]. mask: bool [1,1,S,end] of a tree. In
-    all but trees, tokens are stored at their positions and the mask follows from these.
+    all but trees, tokens are stored at their positions and the mask follows from these. states: [R,S,H] for a head,
+    which reads a state with each token. aux: receives hidden states, if the caller wants any.
     """
 
-    def __init__(self, shape: _Shape, rows: int, device: torch.device) -> None:
+    def __init__(self, shape: _Shape, rows: int, device: torch.device, states: Tensor | None) -> None:
         self._offsets = torch.arange(shape.tokens, device=device)[None]
         self.tokens = self._offsets.new_zeros(rows, shape.tokens)
         self.slots = self._offsets.repeat(rows, 1)
         self.position_ids = self.slots.clone() if shape.is_tree else self.slots
         mask_size = (1, 1, shape.tokens, shape.end)
         self.mask = torch.zeros(mask_size, dtype=torch.bool, device=device) if shape.is_tree else None
+        self.states = None if states is None else states.new_zeros(rows, *states.shape[1:])
         self.end = shape.end
         self.aux = None if shape.aux_layers is None else AuxHiddenStates(shape.aux_layers)
         self.captured: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
-        """graph, and the buffer of its logits"""
+        """graph, and the buffer of its result"""
 
-    def put(self, tokens: Tensor, lengths: Sequence[int], tree_attention: TreeAttention | None) -> None:
-        """Take the tokens of the first B texts, int64 [B,S], which come after ``lengths`` others. What other texts had
-        here before stays, and nobody reads what is computed of it."""
+    def put(
+        self, tokens: Tensor, lengths: Sequence[int], tree_attention: TreeAttention | None, states: Tensor | None
+    ) -> None:
+        """Take the tokens of the first B texts, int64 [B,S], which come after ``lengths`` others, and their states,
+        [B,S,H]. What other texts had here before stays, and nobody reads what is computed of it."""
         rows, count = tokens.shape
         self.tokens[:rows] = tokens
         if min(lengths) == max(lengths):
             torch.add(self._offsets.expand(rows, -1), lengths[0], out=self.slots[:rows])
         else:
             self.slots[:rows] = to_device(torch.tensor(lengths), tokens.device)[:, None] + self._offsets
+        if states is not None and self.states is not None:
+            self.states[:rows] = states
         if tree_attention is not None and self.mask is not None:
             self.position_ids.copy_(tree_attention.position_ids(count))
             mask = tree_attention.mask(count)
             self.mask.zero_()[..., : mask.shape[-1]] = mask
+
+
+FixedForward = Callable[[FixedInputs, KVCache], Tensor]
+"""(inputs for R texts, cache with places for them) → [R,S,·]. It must not read anything else that changes."""
 
 
 @dataclass
@@ -83,7 +89,7 @@ class Storage:
     capacity: int
     rows: int = 1
     buffers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    forwards: dict[_Shape, _Fixed] = field(default_factory=dict)
+    forwards: dict[_Shape, FixedInputs] = field(default_factory=dict)
     pool: Any = None
     """where the graphs have their memory: a pool ends with the last of its graphs, which end with the storage"""
 
@@ -113,20 +119,20 @@ class StaticCache(KVCache):
         self.lengths = [self.lengths[row] for row in rows.tolist()]
 
     def reserve_fixed(
-        self, tokens: Tensor, tree_attention: TreeAttention | None, aux_layers: tuple[int, ...] | None
-    ) -> tuple[_Fixed, bool]:
-        """Reserve positions for ``tokens`` (int64 [B,S]) like ``reserve``, and copy both to the buffers of a forward of
-        this shape. Return these, and whether a forward had the shape before."""
+        self, tokens: Tensor, tree_attention: TreeAttention | None, aux: AuxHiddenStates | None, states: Tensor | None
+    ) -> tuple[FixedInputs, bool]:
+        """Reserve positions for ``tokens`` (int64 [B,S]) like ``reserve``, and copy the inputs to the buffers of a
+        forward of this shape. Return these, and whether a forward had the shape before."""
         count = tokens.shape[1]
         end = min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
-        shape = _Shape(count, end, tree_attention is not None, aux_layers)
+        shape = _Shape(count, end, tree_attention is not None, None if aux is None else aux.layers)
         known = shape in self.storage.forwards
         if not known:
-            self.storage.forwards[shape] = _Fixed(shape, self.storage.rows, tokens.device)
-        fixed = self.storage.forwards[shape]
-        fixed.put(tokens, self.lengths, tree_attention)
-        self._cache_positions, self._end = fixed.slots, end
-        return fixed, known
+            self.storage.forwards[shape] = FixedInputs(shape, self.storage.rows, tokens.device, states)
+        inputs = self.storage.forwards[shape]
+        inputs.put(tokens, self.lengths, tree_attention, states)
+        self._cache_positions, self._end = inputs.slots, end
+        return inputs, known
 
 
 class StaticForward:
@@ -159,36 +165,32 @@ class StaticForward:
         self,
         tokens: Tensor,
         cache: StaticCache,
-        logits_to_keep: int,
-        tree_attention: TreeAttention | None = None,
+        tree_attention: TreeAttention | None,
         aux_hidden_states: AuxHiddenStates | None = None,
+        states: Tensor | None = None,
     ) -> Tensor:
-        """Append ``tokens`` (int64 [B,S]) to the cache. Return float32 logits of the last ``logits_to_keep``,
-        [B,logits_to_keep,V]. The rest as :meth:`LanguageModel.forward`."""
-        layers = None if aux_hidden_states is None else aux_hidden_states.layers
-        fixed, known = cache.reserve_fixed(tokens, tree_attention, layers)
+        """Append ``tokens`` (int64 [B,S]) to the cache. Return the forward's result, [B,S,·], which the next call
+        overwrites. states: [B,S,H], if the forward takes any. The rest as :meth:`LanguageModel.forward`."""
+        inputs, known = cache.reserve_fixed(tokens, tree_attention, aux_hidden_states, states)
         if tokens.device.type != "cuda" or not known:
-            logits = self._run(fixed, cache)
+            result = self._forward(inputs, cache)
         else:
-            graph, logits = fixed.captured = fixed.captured or self._capture(fixed, cache)
+            graph, result = inputs.captured = inputs.captured or self._capture(inputs, cache)
             graph.replay()
-        # Copies, since the next replay overwrites both.
-        if aux_hidden_states is not None and fixed.aux is not None:
-            aux_hidden_states.keep_joined([fixed.aux])
-        return logits[: len(tokens), -logits_to_keep:].to(torch.float32, copy=True)
+        if aux_hidden_states is not None and inputs.aux is not None:
+            aux_hidden_states.keep_joined([inputs.aux])  # copies them
+        cache.advance(tokens.shape[1])
+        return result[: len(tokens)]
 
-    def _run(self, fixed: _Fixed, cache: StaticCache) -> Tensor:
-        return self._forward(fixed.tokens, fixed.position_ids, fixed.end, fixed.mask, cache, fixed.aux)
-
-    def _capture(self, fixed: _Fixed, cache: StaticCache) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def _capture(self, inputs: FixedInputs, cache: StaticCache) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """Capture the forward as a graph, after one run that makes its one-time allocations."""
         side_stream = torch.cuda.Stream()
         side_stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side_stream):
-            self._run(fixed, cache)
+            self._forward(inputs, cache)
         torch.cuda.current_stream().wait_stream(side_stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=cache.storage.pool):
-            logits = self._run(fixed, cache)
+            result = self._forward(inputs, cache)
         cache.storage.pool = graph.pool()
-        return graph, logits
+        return graph, result

@@ -20,6 +20,7 @@ from transformers.activations import SiLUActivation
 from transformers.models.llama import modeling_llama
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.cuda_graphs import FixedInputs
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.linear import Linear, prepack_linear
 from fsd_core.ops.tree_attention import TreeAttention
@@ -30,7 +31,8 @@ _PLAIN = {
     modeling_llama.LlamaRotaryEmbedding,
 }  # fmt: skip
 """modules whose arithmetic is done here"""
-_STATIC_ROPE = ("default", "linear", "llama3")
+STATIC_ROPE = ("default", "linear", "llama3")
+"""types of rotary positions whose tables do not depend on the text"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class FusedLlama:
             and not config.attention_bias
             and not config.mlp_bias
             and config.hidden_act == "silu"
-            and rope.get("rope_type", "default") in _STATIC_ROPE
+            and rope.get("rope_type", "default") in STATIC_ROPE
             and len(devices) == 1
             and not getattr(module, "is_quantized", False)
             and all(type(part) in _PLAIN for part in module.model.modules())
@@ -129,20 +131,12 @@ class FusedLlama:
         cache.advance(count)
         return logits
 
-    def at_fixed_positions(
-        self,
-        tokens: Tensor,
-        position_ids: Tensor,
-        end: int,
-        mask: Tensor | None,
-        cache: KVCache,
-        aux_hidden_states: AuxHiddenStates | None,
-    ) -> Tensor:
-        """Return logits [B,S,V] of ``tokens`` at ``position_ids`` (int64 [B,S] each), for which the cache has reserved
-        places, over the first ``end`` of its places. mask: bool [1,1,S,end], or ``None`` if places are positions.
-        Reads nothing else that changes, as ``models.cuda_graphs`` requires."""
-        mask = causal_mask(position_ids, end) if mask is None else mask
-        return self._forward(tokens, mask, cache, tokens.shape[1], position_ids, aux_hidden_states)
+    def at_fixed_positions(self, inputs: FixedInputs, cache: KVCache) -> Tensor:
+        """Return logits [R,S,V] of inputs for which the cache has reserved places. Reads nothing else that changes, as
+        ``models.cuda_graphs`` requires."""
+        mask = causal_mask(inputs.position_ids, inputs.end) if inputs.mask is None else inputs.mask
+        count = inputs.tokens.shape[1]
+        return self._forward(inputs.tokens, mask, cache, count, inputs.position_ids, inputs.aux)
 
     def _forward(
         self,

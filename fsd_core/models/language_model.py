@@ -86,6 +86,11 @@ class LanguageModel:
         self._static = None if fixed is None else StaticForward(fixed, self.layers)
 
     @property
+    def static(self) -> bool:
+        """Whether forwards run at fixed addresses."""
+        return self._static is not None
+
+    @property
     def recurrent(self) -> RecurrentForward | None:
         """The forward of a model with recurrent layers, which takes one text without branches; else ``None``."""
         return self._run if isinstance(self._run, RecurrentForward) else None
@@ -141,8 +146,8 @@ class LanguageModel:
         if missing > 0:
             tokens = tokens.clamp_max(self.model_vocab_size - 1)
         if self._static is not None and self._static.takes(cache, count):
-            logits = self._static(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
-            cache.advance(count)
+            logits = self._static(tokens, cache, tree_attention, aux_hidden_states)
+            logits = logits[:, -(logits_to_keep or count) :].to(torch.float32, copy=True)
         else:
             logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
         logits = logits[..., : self.vocabulary].float()

@@ -1,6 +1,6 @@
 """What beams do to answers, and what speculative beams save: every prompt by all contenders in turn.
 
-python -m tests.tools.beam_quality --prompts 60    writes docs/results/beams-on-arithmetic.md
+python -m tests.tools.beam_quality --prompts 60    writes docs/results/beams-bundled.md
 
 Each prompt goes to all contenders before the next one, in an order that rotates, so that a machine that slows down
 slows all alike. Times are given as ratios only. An idle core needs about three seconds for a prompt.
@@ -23,13 +23,14 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import prompt_seed, run_example
 from fsd_core.library.pairs import load_pair
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.ratios import quotient_interval, ratio_interval
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import get_task
+from fsd_core.tracking import provenance
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "beams-on-arithmetic.md"
-_SAMPLED = {"sampling": SamplingConfig(temperature=1.0), "max_new_tokens": 128}
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @dataclass
@@ -43,26 +44,28 @@ class Contender:
     records: list[GenerationRecord] = field(default_factory=list)
 
 
-def contenders() -> list[Contender]:
+def contenders(longest: int) -> list[Contender]:
     """Sampling, beam sampling of 2 and 4 beams, and DSBD of the same widths and of one that adapts."""
+
+    sampled = {"sampling": SamplingConfig(temperature=1.0), "max_new_tokens": longest}
 
     def drafted(least: int, most: int, drafts: int, confidence: float = 0.9) -> DecodingConfig:
         rule = SpeculativeBeams(least=least, most=most, confidence=confidence)
-        return DecodingConfig(acceptance=rule, topology=BeamsTopology(length=4, drafts=drafts), **_SAMPLED)
+        return DecodingConfig(acceptance=rule, topology=BeamsTopology(length=4, drafts=drafts), **sampled)
 
     return [
-        Contender("Target alone, sampled", DecodingConfig(acceptance=Autoregressive(), **_SAMPLED)),
-        Contender("Beam sampling, 2 beams", DecodingConfig(acceptance=BeamSampling(beams=2), **_SAMPLED)),
+        Contender("Target alone, sampled", DecodingConfig(acceptance=Autoregressive(), **sampled)),
+        Contender("Beam sampling, 2 beams", DecodingConfig(acceptance=BeamSampling(beams=2), **sampled)),
         Contender("DSBD, width 2, 4 drafts", drafted(2, 2, 4), 1),
-        Contender("Beam sampling, 4 beams", DecodingConfig(acceptance=BeamSampling(beams=4), **_SAMPLED)),
+        Contender("Beam sampling, 4 beams", DecodingConfig(acceptance=BeamSampling(beams=4), **sampled)),
         Contender("DSBD, width 4, 6 drafts", drafted(4, 4, 6), 3),
         Contender("DSBD, width 1 to 4, 4 drafts, confidence 0.9", drafted(1, 4, 4), 3),
     ]
 
 
-def measure(prompts: int, seed: int) -> list[Contender]:
-    """Answer the first prompts of the task with all contenders."""
-    pair, task, entries = load_pair("bundled"), get_task("arithmetic"), contenders()
+def measure(name: str, prompts: int, seed: int, longest: int) -> list[Contender]:
+    """Answer the first prompts of the pair's own task with all contenders."""
+    pair, task, entries = load_pair(name), get_task(get_pair(name).tasks[0]), contenders(longest)
     decoders = [PairDecoder(pair, entry.config) for entry in entries]
     examples = task.examples(prompts)
     for decoder in decoders:  # the first texts of a process are slow
@@ -107,19 +110,22 @@ def row(entry: Contender, entries: list[Contender]) -> str:
     return f"| {' | '.join(cells)} |".replace("-0.", "−0.")
 
 
-def document(entries: list[Contender], command: str) -> str:
+def document(entries: list[Contender], asked: argparse.Namespace) -> str:
     """Return the page of results."""
+    revision = (provenance.collect("cpu", "float32", 1)["git_revision"] or "")[:12]
     head = (
         "| Setting | Solved (%) | Mean log-likelihood per token | Tokens | Target passes | Layers accepted (%) "
         "| Times as fast as beam sampling |\n|---|---|---|---|---|---|---|"
     )
+    options = f"--pair {asked.pair} --prompts {asked.prompts} --seed {asked.seed} --longest {asked.longest}"
     return "\n".join(
         [
-            "# Beams on arithmetic", "", f"    {command}", "",
-            f"Bundled pair, {len(entries[0].records)} prompts of `arithmetic`, temperature 1, at most 128 tokens,",
-            "drafts of 4 layers, CPU. Each prompt was answered by all settings in turn, in an order that rotates.",
-            "Times are ratios of sums over the same prompts, measured on a machine that was busy with other work. In",
-            "brackets: 95 % intervals. Likelihood is the raw target's.", "",
+            f"# Beams beside sampling: {get_pair(asked.pair).tasks[0]}, temperature 1", "",
+            f"{asked.prompts} prompts of `{asked.pair}`, at most {asked.longest} tokens, drafts of 4 layers, CPU "
+            f"(commit `{revision}`).",
+            "Each prompt was answered by all settings in turn, in an order that rotates. Times are ratios of sums over",
+            "the same prompts. In brackets: 95 % intervals. Likelihood is the raw target's.", "",
+            "```", f"python -m tests.tools.beam_quality {options}", "```", "",
             head, *(row(entry, entries) for entry in entries), "",
         ]
     )  # fmt: skip
@@ -127,12 +133,14 @@ def document(entries: list[Contender], command: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", default="bundled")
     parser.add_argument("--prompts", type=int, default=60)
+    parser.add_argument("--longest", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    command = f"python -m tests.tools.beam_quality --prompts {asked.prompts} --seed {asked.seed}"
-    asked.out.write_text(document(measure(asked.prompts, asked.seed), command), encoding="utf-8")
+    entries = measure(asked.pair, asked.prompts, asked.seed, asked.longest)
+    (asked.out or RESULTS / f"beams-{asked.pair}.md").write_text(document(entries, asked), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from transformers.models.llama import modeling_llama
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import FixedInputs
 from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.ops.compiled import Compiled
 from fsd_core.ops.linear import Linear, prepack_linear
 from fsd_core.ops.tree_attention import TreeAttention
 
@@ -57,6 +58,24 @@ def _fuse(*linears: Any) -> Tensor:
     return fused
 
 
+def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions (Su et al. 2021). heads: [B,S,heads,d]; cos, sin: [B or 1,S,1,d], the first half of sin
+    negated → [B,S,heads,d]"""
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+
+
+def added(x: Tensor, more: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Return x + more, and its norm (Zhang and Sennrich 2019). [B,S,H] each; weight: [H]"""
+    x = x + more
+    return x, F.rms_norm(x, weight.shape, weight, epsilon)
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """Return silu(gate)·up (Shazeer 2020). [B,S,2·I] → [B,S,I]"""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
 class FusedLlama:
     """The forward of a Llama whose weights are in memory. Check :meth:`supports` first."""
 
@@ -64,7 +83,8 @@ class FusedLlama:
         config, model = module.config, module.model
         self._queries, self._keys = config.num_attention_heads, config.num_key_value_heads
         self._size = model.layers[0].self_attn.head_dim
-        self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
+        self._epsilon: float = config.rms_norm_eps
+        self._rotated, self._added, self._gated = (Compiled(part, module.device) for part in (rotated, added, gated))
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
         self._head = prepack_linear(module.lm_head.weight.data)
         # A head with a reduced vocabulary (models.reduced_vocab) expands its logits to all tokens.
@@ -166,27 +186,21 @@ class FusedLlama:
             # Added to the scores. Every layer's attention would make this of the booleans.
             mask = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~mask, -math.inf)
         aux_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
+        norms = [*(layer.attention_norm for layer in self._layers), self._norm]
+        h = F.rms_norm(x, norms[0].shape, norms[0], self._epsilon)
         for index, layer in enumerate(self._layers):
             if index in aux_layers:
                 states[index] = x
-            h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
             heads = layer.qkv(h).view(batch, count, -1, self._size)
             qk, value = heads.split([self._queries + self._keys, self._keys], 2)
-            qk = torch.addcmul(qk * cos, qk.roll(self._size // 2, -1), sin).transpose(1, 2)
-            query, key = qk.split([self._queries, self._keys], 1)
+            query, key = self._rotated(qk, cos, sin).transpose(1, 2).split([self._queries, self._keys], 1)
             keys, values = cache.update(key, value.transpose(1, 2), index)
             # Queries that share a key head are stacked as further positions of that head.
             query = query.reshape(batch, self._keys, groups * count, self._size)
             mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
             mixed = mixed.reshape(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
-            x = x + layer.out(mixed)
-            h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
-            gate, up = layer.gate_up(h).chunk(2, -1)
-            x = x + layer.down(F.silu(gate) * up)
-        end = len(self._layers)
-        last = F.rms_norm(
-            x if end in aux_layers else x[:, count - logits_to_keep :], (self._width,), self._norm, self._epsilon
-        )
+            x, h = self._added(x, layer.out(mixed), layer.mlp_norm, self._epsilon)
+            x, h = self._added(x, layer.down(self._gated(layer.gate_up(h))), norms[index + 1], self._epsilon)
         if aux_hidden_states is not None:
-            aux_hidden_states.keep([(states | {end: last})[index] for index in aux_layers])
-        return self._expand_logits(self._head(last[:, -logits_to_keep:]))
+            aux_hidden_states.keep([(states | {len(self._layers): h})[index] for index in aux_layers])
+        return self._expand_logits(self._head(h[:, -logits_to_keep:]))

@@ -10,6 +10,7 @@ from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
+from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 
 
@@ -56,6 +57,11 @@ def bench(
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = run_commands.load_for([config], threads or settings.threads)
+    if loaded.target.split:
+        raise InvalidSetting(
+            "'bench' also times transformers' own loops, which one process runs, and this target is split among more. "
+            "Start it without torchrun, or measure our loop alone with 'run'."
+        )
 
     from fsd_core.evaluation.roofline import measure_rounds
     from fsd_core.evaluation.speed import measure

@@ -35,7 +35,14 @@ def test_texts_of_every_shape_are_those_of_one_process(toy: str, home: Path) -> 
     assert split["texts"] == texts(load_pair(toy, "cpu", "float32"))
 
 
-def test_what_needs_the_whole_target_is_refused_and_nobody_waits(home: Path) -> None:
-    refused = torchrun(home, "fsd_core", "run", "--pair", "bundled", "--limit", "1")
+@pytest.mark.parametrize(
+    ("command", "pair", "reason"),
+    [("run", "bundled", "error: The pair 'bundled' has an adapter, an EAGLE head or a draft"),
+     ("bench", None, "error: 'bench' also times transformers' own loops, which one process runs")],
+)  # fmt: skip
+def test_what_needs_the_whole_target_is_refused_and_nobody_waits(
+    home: Path, toy: str, command: str, pair: str | None, reason: str
+) -> None:
+    refused = torchrun(home, "fsd_core", command, "--pair", pair or toy, "--task", "arithmetic", "--limit", "1")
     assert refused.returncode != 0
-    assert "error: The pair 'bundled' has an adapter, an EAGLE head or a draft" in refused.stderr
+    assert reason in refused.stderr

@@ -44,7 +44,10 @@ class SpeculativeBeams(Rule):
         "Drafts several beams and keeps as many as the target confirms with confidence. Given their number, the beams "
         "have exactly beam sampling's distribution."
     )
-    note = "Compare it with beam sampling, not with the target's own samples."
+    note = (
+        "Compare it with beam sampling, not with the target's own samples. On a CPU only a width that adapts made it "
+        "faster than beam sampling."
+    )
     symbol, colour = "star-triangle-down", "#be185d"
     kind: Literal["dsbd"] = "dsbd"
     confidence: float = option(

@@ -43,8 +43,10 @@ class OpenedProposal:
         self.service = service
         self.proposal = show()
         self.author_notice = show()
-        self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=1, max_length=LONGEST_TEXT)
-        with gr.Row(elem_classes=["rev-forms"]):
+        self.verdict_comment = gr.Textbox(
+            label="Comment on the verdict", lines=1, max_length=LONGEST_TEXT, elem_classes=["rev-verdict-comment"]
+        )
+        with gr.Row(elem_classes=["rev-forms", "rev-verdict"]):
             self.approve = gr.Button("Approve", variant="primary")
             self.changes = gr.Button("Request changes")
             self.decline = gr.Button("Decline", variant="stop")

@@ -1,6 +1,6 @@
 """Every text of every page, in both themes, has the contrast that WCAG AA asks for, computed from computed styles.
 
-No page begins with more words than somebody reads.
+No page begins with more words than somebody reads, and none scrolls sideways, whatever the window's width.
 """
 
 from __future__ import annotations
@@ -45,6 +45,21 @@ STILL = """() => Promise.allSettled(document.getAnimations()
 """a colour on its way to another is none to judge"""
 
 
+WIDE, WIDTHS = {"width": 1440, "height": 1000}, (1024, 400)
+"""the window, and what else it is narrowed to"""
+
+
+def sideways(page: Page) -> dict[int, int]:
+    """How far the open page reaches in a narrower window that it does not fit, by the width of the window."""
+    reaches = {}
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        settled(page)
+        reaches[width] = page.evaluate("document.documentElement.scrollWidth")
+    page.set_viewport_size(WIDE)
+    return {width: reach for width, reach in reaches.items() if reach > width}
+
+
 def failing(page: Page) -> list[str]:
     """The texts of the open page that are too faint; fails if there is hardly any text."""
     page.evaluate(STILL)
@@ -65,7 +80,7 @@ def failing_in_a_theme(page: Page) -> dict[str, list[str]]:
 
 
 def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str]) -> None:
-    faint, words = {}, {}
+    faint, words, wide = {}, {}, {}
     for name, address in addresses.items():
         if name == "compare":
             page.goto(site.url + address)
@@ -81,6 +96,7 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
         for part in page.locator("details").all():
             part.evaluate("part => { part.open = true; }")
         faint[name] = failing_in_a_theme(page)
+        wide[name] = sideways(page)
     page.goto(site.url)
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#lane-1")).to_contain_text("tokens/s")
@@ -92,6 +108,7 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
     page.locator("#lane-1 .tok").first.click()
     faint["tokens"] = failing_in_a_theme(page)
     assert not {name: texts for name, texts in faint.items() if texts}
+    assert not {name: reaches for name, reaches in wide.items() if reaches}
     assert not {name: (len(read), read) for name, read in words.items() if len(read) > MOST_WORDS}
     assert sum(map(len, words.values())) > 200, "hardly any word was counted"
 

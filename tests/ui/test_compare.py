@@ -159,7 +159,7 @@ def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
 def test_a_draft_alone_tells_that_its_likelihood_is_its_own(opened: Page):
     cell = figures(opened).locator("tbody tr", has_text="Draft alone").locator("td").last
     expect(cell).to_contain_text("under the draft")
-    expect(cell.locator(".delta")).to_have_count(0)
+    expect(cell.locator(".fsd-chip")).to_have_count(0)
 
 
 def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, site: Site, experiment: str):

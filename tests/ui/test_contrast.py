@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.tools.every_page import every_page
+from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import EVERY_FOLD
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import settled
@@ -38,8 +39,6 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-WORDS = (ROOT / "tests" / "tools" / "words.js").read_text(encoding="utf-8")
-MOST_WORDS = 120
 STILL = """() => Promise.allSettled(document.getAnimations()
   .filter((one) => one.effect.getTiming().iterations !== Infinity).map((one) => one.finished))"""
 """a colour on its way to another is none to judge"""
@@ -85,12 +84,11 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
         if name == "compare":
             page.goto(site.url + address)
             settled(page)
-            words[name] = page.evaluate(WORDS)
+            words[name] = first_sight(page).words
         page.goto(site.url + address + EVERY_FOLD * (name == "compare"))
         expect(page.locator("h1, .fsd-on").first).to_be_visible()
         settled(page)
-        if name != "experiments":  # whose words and controls test_experiments counts
-            words.setdefault(name, page.evaluate(WORDS))
+        words.setdefault(name, first_sight(page).words)
         if name == "compare":
             expect(page.locator(".js-plotly-plot .legend").first).to_be_visible()
         for part in page.locator("details").all():

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
-
-import gradio as gr
 
 from dashboard.compare.cost_html import at_price, cost_table
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import empty_state, notice, show
+from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.view import Asked, Updates
+from fsd_core.errors import InvalidSetting
 
-_HIGHEST = 1e9
+_TITLE, _HIGHEST = "Price per hour", 1e9
 _NO_PRICE = "The price per hour cannot be used: expected a number above 0, or nothing."
 
 
@@ -26,10 +27,8 @@ class CostSection(Section):
 
     def build(self) -> None:
         """Make the field and the table."""
-        self.price = gr.Number(
-            None, label="Price per hour", min_width=200, scale=0,
-            info="Of the machine, in any currency. Empty: what each run was measured at.",
-        )  # fmt: skip
+        info = "Of the machine, in any currency. Empty: what each run was measured at."
+        self.price = optional_number(_TITLE, info)
         self.table = show()
 
     @property
@@ -41,35 +40,41 @@ class CostSection(Section):
         return [self.table]
 
     def at_first(self, asked: Asked, now: Comparing) -> bool:
-        return super().at_first(asked, now) or _named_price(asked.address.get("price", "")) is not None
+        return super().at_first(asked, now) or bool(_named_price(asked))
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the table, if it differs."""
         if asked.opening:
-            asked.fill(self.price, _named_price(asked.address.get("price", "")))
-        price = asked.current(self.price)
-        if not asked.differs("cost", now.pinned, now.stages, price):
+            asked.fill(self.price, _named_price(asked))
+        if not asked.differs("cost", now.pinned, now.stages, asked.current(self.price)):
             return {}
-        if price is not None and not _is_price(price):
-            return {self.table: notice(_NO_PRICE, "warn")}
+        try:
+            price = _price(asked.current(self.price))
+        except InvalidSetting as error:
+            return {self.table: notice(str(error), "warn")}
         comparison = now.comparison()
         rows = comparison.rows if price is None else at_price(comparison.rows, comparison.prompts, price)
         table = cost_table(rows) or empty_state("No price is known", "Type what an hour of the machine costs.")
         return {self.table: table}
 
     def query(self, asked: Asked, now: Comparing) -> str:
-        price = asked.current(self.price)
-        return f"price={price:g}" if price is not None and _is_price(price) else ""
+        with suppress(InvalidSetting):
+            price = _price(asked.current(self.price))
+            return "" if price is None else f"price={price:g}"
+        return ""
 
 
-def _named_price(text: str) -> float | None:
-    """Return the price in an address, or ``None`` for what is none."""
-    try:
-        price = float(text)
-    except ValueError:
-        return None
-    return price if _is_price(price) else None
+def _named_price(asked: Asked) -> str:
+    """Return the price in the address, or an empty text for what is none."""
+    with suppress(InvalidSetting):
+        price = _price(asked.address.get("price", ""))
+        return "" if price is None else f"{price:g}"
+    return ""
 
 
-def _is_price(price: float) -> bool:
-    return isfinite(price) and 0 < price <= _HIGHEST
+def _price(text: str | None) -> float | None:
+    """Return the price that a text names, or ``None`` for nothing. Raises ``InvalidSetting`` for anything else."""
+    price = read(text, _TITLE)
+    if price is not None and not (isfinite(price) and 0 < price <= _HIGHEST):
+        raise InvalidSetting(_NO_PRICE)
+    return price

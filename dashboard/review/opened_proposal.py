@@ -11,13 +11,13 @@ import gradio as gr
 
 from dashboard.review.beside_html import beside_html, wins_html
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
-from dashboard.review.optional_number import optional_number, read
 from dashboard.review.other_evidence import OtherEvidence
 from dashboard.review.proposal_html import conversation_html, evidence_html, prompts_html, proposal_html
 from dashboard.review.reviewers_field import reviewers_field
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair, Pairing, Show
 from dashboard.ui.components import notice, section, show
+from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
 from fsd_core.errors import FsdError, InvalidSetting
@@ -43,8 +43,10 @@ class OpenedProposal:
         self.service = service
         self.proposal = show()
         self.author_notice = show()
-        self.verdict_comment = gr.Textbox(label="Comment on the verdict", lines=1, max_length=LONGEST_TEXT)
-        with gr.Row(elem_classes=["rev-forms"]):
+        self.verdict_comment = gr.Textbox(
+            label="Comment on the verdict", lines=1, max_length=LONGEST_TEXT, elem_classes=["rev-verdict-comment"]
+        )
+        with gr.Row(elem_classes=["rev-forms", "rev-verdict"]):
             self.approve = gr.Button("Approve", variant="primary")
             self.changes = gr.Button("Request changes")
             self.decline = gr.Button("Decline", variant="stop")

@@ -74,7 +74,7 @@ def _requirements(review: ProposalReview) -> Html:
             finding.text for evidence in review.evidence for finding in evidence.findings if finding.requirement == name
         )
         waiver = review.proposal.waived(name, review.hash)
-        answer = f"{waiver.who}: {waiver.reason}" if waiver else "–" if outcome == "met" else "open"
+        answer = f"{waiver.who}: {waiver.reason}" if waiver else "" if outcome == "met" else "open"
         rows.append((REQUIREMENT_TITLES[name], pill(outcome), findings, answer))
     return table(_REQUIREMENTS, rows, "Requirements")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.review.optional_number import optional_number, read
+from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.view import Asked, Values
 from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
 

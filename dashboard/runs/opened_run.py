@@ -67,11 +67,11 @@ class OpenedRun:
         self.categories = show()
         with gr.Row(visible=False) as self.figures:
             with gr.Column(min_width=340):
-                self.positions = gr.Plot(show_label=False, container=False)
+                self.positions = gr.Plot(show_label=False)
             with gr.Column(min_width=340):
-                self.divergences = gr.Plot(show_label=False, container=False)
+                self.divergences = gr.Plot(show_label=False)
             with gr.Column(min_width=340):
-                self.requests = gr.Plot(show_label=False, container=False)
+                self.requests = gr.Plot(show_label=False)
         self.provenance = show()
         self.history = self.panel.history = show()
         self._build_prompts()

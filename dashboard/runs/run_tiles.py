@@ -9,7 +9,7 @@ from dashboard.runs.elsewhere_html import known_tiles
 from dashboard.runs.run_list import mixed_of
 from dashboard.ui.components import Column, Tile, empty_state, rough, section, table, tiles
 from dashboard.ui.metric_text import estimate, figure
-from dashboard.ui.quantities import DASH, duration, interval, percent, quantity
+from dashboard.ui.quantities import DASH, duration, durations, interval, percent, quantity
 from dashboard.ui.templates import Html, joined
 from fsd_core.analysis.cells import only_model
 from fsd_core.formatting import count
@@ -140,7 +140,7 @@ def _with_ends(text: Html, ends: str) -> Html:
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
     _, low, high = estimate(metrics, key)
-    ends = interval(low, high, scale)
+    ends = durations(low, high) if METRICS[key].unit == "s" else interval(low, high, scale)
     return f"95 %: {ends}" if ends else ""
 
 

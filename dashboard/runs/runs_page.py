@@ -145,7 +145,7 @@ class RunList:
             self.pair, self.task, self.rule = (_choice(label) for label in ("Pair", "Task", "Algorithm"))
             self.status = _choice("Status", [(status.capitalize(), status) for status in STATUSES])
             orders = [(order.title, name) for name, order in ORDERS.items()]
-            self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=150)
+            self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=168)
             self.archived = gr.Checkbox(
                 False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
             )

@@ -116,7 +116,7 @@ class PairReader:
         pairing = read(runs) if read else pair_up(self.repository, runs.a, runs.b)
         readable = [pair for pair in pairing.pairs if not any(g.position in hidden.of(g.run_id) for g in pair)]
         pairs = self.order(Pairing(readable, pairing.marks).filtered(kind))
-        kept_back = hidden_html(len(pairing.pairs) - len(readable), hidden.proposals)
+        kept_back = hidden_html(len(pairing.pairs) - len(readable), hidden.proposals, asked.address.get("proposal", ""))
         if page < 0:
             page = next((i // size for i, pair in enumerate(pairs) if pair.a.position == linked), 0)
         page = max(0, min(page, (len(pairs) - 1) // size))

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fsd_core.formatting import percent
-from fsd_core.plots.style import figure, hover
+from fsd_core.plots.style import TEXT, figure, hover
 from fsd_core.rules import SpeculativeBeams
 from fsd_core.theory.widths import acceptance_counts, layer_width, rejected_shares
 
@@ -32,6 +32,8 @@ def draw(p: Sequence[float], q: Sequence[float], drafts: int) -> go.Figure:
             for count, chance in zip(beams, filled, strict=True)
         ],
     )  # fmt: skip
-    chart.add_hline(y=100 * confidence, line_dash="dot", annotation_text=f"confidence {confidence:g}")
+    chart.add_hline(
+        y=100 * confidence, line={"dash": "dot", "color": TEXT}, annotation_text=f"confidence {confidence:g}"
+    )
     chart.update_xaxes(dtick=1)
     return chart.update_yaxes(range=[0, 104])

@@ -32,6 +32,15 @@ def interval(low: float | None, high: float | None, scale: float = 1.0) -> str:
     return f"{ends.low} to {ends.high}"
 
 
+def durations(low: float | None, high: float | None) -> str:
+    """Return the ends of a 95 % interval in seconds, such as ``108 to 116 ms``, or an empty string without one."""
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+        return ""
+    (least, unit), most = duration(low).split(" ", 1), duration(high)
+    same = most.split(" ", 1)[1] == unit in ("ms", "s")
+    return f"{least} to {most}" if same else f"{least} {unit} to {most}"
+
+
 def duration(seconds: float | None) -> str:
     """Return seconds as ``84 ms``, ``3.1 s``, ``4 min 05 s`` or ``2 h 10 min``."""
     if seconds is None or not math.isfinite(seconds):

@@ -13,22 +13,28 @@ from playwright.sync_api import Page, sync_playwright
 from tests.tools.chromium import launch
 from tests.tools.settled import go, watch
 
+MOST_WORDS = 120
+"""what somebody reads before they begin"""
 WINDOWS = ((1440, 900), (1024, 768), (400, 860))
+# A name of a field, a choice or a button counts as the control that it names.
 _COUNT = """() => {
-  const seen = (box) => box.width > 0 && box.height > 1 && box.top < innerHeight && box.bottom > 0
+  const seen = (box) => box.width > 1 && box.height > 1 && box.top < innerHeight && box.bottom > 0
     && box.left < innerWidth && box.right > 0;
-  const data = 'table, article.exp, .exp-measured, #news, .toks, .fsd-head, .js-plotly-plot, svg, style, option';
   const shown = (element) => element.checkVisibility({checkVisibilityCSS: true, checkOpacity: true});
-  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  let words = 0;
+  const data = 'table, svg, .js-plotly-plot, pre, .toks, .lane, .pair, .run-question, .rev-words, article.exp, '
+    + '.exp-measured, .fsd-tile, .fsd-facts, #news, .fsd-head, h1, option, [role=listbox], style, script, '
+    + 'noscript, footer';
+  const names = 'legend, button, summary, [data-testid=block-info], '
+    + 'label:has(> input:is([type=checkbox], [type=radio]))';
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), words = [];
   for (let text = texts.nextNode(); text; text = texts.nextNode()) {
     const element = text.parentElement;
-    if (!text.data.trim() || element.closest(data) || !shown(element)) continue;
+    if (!text.data.trim() || element.closest(data) || element.closest(names) || !shown(element)) continue;
     for (const word of text.data.matchAll(/[\\p{L}\\p{N}][^\\s]*/gu)) {
       const range = new Range();
       range.setStart(text, word.index);
       range.setEnd(text, word.index + word[0].length);
-      if (seen(range.getBoundingClientRect())) words += 1;
+      if (seen(range.getBoundingClientRect())) words.push(word[0]);
     }
   }
   const kinds = 'a[href], button, input, select, textarea, summary, [tabindex="0"]';
@@ -39,10 +45,10 @@ _COUNT = """() => {
 
 
 class FirstSight(NamedTuple):
-    """What a window shows beside the head of the page and beside data: tables, cards of experiments, texts, figures and
-    sentences on what was measured."""
+    """What a window shows beside the head of the page and beside data: tables, tiles, cards of experiments, texts,
+    figures and sentences on what was measured."""
 
-    words: int
+    words: list[str]
     controls: int
 
 
@@ -61,7 +67,9 @@ def main(addresses: list[str]) -> None:
                 page = context.new_page()
                 go(page, address)
                 sight, whole = first_sight(page), page.evaluate("document.documentElement.scrollHeight")
-                print(f"{address} {width} × {height}: {sight.words} words, {sight.controls} controls, {whole} high")
+                print(
+                    f"{address} {width} × {height}: {len(sight.words)} words, {sight.controls} controls, {whole} high"
+                )
                 context.close()
         browser.close()
 

@@ -13,7 +13,7 @@ EVERY_FOLD = "&open=all-figures,matched-points,further,load,settings,prompts,rep
 
 
 def head(page: Page, title: str) -> Locator:
-    """What opens and closes a folded part. Behind its title stands an arrow."""
+    """What opens and closes a folded part. Its name ends with that of its arrow."""
     return page.get_by_role("button", name=re.compile(f"^{re.escape(title)} ▼$"))
 
 

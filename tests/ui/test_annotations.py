@@ -39,7 +39,7 @@ def test_an_experiment_is_named_noted_and_tagged(page: Page, site: Site, experim
     edit(page, "Edit name, note and tags", Name=f"Better {HOSTILE}", Note=f"Odd {HOSTILE}\nline", Tags=f"paper, {tag}")
     expect(page.get_by_text("Saved.")).to_be_visible()
     expect(page.locator("#experiment-head h1")).to_contain_text("Better")
-    expect(page.locator("#experiment-said .fsd-tag")).to_have_text([tag, "paper"])
+    expect(page.locator("#experiment-said .fsd-chip")).to_have_text([tag, "paper"])
     expect(page.locator("#experiment-said .fsd-note")).to_contain_text(HOSTILE)
     page.get_by_text("History, 1 change").click()
     expect(page.get_by_role("table", name="History")).to_contain_text("local user admin")
@@ -71,7 +71,7 @@ def test_what_is_archived_is_hidden_from_lists_and_never_from_links(page: Page, 
     card.get_by_role("button", name="Archive").click()
     expect(card).to_have_count(0)
     page.get_by_label("Show archived").check()
-    expect(card.locator(".fsd-tag.archived")).to_be_visible()
+    expect(card.locator(".fsd-chip.archived")).to_be_visible()
     run = site.repository.experiment(experiment).runs[0].id
     go(page, f"{site.url}/runs")
     expect(page.locator(f"#runs [data-run='{run}']")).to_have_count(0)

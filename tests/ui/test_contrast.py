@@ -1,6 +1,6 @@
 """Every text of every page, in both themes, has the contrast that WCAG AA asks for, computed from computed styles.
 
-No page begins with more words than somebody reads.
+No page begins with more words than somebody reads, and none scrolls sideways, whatever the window's width.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.tools.every_page import every_page
+from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import EVERY_FOLD
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import settled
@@ -38,11 +39,24 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-WORDS = (ROOT / "tests" / "tools" / "words.js").read_text(encoding="utf-8")
-MOST_WORDS = 120
 STILL = """() => Promise.allSettled(document.getAnimations()
   .filter((one) => one.effect.getTiming().iterations !== Infinity).map((one) => one.finished))"""
 """a colour on its way to another is none to judge"""
+
+
+WIDE, WIDTHS = {"width": 1440, "height": 1000}, (1024, 400)
+"""the window, and what else it is narrowed to"""
+
+
+def sideways(page: Page) -> dict[int, int]:
+    """How far the open page reaches in a narrower window that it does not fit, by the width of the window."""
+    reaches = {}
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        settled(page)
+        reaches[width] = page.evaluate("document.documentElement.scrollWidth")
+    page.set_viewport_size(WIDE)
+    return {width: reach for width, reach in reaches.items() if reach > width}
 
 
 def failing(page: Page) -> list[str]:
@@ -65,22 +79,22 @@ def failing_in_a_theme(page: Page) -> dict[str, list[str]]:
 
 
 def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str]) -> None:
-    faint, words = {}, {}
+    faint, words, wide = {}, {}, {}
     for name, address in addresses.items():
         if name == "compare":
             page.goto(site.url + address)
             settled(page)
-            words[name] = page.evaluate(WORDS)
+            words[name] = first_sight(page).words
         page.goto(site.url + address + EVERY_FOLD * (name == "compare"))
         expect(page.locator("h1, .fsd-on").first).to_be_visible()
         settled(page)
-        if name != "experiments":  # whose words and controls test_experiments counts
-            words.setdefault(name, page.evaluate(WORDS))
+        words.setdefault(name, first_sight(page).words)
         if name == "compare":
             expect(page.locator(".js-plotly-plot .legend").first).to_be_visible()
         for part in page.locator("details").all():
             part.evaluate("part => { part.open = true; }")
         faint[name] = failing_in_a_theme(page)
+        wide[name] = sideways(page)
     page.goto(site.url)
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#lane-1")).to_contain_text("tokens/s")
@@ -92,6 +106,7 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
     page.locator("#lane-1 .tok").first.click()
     faint["tokens"] = failing_in_a_theme(page)
     assert not {name: texts for name, texts in faint.items() if texts}
+    assert not {name: reaches for name, reaches in wide.items() if reaches}
     assert not {name: (len(read), read) for name, read in words.items() if len(read) > MOST_WORDS}
     assert sum(map(len, words.values())) > 200, "hardly any word was counted"
 

@@ -77,7 +77,9 @@ def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -
     page.goto(f"{site.url}/runs?run={experiment.runs[0].id}")
     expect(page.locator(".fsd-lead")).to_contain_text(kept.full_name)
     page.get_by_text("Settings and provenance").click()
-    expect(page.locator(".run-facts")).to_contain_text(f"My <b>sums</b>Version of the task{kept.version}Scorernumber")
+    expect(page.locator("details", has_text="Settings and provenance")).to_contain_text(
+        f"My <b>sums</b>Version of the task{kept.version}Scorernumber"
+    )
     link = page.get_by_role("link", name="Prompts of the task").get_attribute("href")
     file = page.request.get(f"{site.url}/{link}")
     assert file.headers["content-disposition"] == f'attachment; filename="my-sums-{kept.version}.jsonl"'

@@ -22,7 +22,7 @@ from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import JobView
 from fsd_core.storage.review_events import Requirements
-from tests.tools.first_sight import first_sight
+from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import head
 from tests.tools.plausible import do_prompts, finish, sweep
 from tests.tools.rule_boxes import rule_box
@@ -70,7 +70,7 @@ def two_ways_lead_in_with_few_words(page: Page) -> None:
     window = page.viewport_size
     page.set_viewport_size({"width": 1440, "height": 900})
     sight = first_sight(page)
-    assert sight.words <= 120
+    assert len(sight.words) <= MOST_WORDS
     assert sight.controls <= 24
     assert window is not None
     page.set_viewport_size(window)

@@ -82,7 +82,7 @@ def test_below_a_path_of_a_proxy_they_lead_to_each_other_too(fresh: Page, pages:
         copy = opened.value
         with copy.expect_popup() as opened:
             copy.get_by_role("link", name="Open in FSD Lab").click()
-        expect(opened.value.locator(".run-facts")).to_be_attached()
+        expect(opened.value.locator("details", has_text="Settings and provenance")).to_be_attached()
         assert copy.url.startswith(f"{proxy.url}/mlflow/#/experiments/")
         assert opened.value.url == f"{proxy.url}/runs?run={run.id}"
         assert [one for one in requests if not one.startswith((f"{proxy.url}/", "data:", "blob:"))] == []

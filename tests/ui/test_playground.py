@@ -133,14 +133,6 @@ def test_the_page_is_marked_tells_of_the_worker_and_two_settings_are_asked_for_w
     expect(detail).to_be_hidden()
 
 
-def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site) -> None:
-    page.set_viewport_size({"width": 420, "height": 860})
-    for path in ("/", "/experiments", "/compare", "/runs"):
-        page.goto(site.url + path)
-        expect(page.locator("h1:visible")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 420, path
-
-
 def test_controls_follow_the_algorithm_up_to_four_settings_and_bad_input_is_told(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page).fill("  ")

@@ -352,3 +352,40 @@ def test_unknown_addresses_are_told(window: Window, team: Site, query: str) -> N
     page = window("Eve")
     page.goto(f"{team.url}/review?{query}")
     expect(page.locator(".fsd-notice.bad")).to_contain_text("There is no")
+
+
+def test_a_phone_shows_what_the_evidence_says_and_the_buttons_first(window: Window, team: Site) -> None:
+    service, ann = ReviewService(team.repository), Person("Ann", "author")
+    asked = Requirements(margin=2, least_speedup=1.5, longest_answers=1.2)
+    service.describe(ann, "Word problems", requirements=asked)
+    runs = {run.label: run.id for run in team.repository.runs()}
+    evidence, baselines = [runs["FSD reducible · js ≤ 0.2 · γ 5"]], [runs["Target alone"]]
+    id = service.propose(ann, "word-problems", evidence, baselines, reviewers=["Bob"])
+    bob = window("Bob")
+    bob.set_viewport_size({"width": 400, "height": 800})
+    bob.goto(f"{team.url}/review?proposal={id}")
+    requirements = bob.get_by_label("Requirements").locator("tbody tr")
+    expect(requirements).to_have_count(3)
+    expect(bob.get_by_role("button", name="Approve")).to_be_enabled()
+    buttons = ("Approve", "Request changes", "Decline", "Withdraw")
+    parts = [bob.locator("h1:visible"), requirements.first, requirements.last]
+    parts += [bob.get_by_role("button", name=name, exact=True) for name in buttons]
+    for part in parts:
+        expect(part).to_be_in_viewport(ratio=1)
+
+
+def test_the_name_beside_the_pages_covers_none_of_them(window: Window, team: Site) -> None:
+    team.repository.report_worker(1, "host", "cpu", "FSD reducible · js ≤ 0.05 · γ 5: prompt 117 of 120, twice over")
+    cat = window("Cat")
+    person, pages = cat.locator(".fsd-right"), cat.locator(".fsd-bar a")
+    expect(cat.locator(".fsd-worker")).to_contain_text("prompt 117")
+    for width in (1440, 1201, 1200, 1024, 901, 640, 400):
+        cat.set_viewport_size({"width": width, "height": 800})
+        corner = person.bounding_box()
+        assert corner is not None
+        for page in pages.all():
+            link = page.bounding_box()
+            assert link is not None
+            beside = link["x"] + link["width"] <= corner["x"] or corner["x"] + corner["width"] <= link["x"]
+            apart = link["y"] + link["height"] <= corner["y"] or corner["y"] + corner["height"] <= link["y"]
+            assert beside or apart, f"{page.inner_text()} at {width}"

@@ -187,7 +187,7 @@ def test_a_run_shows_its_numbers_figures_and_link_and_its_prompts_are_read_token
     href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
     assert href == "http://127.0.0.1:5999/#/runs/abc123"
     page.get_by_text("Settings and provenance").click()
-    expect(page.locator(".run-facts")).to_contain_text("torch 2.13.0")
+    expect(page.locator("details", has_text="Settings and provenance")).to_contain_text("torch 2.13.0")
     expect(page).to_have_url(f"{site.url}/runs?run={real}")
 
     prompt = page.locator("#prompt")

@@ -120,8 +120,8 @@ def test_the_reader_shows_what_was_voted_on_alone(
 
     reader, pair = built(build), RunPair(runs[0].id, runs[1].id, "The setting", "The target")
 
-    def read(person: Person, linked: int | None = None) -> tuple[str, str]:
-        question = asked({reader.filter: "text", reader.size: 50})
+    def read(person: Person, linked: int | None = None, **address: str) -> tuple[str, str]:
+        question = asked({reader.filter: "text", reader.size: 50}, address)
         question.person = person
         updates = reader.redraw(question, pair, linked=linked)
         return str(updates[reader.summary]), str(updates[reader.pairs])
@@ -130,6 +130,7 @@ def test_the_reader_shows_what_was_voted_on_alone(
     summary, pairs = read(BOB, linked=min(differing(repository, runs)))
     assert (f"{number} prompts are not shown" in summary, f"review?proposal={proposal}" in summary) == (True, True)
     assert "The setting" not in pairs
+    assert "shown here." in read(BOB, proposal=proposal)[0]  # the page that one is on already is no link
     summary, pairs = read(EVE)
     assert ("not shown" in summary, pairs.count("<article")) == (False, number)
     first = vote_once(service, proposal, BOB)

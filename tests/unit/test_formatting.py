@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dashboard.ui.quantities import ago, duration, interval, moment, percent, quantity
+from dashboard.ui.quantities import ago, duration, durations, interval, moment, percent, quantity
 from fsd_core.formatting import Written, count, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -38,6 +38,23 @@ def test_a_quantity_carries_its_unit_and_drops_digits_in_doubt() -> None:
 def test_an_interval_has_two_ends_or_is_not_told() -> None:
     assert interval(0.88, 0.94, scale=100) == "88 to 94"
     assert interval(None, 0.94) == interval(0.1, math.inf) == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.108, 0.116, "108 to 116 ms"),
+        (0.98, 1.24, "980 ms to 1.2 s"),
+        (58.0, 61.0, "58.0 s to 1 min 01 s"),
+        (245.4, 305.0, "4 min 05 s to 5 min 05 s"),
+        (None, 1.0, ""),
+        (1.0, math.inf, ""),
+    ],
+)
+def test_an_interval_of_durations_names_a_unit_as_durations_do(
+    low: float | None, high: float | None, expected: str
+) -> None:
+    assert durations(low, high) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,6 +47,21 @@ def test_links_of_pages_are_relative() -> None:
     for file, text in (SOURCES | scripts | pages).items():
         links = [line for line in text.splitlines() if absolute.search(line) and "Router(" not in line]
         assert file == "server/pages.html" or not [line for line in links if "@router." not in line], file
+
+
+def test_what_folds_what_is_framed_and_tables_are_each_of_one_kind() -> None:
+    templates = "".join(SOURCES.values())
+    assert set(re.findall(r'<details class="([^"]*)"', templates)) == {"pick"}, "the list of runs is a field that folds"
+    assert {kinds.split()[0] for kinds in re.findall(r'<table class="([^"]*)"', templates)} == {"fsd-table"}
+    framed = re.compile(r"^(\.\S+) \{ display: inline-block;[^}]*border: 1px solid", re.MULTILINE)
+    sheets = [path.read_text(encoding="utf-8") for path in ROOMS.glob("*/*.css")]
+    assert [kind for sheet in sheets for kind in framed.findall(sheet)] == [".fsd-chip"]
+
+
+def test_runs_of_which_the_same_is_said_share_a_sentence() -> None:
+    rare = [(name, SimpleNamespace(sentence=said)) for name, said in (("A", "few"), ("B", "more"), ("C", "few"))]
+    said = render("compare/comparison.html", "comparison", [], [], 0.05, True, [], [], rare)
+    assert "by the rule of three, A, C: few; B: more. 299" in said
 
 
 def test_no_html_is_written_in_python() -> None:

@@ -185,6 +185,7 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         with blocks if not page.path else blocks.route(page.title, page.path):
             build_header(status, pages, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting)
             page.build(repository, settings)
+    blocks.end()
     # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks

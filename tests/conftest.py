@@ -26,6 +26,7 @@ from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
+from tests.tools import commands_once  # noqa: F401 - before a test calls a command
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,11 +14,20 @@ class Pages(gr.Blocks):
     """Pages that build only the parts that they show or change.
 
     Gradio would also rebuild unchanged parts, and have the browser build a component for each parameter of the
-    endpoints.
+    endpoints. And after each page it would describe all that are there so far, twice, and when they are mounted again.
     """
+
+    _is_built = False
+    """whether all pages are there"""
+
+    def end(self) -> None:
+        """Say that all pages are there. Gradio describes them when they are queued and mounted."""
+        self._is_built = True
 
     def get_config_file(self) -> Any:
         """Return the configuration of the pages for browsers and programs. No page has the endpoints for programs."""
+        if not self._is_built:
+            return {}
         config: Any = super().get_config_file()
         parameters = {one["id"] for one in config["components"] if one["type"] == "api"}
         endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}

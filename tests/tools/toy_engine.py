@@ -117,6 +117,8 @@ class Request(BaseHTTPRequestHandler):
     engine: ToyEngine
     body: dict[str, Any]
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    """or each second part of an answer waits for the client to acknowledge the first, which may take 40 ms"""
 
     def log_message(self, *_: Any) -> None:
         """Say nothing: what is asked is in ``asked``."""

@@ -12,12 +12,11 @@ from playwright.sync_api import Page, expect
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
-from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
 from tests.tools.folds import unfold
+from tests.tools.played_worker import measured
 from tests.tools.settled import settled
 from tests.tools.site import Site
-from tests.tools.sizes import PATIENCE
 from tests.tools.transformers_server import serving_bundled_target
 
 pytestmark = pytest.mark.ui
@@ -45,14 +44,9 @@ def test_an_engine_of_others_answers_as_our_loop_does_and_compare_says_so(
         expect(page.locator("#engines-answer")).to_contain_text("It is chosen under")
         page.get_by_role("button", name="Start experiment").click()
         expect(page.locator("#experiments article").first).to_contain_text("Served · transformers")
-        experiment = site.repository.experiments()[0]
-        job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
-        assert job is not None
-        assert job.claim_token is not None
-        execute_runs(site.repository, [run.id for run in experiment.runs], lambda *_: load_pair("bundled", "cpu"))
-        site.repository.finish_job(job.id, job.claim_token, "finished")
+        experiment = measured(site.repository, lambda *_: load_pair("bundled", "cpu"))
 
-    runs = site.repository.experiment(experiment.id).runs
+    runs = experiment.runs
     assert [run.status for run in runs] == ["finished"] * len(runs)
     served = next(run for run in runs if run.decoding.acceptance.by_endpoint)
     target = next(run for run in runs if run.decoding.acceptance.kind == "autoregressive")

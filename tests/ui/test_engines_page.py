@@ -16,9 +16,9 @@ from fsd_core.analysis.loads import load_lines, load_sentences
 from fsd_core.config import RULES, RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
 from tests.tools.folds import unfold
+from tests.tools.played_worker import measured
 from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import settled
 from tests.tools.site import Site
@@ -95,13 +95,8 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     expect(page.get_by_text("3 settings × 2 loads × 1 seed × 4 prompts = 24 generations")).to_be_visible()
     page.get_by_role("button", name="Start experiment").click()
     expect(page.locator("#experiments article").first).to_contain_text("Served · vLLM toy")
-    experiment = site.repository.experiments()[0]
-    job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
-    assert job.claim_token is not None
-    execute_runs(site.repository, [run.id for run in experiment.runs], lambda *_: pair)
-    site.repository.finish_job(job.id, job.claim_token, "finished")
-    runs = site.repository.experiment(experiment.id).runs
+    experiment = measured(site.repository, lambda *_: pair)
+    runs = experiment.runs
     assert [(run.status, run.config.batch) for run in runs] == [("finished", load) for load in (1, 1, 1, 2, 2, 2)]
 
     page.goto(f"{site.url}/compare?experiment={experiment.id}")

@@ -7,7 +7,7 @@ import math
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.behind import behind
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, DecodingConfig, divergence_upper_bound
-from fsd_core.config.drafting.suffix import MEMORY_TITLES
+from fsd_core.config.drafting.run_memory import MEMORY_TITLES
 from fsd_core.config.drafting.topologies import LENGTH_TITLES
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit

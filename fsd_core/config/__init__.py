@@ -18,6 +18,7 @@ from fsd_core.config.drafting import (
     SuffixDrafter,
     TopologyConfig,
     TopologySettings,
+    TrigramDrafter,
 )
 from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.template_config import TemplateConfig
@@ -92,6 +93,7 @@ __all__ = [
     "TemplateConfig",
     "TopologyConfig",
     "TopologySettings",
+    "TrigramDrafter",
     "Verifier",
     "content_hash",
     "divergence_upper_bound",

@@ -20,6 +20,7 @@ from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
 from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
 from fsd_core.config.drafting.suffix import SuffixDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
+from fsd_core.config.drafting.trigram import TrigramDrafter
 from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
 
@@ -42,12 +43,14 @@ __all__ = [
     "SuffixDrafter",
     "TopologyConfig",
     "TopologySettings",
+    "TrigramDrafter",
 ]
 
 _DRAFTERS: tuple[type[DrafterSettings], ...] = (
     DraftModelDrafter,
     PromptLookupDrafter,
     SuffixDrafter,
+    TrigramDrafter,
     EagleDrafter,
 )
 _TOPOLOGIES: tuple[type[TopologySettings], ...] = (

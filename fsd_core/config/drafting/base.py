@@ -45,7 +45,7 @@ class DrafterSettings(Frozen):
 
 
 class CopyingDrafter(DrafterSettings):
-    """A drafter that proposes tokens of the text itself and needs no model. A subclass only implements :meth:`copied`.
+    """A drafter that proposes tokens of texts and needs no model. A subclass only implements :meth:`copied`.
 
     Its tokens have no distribution (q = 1 on each), so it drafts chains.
     """

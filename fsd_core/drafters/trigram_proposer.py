@@ -43,12 +43,11 @@ class TrigramProposer(Copying):
         super().__init__(settings, vocabulary, device)
         self._trigrams, self._table, self._most = settings, table, most
         self._has_read_prompt = False
-        self._end: Sequence[int] = ()  # the last two tokens of the text
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         (history,) = texts
         self._table.learn(history[-self._trigrams.window :] if self._has_read_prompt else history)
-        self._has_read_prompt, self._end = True, history[-2:]
+        self._has_read_prompt = True
         return super().begin(tokens, texts)
 
     def proposed(self, history: Sequence[int]) -> Sequence[int]:
@@ -58,8 +57,7 @@ class TrigramProposer(Copying):
         return tokens
 
     def successors(self, path: Sequence[int]) -> Sequence[tuple[int, float]]:
-        """Return what may follow the text and the tokens of ``path``, with its probability, the likeliest first."""
-        pair = [*self._end, *path[-2:]][-2:]
+        pair = [*self._text[-2:], *path[-2:]][-2:]
         return self._table.successors((pair[0], pair[1])) if len(pair) == 2 else ()
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

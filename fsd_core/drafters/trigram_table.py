@@ -36,7 +36,9 @@ class TrigramTable:
 
     def successors(self, pair: Pair) -> list[tuple[int, float]]:
         """Return the heaviest successors of a pair with their probabilities, the likeliest first."""
-        heaviest = sorted(self.weights(pair).items(), key=lambda item: (-item[1], item[0]))[: self._settings.successors]
+        heaviest = sorted(self.weights(pair).items(), key=lambda item: (-item[1], item[0]))[
+            : self._settings.most_successors
+        ]
         total = sum(weight for _, weight in heaviest)
         return [(token, weight / total) for token, weight in heaviest]
 

@@ -31,7 +31,7 @@ def test_a_table_learns_each_trigram_as_often_as_it_occurs() -> None:
 
 
 def test_successors_are_the_heaviest_and_of_equal_ones_the_lower_ids() -> None:
-    table = learned([9, 9, 4, 9, 9, 2, 9, 9, 7, 9, 9, 7], successors=2)
+    table = learned([9, 9, 4, 9, 9, 2, 9, 9, 7, 9, 9, 7], most_successors=2)
     assert table.successors((9, 9)) == [(7, pytest.approx(2 / 3)), (2, pytest.approx(1 / 3))]
     assert table.successors((4, 2)) == []
     capped = learned([1, 2, 3] * 9 + [1, 2, 4], step=0.5, cap=1.5)

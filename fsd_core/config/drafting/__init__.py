@@ -18,6 +18,7 @@ from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
 from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
+from fsd_core.config.drafting.search_tree_topology import SearchTreeTopology
 from fsd_core.config.drafting.suffix import SuffixDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
 from fsd_core.config.drafting.trigram import TrigramDrafter
@@ -40,6 +41,7 @@ __all__ = [
     "MultiDraftTopology",
     "PromptLookupDrafter",
     "RecentAcceptance",
+    "SearchTreeTopology",
     "SuffixDrafter",
     "TopologyConfig",
     "TopologySettings",
@@ -57,6 +59,7 @@ _TOPOLOGIES: tuple[type[TopologySettings], ...] = (
     ChainTopology,
     MultiDraftTopology,
     DynamicTreeTopology,
+    SearchTreeTopology,
     BeamsTopology,
 )
 

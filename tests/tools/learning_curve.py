@@ -109,17 +109,18 @@ def document(entries: list[Contender], command: str) -> str:
     texts = [[record.text for record in entry.records] for entry in entries]
     same = all(one == texts[0] for one in texts)
     head = (
-        f"| Drafted by | Tokens per round, first {STRETCH} prompts | last {STRETCH} | all | Times as fast as the target "
-        "alone |\n|---|---|---|---|---|"
+        f"| Drafted by | Tokens per round, first {STRETCH} prompts | last {STRETCH} | all | Times as fast as the "
+        "target alone |\n|---|---|---|---|---|"
     )
     return "\n".join(
         [
-            "# Tri-grams on arithmetic", "", f"    {command}", "",
+            "# Tri-grams on arithmetic", "",
+            "<!-- not run: it takes several minutes -->", "```", command, "```", "",
             f"model pair bundled; task arithmetic; prompts {prompts}; at most 128 tokens; temperature 0; one thread of "
             f"a CPU; commit {commit[:7]}", "",
             "Tables begin empty; those *of the run* are kept from prompt to prompt. Each prompt was answered by all in",
-            "turn, in an order that rotates. Times are ratios of sums over the same prompts, measured on a machine that",
-            f"was busy with other work, with 95 % intervals. All wrote the same texts: {'yes' if same else 'no'}.", "",
+            "turn, in an order that rotates. Times are ratios of sums over the same prompts, on a machine that was",
+            f"busy with other work, with 95 % intervals. All wrote the same texts: {'yes' if same else 'no'}.", "",
             head, *(row(entry, entries[0]) for entry in entries), "",
         ]
     )  # fmt: skip

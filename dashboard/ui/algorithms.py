@@ -7,7 +7,8 @@ import math
 from dashboard.ui.templates import Html, render
 from fsd_core.analysis.behind import behind
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, DecodingConfig, divergence_upper_bound
-from fsd_core.config.drafting.suffix import MEMORY_TITLES
+from fsd_core.config.drafting.run_memory import MEMORY_TITLES
+from fsd_core.config.drafting.search_tree_topology import SEARCH_TITLES
 from fsd_core.config.drafting.topologies import LENGTH_TITLES
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
@@ -29,12 +30,10 @@ RULE_CHOICES = [(rule.long_title or rule.title, kind) for kind, rule in RULES.it
 def choices(option: Option) -> list[tuple[str, str]]:
     """Return an option's choices with their titles."""
     titles = {kind: part.title for parts in (DRAFTERS, TOPOLOGIES) for kind, part in parts.items()}
+    by_option = {"length_by": LENGTH_TITLES, "memory": MEMORY_TITLES, "search": SEARCH_TITLES}
     if option.name == "divergence":
         titles = {name: divergence_title(name) for name in option.choices}
-    elif option.name == "length_by":
-        titles = LENGTH_TITLES
-    elif option.name == "memory":
-        titles = MEMORY_TITLES
+    titles = by_option.get(option.name, titles)
     return RULE_CHOICES if option.name == "acceptance" else [(titles.get(name, name), name) for name in option.choices]
 
 

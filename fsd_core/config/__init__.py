@@ -15,9 +15,11 @@ from fsd_core.config.drafting import (
     MultiDraftTopology,
     PromptLookupDrafter,
     RecentAcceptance,
+    SearchTreeTopology,
     SuffixDrafter,
     TopologyConfig,
     TopologySettings,
+    TrigramDrafter,
 )
 from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.template_config import TemplateConfig
@@ -83,6 +85,7 @@ __all__ = [
     "Rule",
     "RunConfig",
     "SamplingConfig",
+    "SearchTreeTopology",
     "SettingConfig",
     "Speculative",
     "SpeculativeBeams",
@@ -92,6 +95,7 @@ __all__ = [
     "TemplateConfig",
     "TopologyConfig",
     "TopologySettings",
+    "TrigramDrafter",
     "Verifier",
     "content_hash",
     "divergence_upper_bound",

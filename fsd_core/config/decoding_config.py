@@ -16,6 +16,7 @@ from fsd_core.config.drafting import (
     MissingDrafter,
     MissingTopology,
     MultiDraftTopology,
+    SearchTreeTopology,
     TopologyConfig,
 )
 from fsd_core.config.template_config import TemplateConfig, TemplateField
@@ -207,11 +208,24 @@ class DecodingConfig(Frozen):
                 f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
                 f"{optimal}."
             )
-        if topology.judged_as != CHAIN and self.drafter and not self.drafter.has_distribution:
+        self._check_tokens_to_choose_from(topology)
+
+    def _check_tokens_to_choose_from(self, topology: TopologyConfig) -> None:
+        """Raise ``InvalidSetting`` if a branching topology cannot learn from the drafter what may follow."""
+        if self.drafter is None or topology.judged_as == CHAIN:
+            return
+        if topology.searches and not self.drafter.has_successors:
+            raise InvalidSetting(
+                f"The topology '{topology.kind}' searches what a drafter has looked up, and the drafter "
+                f"'{self.drafter.kind}' looks nothing up: choose the drafter "
+                f"{' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_successors)}, or another topology."
+            )
+        if not topology.searches and not self.drafter.has_distribution:
+            search = f" or a {SearchTreeTopology.title.lower()}" if self.drafter.has_successors else ""
             raise InvalidSetting(
                 "Trees and several drafts per position need a drafter with a distribution of its own: choose the "
                 f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
-                "chain."
+                f"chain{search}."
             )
 
     @property

@@ -31,6 +31,7 @@ class Copying:
 
     def __init__(self, settings: CopyingDrafter, vocabulary: int, device: torch.device) -> None:
         self._settings, self._vocabulary, self._device = settings, vocabulary, device
+        self._text: Sequence[int] = ()  # grows while it is written, so that at its end it is all there
         self._copied: Sequence[int] = ()
         self._index = 0
 
@@ -44,12 +45,17 @@ class Copying:
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         (history,) = texts
+        self._text = history
         self._copied, self._index = self.proposed(history), 0
         return self._row()
 
     def proposed(self, history: Sequence[int]) -> Sequence[int]:
         """Return the proposed continuation of a text."""
         return self._settings.copied(history)
+
+    def successors(self, path: Sequence[int]) -> Sequence[tuple[int, float]]:
+        """Return what may follow the text and the tokens of ``path``, with its probability, the likeliest first."""
+        return self._settings.successors([*self._text, *path])
 
     def extend(self, token: Tensor) -> DraftDistribution | None:
         return self._row()

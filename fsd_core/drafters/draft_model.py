@@ -29,7 +29,7 @@ class DraftModelProposer:
         layers."""
         if models.draft is None:
             raise InvalidSetting(
-                "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup or suffix."
+                "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup, suffix or trigram."
             )
         if config.topology is not None:
             models.draft.check_topology(config.topology)

@@ -34,7 +34,6 @@ class SuffixProposer(Copying):
     def __init__(self, settings: SuffixDrafter, vocabulary: int, device: torch.device, answers: list[int]) -> None:
         super().__init__(settings, vocabulary, device)
         self._suffix, self._answers = settings, answers
-        self._text: Sequence[int] = ()  # grows while it is written, so that at its end it is all there
         self._prompt = 0
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:

@@ -81,8 +81,8 @@ _SMOLLM2_PAIRS = (
 )
 
 NO_DRAFT = (
-    "This pair has no draft model: choose the drafter 'prompt-lookup' or 'suffix', or 'eagle' if it has a head, or a "
-    "pair with a draft."
+    "This pair has no draft model: choose the drafter 'prompt-lookup', 'suffix' or 'trigram', or 'eagle' if it has a "
+    "head, or a pair with a draft."
 )
 NO_HEAD = (
     "The drafter 'eagle' needs a head that was trained for the target, and this pair has none: choose a pair with one, "

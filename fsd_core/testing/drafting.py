@@ -18,12 +18,15 @@ from fsd_core.config import (
     ChainTopology,
     DecodingConfig,
     DrafterSettings,
+    DraftModelDrafter,
     DynamicTreeTopology,
     Frozen,
     Fuzzy,
     MultiDraftTopology,
+    PromptLookupDrafter,
     Rule,
     SamplingConfig,
+    SearchTreeTopology,
     SettingConfig,
     Speculative,
     TopologySettings,
@@ -51,6 +54,7 @@ _CHAINS = (
 )
 """the last one drafts a bonus token"""
 _TREES = ((Speculative(), DynamicTreeTopology(top_k=3, length=4, total_tokens=12)), (KSeq(), MultiDraftTopology()))
+_SEARCH_TREES = ((Speculative(), SearchTreeTopology(total_tokens=9)),)
 Settings = TypeVar("Settings", bound=Frozen)
 
 
@@ -78,17 +82,18 @@ def settings_of(kind: type[Settings]) -> list[Settings]:
 def check_drafter(drafter: type[DrafterSettings], models: ModelSet | None = None) -> None:
     """Raise ``AssertionError`` with a sentence if a drafter violates the contract.
 
-    It has a title, and its settings survive JSON. In chains and in trees, and with each of its options at the ends of
-    its range, it returns distributions. Exact decoding then writes the greedy target's text token for token. The same
-    seed gives the same text, whatever was written in between. The target's cache holds the accepted tokens only. Each
-    text of a batch equals its batch-size-1 result. A drafter that learns from the run is held to its greedy texts. A
-    plug-in's author calls this in a test of the package. ``models``:
-    models to draft with, if tiny random ones are unsuitable.
+    It has a title, and its settings survive JSON. In chains and in the trees that it can draft, and with each of its
+    options at the ends of its range, it returns distributions. Exact decoding then writes the greedy target's text
+    token for token. The same seed gives the same text, whatever was written in between. The target's cache holds the
+    accepted tokens only. Each text of a batch equals its batch-size-1 result. A drafter that learns from the run is
+    held to its greedy texts. A plug-in's author calls this in a test of the package. ``models``: models to draft with,
+    if tiny random ones are unsuitable.
     """
     default, *variants = settings_of(drafter)
     for settings in (default, *variants):
         _check_settings(settings, drafter.title)
-    for rule, topology in (*_CHAINS, *_TREES) if default.has_distribution else _CHAINS:
+    trees = (*_TREES * default.has_distribution, *_SEARCH_TREES * default.has_successors)
+    for rule, topology in (*_CHAINS, *trees):
         _check(DecodingConfig.checked(acceptance=rule, drafter=default, topology=topology), models)
     for settings in variants:
         _check(DecodingConfig(acceptance=_CHAIN[0], drafter=settings, topology=_CHAIN[1]), models)
@@ -97,18 +102,17 @@ def check_drafter(drafter: type[DrafterSettings], models: ModelSet | None = None
 def check_topology(topology: type[TopologySettings], texts: int = 600) -> None:
     """Raise ``AssertionError`` with a sentence if a topology violates the contract.
 
-    The contract is that of :func:`check_drafter`, with the draft model. A χ² test of ``texts`` texts must find the
-    target's distribution.
+    The contract is that of :func:`check_drafter`, with the draft model, or with prompt lookup for one that searches. A
+    χ² test of ``texts`` texts must find the target's distribution.
     """
     for settings in settings_of(topology):
         _check_settings(settings, topology.title)
-        _check(DecodingConfig(acceptance=_exact(settings.judged_as), topology=settings), None)
+        _check(DecodingConfig.checked(**_drafted(settings)), None)
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
     config = DecodingConfig(
-        acceptance=_exact(topology.judged_as),
-        topology=topology.checked(length=2),
+        **_drafted(topology.checked(length=2)),
         sampling=SamplingConfig(temperature=1.0),
         max_new_tokens=length + 1,
     )
@@ -116,6 +120,12 @@ def check_topology(topology: type[TopologySettings], texts: int = 600) -> None:
     exact = distribution_of_texts(target, prompt, length)
     likely = fit(emitted[:, 0] * vocabulary + emitted[:, 1], exact) > 1e-6
     require(likely, f"Exact decoding with {settings_of(topology)[0]!r} writes another distribution.")
+
+
+def _drafted(topology: TopologySettings) -> dict[str, Any]:
+    """Return the parts of a lossless method with a topology."""
+    drafter = PromptLookupDrafter() if topology.searches else DraftModelDrafter()
+    return {"acceptance": _exact(topology.judged_as), "drafter": drafter, "topology": topology}
 
 
 def _exact(judged_as: str) -> Rule:
@@ -129,8 +139,8 @@ def _exact(judged_as: str) -> Rule:
 def _check_settings(settings: DrafterSettings | TopologySettings, title: str) -> None:
     require(bool(title.strip()), f"{settings!r} has no title.")
     part = "drafter" if isinstance(settings, DrafterSettings) else "topology"
-    rule = Speculative() if part == "drafter" else _exact(settings.judged_as)  # type: ignore[union-attr]
-    decoding = DecodingConfig.checked(acceptance=rule, **{part: settings})
+    drafted = _drafted(settings) if isinstance(settings, TopologySettings) else {"drafter": settings}
+    decoding = DecodingConfig.checked(**{"acceptance": Speculative()} | drafted)
     restored = getattr(SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding, part)
     require(restored == settings, f"{settings!r} is read back from JSON as {restored!r}.")
 

@@ -25,6 +25,15 @@ class Source(Protocol):
         ...
 
 
+class Lookup(Protocol):
+    """A drafter that knows what may follow a path without being fed it."""
+
+    def successors(self, path: Sequence[int]) -> Sequence[tuple[int, float]]:
+        """Return the tokens that may follow the text and the tokens of ``path``, with their probabilities, the
+        likeliest first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TreeStructure:
     """How a tree of N nodes branches. Parents come before their children, and children are in the order of their rank.

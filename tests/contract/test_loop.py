@@ -24,6 +24,7 @@ from fsd_core.config import (
     Speculative,
     SuffixDrafter,
     TopologySettings,
+    TrigramDrafter,
 )
 from fsd_core.drafters.draft_model import DraftModelProposer
 from fsd_core.models.language_model import LanguageModel
@@ -233,6 +234,7 @@ def test_the_context_is_filled_and_not_overrun(models):
         (Speculative(), DraftModelDrafter(), "target"),
         (Speculative(), PromptLookupDrafter(max_ngram=1), "target"),
         (Speculative(), SuffixDrafter(), "target"),
+        (Speculative(), TrigramDrafter(), "target"),
         (FuzzyReducible(threshold=None), DraftModelDrafter(), "target"),
         (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelDrafter(), "fuzzy"),
         (FuzzyReducible(threshold=0.08), DraftModelDrafter(), "fuzzy"),

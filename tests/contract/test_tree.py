@@ -20,10 +20,17 @@ from fsd_core.config import (
     MultiDraftTopology,
     PromptLookupDrafter,
     SamplingConfig,
+    SearchTreeTopology,
     Speculative,
+    SuffixDrafter,
+    TrigramDrafter,
 )
+from fsd_core.decoding import verification
+from fsd_core.decoding.verification.nodes import NodeResult, SingleDraftNode
+from fsd_core.decoding.verification.tree import verify_tree
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.ops.sampling import draw
 from fsd_core.rules import KSeq, RecursiveRejectionWithout
 from fsd_core.testing.decoding_checks import (
     beginnings,
@@ -36,6 +43,7 @@ from fsd_core.testing.decoding_checks import (
 )
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_head, toy_model
+from fsd_core.topologies import DraftTree, TreeStructure
 from tests.contract.test_loop import PROMPTS, SAMPLED
 from tests.tools.sizes import size
 
@@ -80,6 +88,31 @@ def test_greedily_it_is_the_greedy_target(models, greedy, drafting, tree):
     for prompt, alone in zip(PROMPTS, greedy, strict=True):
         config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=tree, max_new_tokens=TOKENS)
         assert written(*models, config, prompt, ends=False, head=head) == alone
+
+
+LOOKUPS = {"trigram": TrigramDrafter(), "trigram-run": TrigramDrafter(memory="run"), "lookup": PromptLookupDrafter()}
+
+
+def rounds_of(target, prompt, **parts) -> list[tuple]:
+    """What each round drafts and writes, with the target alone."""
+    config = DecodingConfig(acceptance=Speculative(), max_new_tokens=TOKENS, **parts)
+    session, rounds = open_session(target, None, config, prompt, 0, frozenset()), []
+    while session.stop_reason is None:
+        record = session.run_round()
+        rounds.append((record.drafted, record.emitted))
+    return rounds
+
+
+@pytest.mark.parametrize("total_tokens", [2, 9, 60])
+@pytest.mark.parametrize("drafter", LOOKUPS.values(), ids=LOOKUPS)
+def test_greedily_a_search_tree_is_the_greedy_target(models, greedy, drafter, total_tokens):
+    """Of two tokens, the root included, a tree of a table is a chain of one in every round."""
+    for prompt, alone in zip(PROMPTS, greedy, strict=True):
+        tree = SearchTreeTopology(total_tokens=total_tokens, length=4)
+        rounds = rounds_of(models[0], prompt, drafter=drafter, topology=tree)
+        assert [token for _, emitted in rounds for token in emitted] == alone
+        if total_tokens == 2 and isinstance(drafter, TrigramDrafter):
+            assert rounds == rounds_of(models[0], prompt, drafter=drafter, topology=ChainTopology(length=1))
 
 
 @pytest.mark.parametrize("shape", [ChainTopology(length=4), MultiDraftTopology(length=3)], ids=str)
@@ -144,6 +177,67 @@ def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
     assert fit(emitted, distribution_of_texts(draft, prompt, length)) < 1e-9
 
 
+class Published(SingleDraftNode):
+    """The published check of a drafted token: each of its paths draws from the target, and the longest match wins. If
+    none matches, another token is drawn from the whole target, and not from what is left of it."""
+
+    paths = 4
+
+    def num_uniforms(self, structure):
+        return self.paths + 1
+
+    def __call__(self, tree, structure, node, uniforms):
+        draws = torch.cat([draw(node.target, one[None]) for one in uniforms])
+        matches = draws[:-1] == tree.tokens[0, node.first]
+        written = torch.where(matches.any() & node.children.any(), tree.tokens[0, node.first], draws[-1:])
+        return NodeResult(written, torch.ones_like(written, dtype=torch.bool), torch.zeros(1))
+
+
+@pytest.mark.parametrize(("paths", "expected"), [(1, (0.75, 0.15, 0.1)), (4, (0.96875, 0.01875, 0.0125))])
+def test_the_published_check_of_a_search_tree_prefers_what_was_drafted(paths, expected):
+    """On p = (.5, .3, .2) with token 0 drafted; ours follows p."""
+    p, many = torch.tensor([[0.5, 0.3, 0.2]]), size(2000, 10000)
+    structure = TreeStructure(*(torch.tensor([value]) for value in (-1, 1, 0, 0)))
+    row = torch.tensor([[[1.0, 0.0, 0.0]]])
+    tree = DraftTree(torch.tensor([[0]]), 1, row, row, structure)
+    sampling, generator = SamplingConfig(temperature=1.0), torch.Generator().manual_seed(paths)
+    uniforms = torch.rand(many, 2, paths + 2, dtype=torch.float64, generator=generator)
+    published = Published(Speculative(), sampling)
+    published.paths = paths
+    logits = p.log().expand(1, 2, 3)
+    for verifier, law, other in (
+        (published, torch.tensor(expected), p[0]),
+        (SingleDraftNode(Speculative(), sampling), p[0], torch.tensor(expected)),
+    ):
+        rounds = (
+            verify_tree(tree, structure, logits, verifier, sampling, taken)
+            for taken in uniforms[..., : verifier.num_uniforms(structure)]
+        )
+        written = torch.stack([round_.emitted[0, 0] for round_ in rounds])
+        assert fit(written, law) > 1e-4
+        assert fit(written, other) < 1e-9
+
+
+@pytest.mark.parametrize("drafter", [TrigramDrafter(), PromptLookupDrafter()], ids=lambda one: one.kind)
+def test_whole_texts_of_a_search_tree_follow_the_target_and_those_of_the_published_check_do_not(monkeypatch, drafter):
+    """χ² against the target's exact distribution, by enumeration."""
+    vocabulary, prompt, length = 5, [0, 1, 2, 1, 3, 1, 2, 4, 2, 1], 2
+    target = LanguageModel(toy_model(vocabulary, seed=21, layers=1, hidden=16))
+    config = DecodingConfig(
+        acceptance=Speculative(), drafter=drafter, topology=SearchTreeTopology(length=2, total_tokens=5),
+        sampling=SamplingConfig(temperature=1.0), max_new_tokens=length + 2,
+    )  # fmt: skip
+    exact = distribution_of_texts(target, prompt, length)
+
+    def fits() -> float:
+        texts = beginnings(target, target, config, prompt, length, size(300, 1500))
+        return fit(texts[:, 0] * vocabulary + texts[:, 1], exact)
+
+    assert fits() > 1e-4
+    monkeypatch.setattr(verification, "SingleDraftNode", Published)
+    assert fits() < 1e-9
+
+
 def test_a_fuzzy_rule_keeps_the_drafts_favourite_down_to_a_leaf(models):
     """Every node is near enough at the largest threshold, so that what is kept is the draft's own greedy text."""
     for rule in (Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2))):
@@ -181,6 +275,16 @@ def test_what_cannot_be_is_refused(models, modules):
         DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
     with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
+    search = SearchTreeTopology()
+    for drafter in (DraftModelDrafter(), EagleDrafter(), SuffixDrafter()):
+        with pytest.raises(InvalidSetting, match="looks nothing up: choose the drafter 'prompt-lookup' or 'trigram'"):
+            DecodingConfig.checked(acceptance=Speculative(), drafter=drafter, topology=search)
+    with pytest.raises(InvalidSetting, match="or a chain or a search tree"):
+        DecodingConfig.checked(acceptance=Speculative(), drafter=TrigramDrafter(), topology=DynamicTreeTopology())
+    with pytest.raises(InvalidSetting, match="is infinite for a copied token"):
+        DecodingConfig.checked(acceptance=Fuzzy(divergence="ag"), drafter=TrigramDrafter(), topology=search)
+    with pytest.raises(InvalidSetting, match="Total tokens is 1: expected at least 2"):
+        SearchTreeTopology.checked(total_tokens=1)
     config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
     with pytest.raises(InvalidSetting, match="trained for the target"):
         open_session(*models, config, PROMPTS[0], 0, frozenset())

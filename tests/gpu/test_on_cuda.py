@@ -30,6 +30,7 @@ from fsd_core.config import (
     Speculative,
     SpeculativeBeams,
     SuffixDrafter,
+    TrigramDrafter,
     Verifier,
 )
 from fsd_core.decoding import batch
@@ -67,7 +68,8 @@ def methods() -> dict[str, DecodingConfig]:
     found += [
         {"acceptance": rule, "topology": TREE} for rule in (Speculative(), Fuzzy(threshold=0.05), FuzzyReducible())
     ]
-    found += [{"acceptance": Speculative(), "drafter": drafter} for drafter in (PromptLookupDrafter(), SuffixDrafter())]
+    copying = (PromptLookupDrafter(), SuffixDrafter(), TrigramDrafter())
+    found += [{"acceptance": Speculative(), "drafter": drafter} for drafter in copying]
     found += [
         {"acceptance": Speculative(), "topology": ChainTopology(length=6, length_by=by)}
         for by in ("token", "chain", "acceptance")

@@ -22,6 +22,7 @@ from fsd_core.config import (
     FuzzyReducible,
     PromptLookupDrafter,
     SuffixDrafter,
+    TrigramDrafter,
 )
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import PairDecoder
@@ -178,7 +179,11 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
     return step
 
 
-@pytest.mark.parametrize("drafter", [DraftModelDrafter(), PromptLookupDrafter(), SuffixDrafter()], ids=lambda d: d.kind)
+@pytest.mark.parametrize(
+    "drafter",
+    [DraftModelDrafter(), PromptLookupDrafter(), SuffixDrafter(), TrigramDrafter(), TrigramDrafter(memory="run")],
+    ids=str,
+)
 def test_greedy_sd_writes_what_the_target_writes(
     pair: LoadedPair, alone: list[tuple[list[int], list[int]]], drafter: DrafterSettings
 ) -> None:

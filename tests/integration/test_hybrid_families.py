@@ -16,7 +16,9 @@ from fsd_core.config import (
     DecodingConfig,
     DynamicTreeTopology,
     SamplingConfig,
+    SearchTreeTopology,
     Speculative,
+    TrigramDrafter,
 )
 from fsd_core.decoding.composition import compose
 from fsd_core.errors import IncompatibleModels, InvalidSetting
@@ -183,6 +185,9 @@ def test_branches_and_batches_are_refused_before_anything_is_written() -> None:
     for models in (ModelSet(*hybrids), ModelSet(plain, hybrids[1])):
         with pytest.raises(InvalidSetting, match="'dynamic-tree' branches: choose the topology chain"):
             compose(models, tree)
+    search = DecodingConfig(acceptance=Speculative(), drafter=TrigramDrafter(), topology=SearchTreeTopology())
+    with pytest.raises(InvalidSetting, match="'search-tree' branches: choose the topology chain"):
+        compose(ModelSet(hybrids[0]), search)
     for config in (SAMPLED, DecodingConfig(acceptance=Autoregressive())):
         with pytest.raises(InvalidSetting, match="choose --batch 1"):
             compose(ModelSet(*hybrids), config).check_batch_size(2)

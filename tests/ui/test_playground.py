@@ -179,7 +179,7 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     )
     for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
         second.get_by_label(label, exact=True).click()
-        page.get_by_role("option", name=option).click()
+        page.get_by_role("option", name=option, exact=True).click()
         expect(second.get_by_label(label, exact=True)).to_have_value(option)
         meanwhile(page, lambda: held, "a question")
     assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
@@ -197,6 +197,25 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     expect(second.get_by_label("Topology")).to_have_value("Tree")
     expect(second.get_by_label("Drafter")).to_have_value("EAGLE head")
     expect(second.get_by_label("Tree tokens")).to_have_value("17")
+    finish(site, job)
+
+
+def test_a_search_tree_of_a_table_is_offered_and_asked_for(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    second = page.locator(".setting").nth(1)
+    for label, option in (("Drafter", "Tri-gram table"), ("Topology", "Search tree")):
+        second.get_by_label(label, exact=True).click()
+        page.get_by_role("option", name=option, exact=True).click()
+        expect(second.get_by_label(label, exact=True)).to_have_value(option)
+    for label in ("Learning window", "Copies from", "Tree tokens", "Search"):
+        expect(second.get_by_label(label, exact=True)).to_be_visible()
+    for label in ("Iterations", "Tree width", "Longest match"):
+        expect(second.get_by_label(label, exact=True)).to_be_hidden()
+    second.get_by_label("Tree tokens").fill("9")
+    job = start(page, site)
+    asked = job.payload["settings"][1]
+    assert asked["drafter"]["kind"] == "trigram"
+    assert (asked["topology"]["kind"], asked["topology"]["total_tokens"]) == ("search-tree", 9)
     finish(site, job)
 
 

@@ -45,8 +45,10 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
          "--logit-ratio", "--lookahead-entropy", "--lookahead-window", "--beams", "--confidence", "--least-width",
          "--most-width", "--drafter",
          "--max-ngram", "--longest-match", "--match-factor", "--least-share", "--memory",
+         "--learning-window", "--learning-step", "--weight-cap", "--successors",
          "--topology", "--draft-length", "--length-by", "--least-probability",
-         "--draft-cost", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
+         "--draft-cost", "--drafts", "--tree-top-k", "--tree-tokens", "--search", "--search-iterations",
+        "--temperature",
         "--top-k", "--top-p", "--min-p", "--strict-first", "--lenient-in", "--max-new-tokens",
         "--template-arguments", "--template-date", "--seed",
         "--dtype", "--device", "--task", "--limit", "--batch",
@@ -154,7 +156,10 @@ def test_a_terminal_that_lacks_a_character_gets_another(home: Path) -> None:
         (("run", "--drafter", "nope"), "expected one of draft-model"),
         (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples 2 drafts, not 3"),
         (("run", "--acceptance", "rrs", "--batch", "4"), "choose a batch of 1"),
-        (("run", "--topology", "bush"), "--topology 'bush' is not known: expected one of chain, dynamic-tree."),
+        (
+            ("run", "--topology", "bush"),
+            "--topology 'bush' is not known: expected one of chain, dynamic-tree, search-tree.",
+        ),
         (("run", "--tree-tokens", "9"), "--tree-tokens does not apply to the shape 'chain'"),
         (
             ("run", "--topology", "dynamic-tree", "--drafter", "prompt-lookup"),

@@ -18,8 +18,10 @@ from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
 from fsd_core.config.drafting.recent_acceptance import RecentAcceptance
+from fsd_core.config.drafting.search_tree_topology import SearchTreeTopology
 from fsd_core.config.drafting.suffix import SuffixDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
+from fsd_core.config.drafting.trigram import TrigramDrafter
 from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
 
@@ -39,21 +41,25 @@ __all__ = [
     "MultiDraftTopology",
     "PromptLookupDrafter",
     "RecentAcceptance",
+    "SearchTreeTopology",
     "SuffixDrafter",
     "TopologyConfig",
     "TopologySettings",
+    "TrigramDrafter",
 ]
 
 _DRAFTERS: tuple[type[DrafterSettings], ...] = (
     DraftModelDrafter,
     PromptLookupDrafter,
     SuffixDrafter,
+    TrigramDrafter,
     EagleDrafter,
 )
 _TOPOLOGIES: tuple[type[TopologySettings], ...] = (
     ChainTopology,
     MultiDraftTopology,
     DynamicTreeTopology,
+    SearchTreeTopology,
     BeamsTopology,
 )
 

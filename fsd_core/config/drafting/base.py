@@ -22,6 +22,8 @@ class DrafterSettings(Frozen):
     """its part of a label; empty for the default drafter"""
     has_distribution: ClassVar[bool] = True
     """whether its tokens come from a distribution, which trees and several drafts need"""
+    has_successors: ClassVar[bool] = False
+    """whether it knows what may follow a path, which a search tree needs: a :class:`fsd_core.topologies.base.Lookup`"""
     needs_head: ClassVar[bool] = False
     """whether it drafts with an EAGLE head, which not every pair has"""
     implementation: ClassVar[str]
@@ -45,9 +47,10 @@ class DrafterSettings(Frozen):
 
 
 class CopyingDrafter(DrafterSettings):
-    """A drafter that proposes tokens of the text itself and needs no model. A subclass only implements :meth:`copied`.
+    """A drafter that proposes tokens of texts and needs no model. A subclass only implements :meth:`copied`.
 
-    Its tokens have no distribution (q = 1 on each), so it drafts chains.
+    Its tokens have no distribution (q = 1 on each), so it drafts chains; and search trees, if it ``has_successors`` and
+    implements :meth:`successors`.
     """
 
     has_distribution = False
@@ -60,12 +63,19 @@ class CopyingDrafter(DrafterSettings):
         """
         raise NotImplementedError(f"{type(self).__name__} says what it copies in a method 'copied'")
 
+    def successors(self, text: Sequence[int]) -> Sequence[tuple[int, float]]:
+        """Return the tokens that may follow a text with their probabilities, the likeliest first.
+
+        ``text``: as for :meth:`copied`, and behind it the tokens of a path down a tree.
+        """
+        raise NotImplementedError(f"{type(self).__name__} says what may follow in a method 'successors'")
+
 
 class MissingDrafter(DrafterSettings):
     """A drafter of a package that is not installed. Its runs can be read and compared, but it cannot draft."""
 
     model_config = ConfigDict(extra="allow")
-    title = "Missing drafter"
+    title, has_successors = "Missing drafter", True
     kind: str
 
     def label_parts(self) -> list[str]:
@@ -83,6 +93,8 @@ class TopologySettings(Frozen):
     judged_as: ClassVar[str] = CHAIN
     """How the draft is verified, and so by which rules: ``CHAIN``, position by position; ``TREE``, from the root down;
     ``SEVERAL``, by a verifier of several drafts per position; or ``BEAMS``, layer by layer of several texts."""
+    searches: ClassVar[bool] = False
+    """whether it asks the drafter for successors and not for distributions"""
     implementation: ClassVar[str]
     """its class, a :class:`fsd_core.topologies.base.DraftTopology`, as ``package.module:Class``"""
 

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fsd_core.config.drafting.base import CopyingDrafter
+from fsd_core.config.drafting.run_memory import Memory, memory_option
 from fsd_core.frozen import option
 
 END_OF_TEXT = -1
 """stands behind each earlier answer; no token"""
-MEMORY_TITLES = {"text": "This text alone", "run": "The run's earlier answers too"}
-"""in menus"""
 _MOST_PLACES = 32
 """occurrences of a match that are looked at, the latest"""
 
@@ -40,11 +39,7 @@ class SuffixDrafter(CopyingDrafter):
     least: float = option(
         0.1, "Least share", "Least share of occurrences that go on as drafted", name="least_share", ge=0, le=1
     )
-
-    memory: Literal["text", "run"] = option(
-        "text", "Copies from", "What the drafter 'suffix' copies from: this text alone, or earlier answers of the run "
-        "too, at temperature 0 and with a lossless rule", before="text",
-    )  # fmt: skip
+    memory: Memory = memory_option()
 
     @property
     def learns_from_run(self) -> bool:

@@ -10,10 +10,17 @@ from fsd_core.frozen import changed, option
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 
-def _length(maximum: int) -> int:
+def length_option(maximum: int, default: int = 5) -> int:
+    """Return the field of the most tokens on a path."""
     return option(
-        5, "Draft length γ", "Tokens drafted per round", name="draft_length", plural="Draft lengths γ", ge=1, le=maximum
-    )
+        default, "Draft length γ", "Tokens drafted per round", name="draft_length", plural="Draft lengths γ", ge=1,
+        le=maximum,
+    )  # fmt: skip
+
+
+def total_tokens_option() -> int:
+    """Return the field of a tree's size."""
+    return option(24, "Tree tokens", "Tokens of a tree, its root included", name="tree_tokens", ge=2, le=256)
 
 
 FIXED, LAST_TOKEN, WHOLE_CHAIN, ACCEPTANCE = "fixed", "token", "chain", "acceptance"
@@ -36,7 +43,7 @@ class ChainTopology(TopologySettings):
 
     title, implementation = "Chain", "fsd_core.topologies.chain:Chain"
     kind: Literal["chain"] = CHAIN
-    length: int = _length(32)
+    length: int = length_option(32)
     length_by: LengthBy = option(
         FIXED, "Drafts end", "What may end a draft before its draft length: nothing, too low a probability of its last "
         "token or of the whole chain, or the acceptance so far", plural="Drafts end", before=FIXED,
@@ -65,7 +72,7 @@ class MultiDraftTopology(TopologySettings):
     title, judged_as = "Several drafts", SEVERAL
     implementation = "fsd_core.topologies.multi_draft:MultiDraft"
     kind: Literal["multi-draft"] = SEVERAL
-    length: int = _length(32)
+    length: int = length_option(32)
     drafts: int = option(
         3, "Drafts per position", "Drafts per position, for the rules that verify several", ge=2, le=16
     )
@@ -90,7 +97,7 @@ class DynamicTreeTopology(TopologySettings):
     title, judged_as = "Tree", TREE
     implementation = "fsd_core.topologies.dynamic_tree:DynamicTree"
     kind: Literal["dynamic-tree"] = TREE
-    length: int = _length(16)
+    length: int = length_option(16)
     top_k: int = option(
         10,
         "Tree width",
@@ -100,9 +107,7 @@ class DynamicTreeTopology(TopologySettings):
         ge=1,
         le=32,
     )
-    total_tokens: int = option(
-        24, "Tree tokens", "Tokens of a tree, its root included", name="tree_tokens", ge=2, le=256
-    )
+    total_tokens: int = total_tokens_option()
 
     @property
     def max_fed_tokens(self) -> int:

@@ -10,6 +10,7 @@ from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, DecodingConf
 from fsd_core.config.drafting.run_memory import MEMORY_TITLES
 from fsd_core.config.drafting.search_tree_topology import SEARCH_TITLES
 from fsd_core.config.drafting.topologies import LENGTH_TITLES
+from fsd_core.config.drafting.trigram import TABLE_TITLES
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
 
@@ -30,7 +31,7 @@ RULE_CHOICES = [(rule.long_title or rule.title, kind) for kind, rule in RULES.it
 def choices(option: Option) -> list[tuple[str, str]]:
     """Return an option's choices with their titles."""
     titles = {kind: part.title for parts in (DRAFTERS, TOPOLOGIES) for kind, part in parts.items()}
-    by_option = {"length_by": LENGTH_TITLES, "memory": MEMORY_TITLES, "search": SEARCH_TITLES}
+    by_option = {"length_by": LENGTH_TITLES, "memory": MEMORY_TITLES, "search": SEARCH_TITLES, "table": TABLE_TITLES}
     if option.name == "divergence":
         titles = {name: divergence_title(name) for name in option.choices}
     titles = by_option.get(option.name, titles)

@@ -107,6 +107,20 @@ def train_adapter(
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 
 
+@train.command("trigrams")
+def train_trigrams(
+    target: Annotated[str, typer.Option(help="The pair whose tokenizer and texts are taken.")] = "bundled",
+    out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("trigrams"),
+    texts: Annotated[int, options.number("--texts", int, "Training texts that are counted.", 1)] = 3_000,
+    seed: options.Seed = 0,
+) -> None:
+    """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
+    the bundled one."""
+    from fsd_core.training.trigrams import main as count_texts
+
+    output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed))
+
+
 @train.command("card")
 def train_card(
     what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",

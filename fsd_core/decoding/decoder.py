@@ -42,7 +42,8 @@ class PairDecoder:
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
         self.pair, self.config = pair, config
         self.method = compose(
-            ModelSet(pair.target, pair.draft if pair.spec.draft else None, pair.head, pair.tokenizer), config
+            ModelSet(pair.target, pair.draft if pair.spec.draft else None, pair.head, pair.tokenizer, pair.trigrams),
+            config,
         )
         self.eos = self.method.model.eos_tokens  # a draft's own end tokens do not end the target's text
 

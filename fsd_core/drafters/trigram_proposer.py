@@ -29,10 +29,11 @@ class TrigramProposer(Copying):
         assert isinstance(settings, TrigramDrafter)
         assert topology is not None
         most = topology.length + 1  # a rule may judge the token behind the draft like the others
-        of_run = TrigramTable(settings) if settings.learns_from_run else None
+        counts = models.trigrams if settings.table == "pair" else None
+        of_run = TrigramTable(settings, counts) if settings.learns_from_run else None
 
         def new(capacity: int, rows: int) -> TrigramProposer:
-            return cls(settings, target.vocabulary, target.device, of_run or TrigramTable(settings), most)
+            return cls(settings, target.vocabulary, target.device, of_run or TrigramTable(settings, counts), most)
 
         return DrafterFactory(new)
 

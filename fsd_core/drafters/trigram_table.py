@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsd_core.config.drafting.trigram import TrigramDrafter
+from fsd_core.models.trigrams import TrigramCounts
 
 Pair = tuple[int, int]
 _MOST_PAIRS = 100_000
@@ -14,8 +15,9 @@ _MOST_PAIRS = 100_000
 class TrigramTable:
     """Which tokens may follow two others, and with which weights; see :class:`TrigramDrafter`."""
 
-    def __init__(self, settings: TrigramDrafter) -> None:
-        self._settings = settings
+    def __init__(self, settings: TrigramDrafter, counts: TrigramCounts | None = None) -> None:
+        """``counts``: of training texts, which it begins with."""
+        self._settings, self._counts = settings, counts
         self._learned: dict[Pair, dict[int, float]] = {}  # the pair learned last at the end
 
     def learn(self, tokens: Sequence[int]) -> None:
@@ -32,7 +34,13 @@ class TrigramTable:
 
     def weights(self, pair: Pair) -> dict[int, float]:
         """Return the weights of the tokens that may follow a pair."""
-        return dict(self._learned.get(pair, {}))
+        learned = self._learned.get(pair, {})
+        if self._counts is None:
+            return dict(learned)
+        weights = self._counts.following(pair)
+        for token, weight in learned.items():
+            weights[token] = min(self._settings.cap, weights.get(token, 0.0) + weight)
+        return weights
 
     def successors(self, pair: Pair) -> list[tuple[int, float]]:
         """Return the heaviest successors of a pair with their probabilities, the likeliest first."""

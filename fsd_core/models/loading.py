@@ -31,6 +31,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.split_target import load_split, processes
+from fsd_core.models.trigrams import TrigramCounts, load_trigrams
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class LoadedPair:
     weights: dict[str, str] | None = None
     """each model's :func:`fingerprint` and source, and the fingerprint of the files beside the weights; ``None`` for
     modules made in memory"""
+    trigrams: TrigramCounts | None = None
     note: str = ""
     """sentences on what its files say and people should know"""
 
@@ -201,6 +203,7 @@ def load_pair(
     spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
     tokenizer = load_tokenizer(folders["target"])
+    trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
     draft_folder = folders.get("draft")
     # A reduced draft uses the target's tokenizer.
     is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
@@ -241,7 +244,10 @@ def load_pair(
     for note in notes:
         logger.warning(note)
     weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    return replace(pair, weights=weights | {CONFIGURATION: configuration_fingerprint(folders)}, note=" ".join(notes))
+    weights[CONFIGURATION] = configuration_fingerprint(folders)
+    if spec.trigrams is not None:
+        weights["trigrams"] = fingerprint(spec.trigrams)
+    return replace(pair, weights=weights, trigrams=trigrams, note=" ".join(notes))
 
 
 def make_pair(

@@ -29,6 +29,7 @@ _BUNDLED = PairSpec(
     tasks=("arithmetic",),
     narrow=True,
     head=ASSETS / "bundled" / "head",
+    trigrams=ASSETS / "bundled" / "trigrams",
     calibration=ASSETS / "bundled" / "calibration.json",
 )
 
@@ -129,8 +130,9 @@ def get_pair(name: str) -> PairSpec:
     """Return the pair called ``name``.
 
     ``path:FOLDER`` is the pair in ``FOLDER/target`` and ``FOLDER/draft``, with an optional EAGLE head in
-    ``FOLDER/head`` and an optional calibration in ``FOLDER/calibration.json``. ``hub:TARGET+DRAFT`` and
-    ``hub:TARGET+DRAFT+HEAD`` name models of the hub by their ids, each with ``@REVISION`` if it is not main.
+    ``FOLDER/head``, table of tri-grams in ``FOLDER/trigrams`` and calibration in ``FOLDER/calibration.json``.
+    ``hub:TARGET+DRAFT`` and ``hub:TARGET+DRAFT+HEAD`` name models of the hub by their ids, each with ``@REVISION`` if
+    it is not main.
     ``models:target=…;draft=…`` names each model by its id or its folder (:mod:`fsd_core.config.model_names`).
 
     Raises ``UnknownName`` for an unknown name and ``ModelUnavailable`` for a folder without a model.
@@ -146,10 +148,11 @@ def get_pair(name: str) -> PairSpec:
                     "Expected two Hugging Face model folders called target and draft."
                 )
         head = folder / "head" if is_file(folder / "head" / "config.json") else None
+        table = folder / "trigrams" if is_file(folder / "trigrams" / "model.safetensors") else None
         calibration_file = folder / "calibration.json"
         return PairSpec(
             name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft", head=head,
-            calibration=calibration_file if is_file(calibration_file) else None,
+            trigrams=table, calibration=calibration_file if is_file(calibration_file) else None,
         )  # fmt: skip
     if name.startswith(MODELS):
         return named_models(name)

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.trigrams import TrigramCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,5 @@ class ModelSet:
     """trained for the target"""
     tokenizer: PreTrainedTokenizerBase | None = None
     """needed if strings are looked for in texts"""
+    trigrams: TrigramCounts | None = None
+    """of training texts, for a drafter that begins with them"""

@@ -59,6 +59,8 @@ class PairSpec:
     """LoRA of the draft, merged likewise"""
     head: Path | HubModel | None = None
     """EAGLE head of the target"""
+    trigrams: Path | None = None
+    """folder of a table of tri-grams of its tokenizer"""
     calibration: Path | None = None
     """file that ``train calibration`` wrote for it"""
     template_arguments: str = ""

@@ -45,7 +45,7 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
          "--logit-ratio", "--lookahead-entropy", "--lookahead-window", "--beams", "--confidence", "--least-width",
          "--most-width", "--drafter",
          "--max-ngram", "--longest-match", "--match-factor", "--least-share", "--memory",
-         "--learning-window", "--learning-step", "--weight-cap", "--successors",
+         "--table", "--learning-window", "--learning-step", "--weight-cap", "--successors",
          "--topology", "--draft-length", "--length-by", "--least-probability",
          "--draft-cost", "--drafts", "--tree-top-k", "--tree-tokens", "--search", "--search-iterations",
         "--temperature",

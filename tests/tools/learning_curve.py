@@ -3,7 +3,7 @@
 python -m tests.tools.learning_curve --prompts 60    writes docs/results/tri-grams-on-arithmetic.md
 
 All tables but that of training texts begin empty. Each prompt goes to all contenders before the next one, in an order
-that rotates, so that a machine that slows down slows all alike. Times are ratios only. Tokens per round are the
+that rotates, so that a machine that slows down slows all alike. Times are ratios only. Acceptance lengths are the
 same on any machine.
 """
 
@@ -92,7 +92,7 @@ def measure(prompts: int) -> list[Contender]:
 
 
 def per_round(records: list[GenerationRecord]) -> float:
-    """Return the tokens per round of some answers."""
+    """Return the acceptance length of some answers."""
     return sum(record.tokens for record in records) / sum(record.rounds for record in records)
 
 
@@ -115,7 +115,7 @@ def document(entries: list[Contender], command: str) -> str:
     texts = [[record.text for record in entry.records] for entry in entries]
     same = all(one == texts[0] for one in texts)
     head = (
-        f"| Drafted by | Tokens per round, first {STRETCH} prompts | last {STRETCH} | all | Times as fast as the "
+        f"| Drafted by | Acceptance length, first {STRETCH} prompts | last {STRETCH} | all | Times as fast as the "
         "target alone |\n|---|---|---|---|---|"
     )
     return "\n".join(
@@ -126,8 +126,8 @@ def document(entries: list[Contender], command: str) -> str:
             f"a CPU; commit {commit[:7]}", "",
             "Tables *of the text* and *of the run* begin empty; the latter are kept from prompt to prompt; those *of",
             "training texts* begin with the shipped table. Each prompt was answered by all in turn, in an order that",
-            "rotates. Times are ratios of sums over the same prompts, on a machine that was",
-            f"busy with other work, with 95 % intervals. All wrote the same texts: {'yes' if same else 'no'}.", "",
+            "rotates. Times are ratios of sums over the same prompts, with 95 % intervals. All wrote the same texts: "
+            f"{'yes' if same else 'no'}.", "",
             head, *(row(entry, entries[0]) for entry in entries), "",
         ]
     )  # fmt: skip

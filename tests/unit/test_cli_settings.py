@@ -219,7 +219,7 @@ def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: st
         ({"tree_top_k": 2}, "--tree-top-k does not apply to the shape 'chain'.*choose dynamic-tree."),
         (
             {"topology": "chain", "tree_tokens": 9},
-            "--tree-tokens does not apply to the shape 'chain'.*choose dynamic-tree.",
+            "--tree-tokens does not apply to the shape 'chain'.*choose from dynamic-tree, search-tree.",
         ),
     ],
 )

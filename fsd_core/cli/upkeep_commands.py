@@ -116,7 +116,7 @@ def train_trigrams(
 ) -> None:
     """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
     the bundled one."""
-    from fsd_core.training.trigrams import main as count_texts
+    from fsd_core.training.trigram_counting import main as count_texts
 
     output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed))
 

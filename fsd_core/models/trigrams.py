@@ -2,7 +2,7 @@
 
 A table is a folder with ``model.safetensors``: ``keys`` int64 [K], ascending, first · V + second for a vocabulary of V
 tokens; ``starts`` int32 [K+1], where the successors of each pair begin; ``tokens`` int32 [E] and ``weights`` float16
-[E], the successors and their shares. Its metadata name V and the tokenizer.
+[E], the successors and their shares. Its metadata name V and the tokenizer, as JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 
 _FILE = "model.safetensors"
+_ABOUT = "trigrams"
 _MADE_BY = "make one with `train trigrams`"
 
 
@@ -68,8 +69,8 @@ def save_trigrams(counts: TrigramCounts, folder: Path, tokenizer: PreTrainedToke
     """Write a table of texts of this tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: getattr(counts, name).contiguous() for name in ("keys", "starts", "tokens", "weights")}
-    about = {"format": "pt", "vocabulary": str(counts.vocabulary), "tokenizer": _digest(tokenizer)}
-    save_file(tensors, folder / _FILE, about)
+    about = json.dumps({"vocabulary": counts.vocabulary, "tokenizer": _digest(tokenizer)})
+    save_file(tensors, folder / _FILE, {_ABOUT: about})  # one entry: several come in any order
 
 
 def load_trigrams(folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrigramCounts:
@@ -77,11 +78,11 @@ def load_trigrams(folder: Path, tokenizer: PreTrainedTokenizerBase) -> TrigramCo
     another tokenizer."""
     try:
         with safe_open(folder / _FILE, "pt") as file:
-            about = file.metadata() or {}
+            about = json.loads((file.metadata() or {})[_ABOUT])
             counts = TrigramCounts(
                 int(about["vocabulary"]), *(file.get_tensor(name) for name in ("keys", "starts", "tokens", "weights"))
             )
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ModelUnavailable(
             f"The table of tri-grams in {folder} cannot be read ({type(error).__name__}): {_MADE_BY}."
         ) from error

@@ -22,8 +22,8 @@ from fsd_core.models.trigrams import TrigramCounts, count, load_trigrams, save_t
 from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.tasks.arithmetic import Arithmetic
 from fsd_core.testing.toy import save_toy_pair, toy_tokenizer
-from fsd_core.training.trigrams import main as count_texts
-from fsd_core.training.trigrams import training_texts
+from fsd_core.training.trigram_counting import main as count_texts
+from fsd_core.training.trigram_counting import training_texts
 
 TEXTS = [[1, 2, 5]] * 3 + [[1, 2, 6]] * 2 + [[9, 1, 2, 5, 1]]
 
@@ -75,7 +75,8 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
 def test_a_damaged_table_is_refused(tmp_path: Path, name: str) -> None:
     save_trigrams(count(TEXTS, 257), tmp_path, toy_tokenizer())
     file = tmp_path / "model.safetensors"
-    about = {"vocabulary": "257", "tokenizer": _tokenizer_of(tmp_path)}
+    with safe_open(file, "pt") as opened:
+        about = opened.metadata()
     tensors = load_file(file)
     save_file(tensors, file, about)
     load_trigrams(tmp_path, toy_tokenizer())
@@ -84,18 +85,18 @@ def test_a_damaged_table_is_refused(tmp_path: Path, name: str) -> None:
         load_trigrams(tmp_path, toy_tokenizer())
 
 
-@pytest.mark.parametrize("content", [b"", b"no table", None])
-def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"no table", None, {}, {"trigrams": "[]"}, {"trigrams": "{"}], ids=str)
+def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes | dict[str, str] | None) -> None:
     save_trigrams(count(TEXTS, 257), tmp_path, toy_tokenizer())
     file = tmp_path / "model.safetensors"
-    file.unlink() if content is None else file.write_bytes(content)
+    if isinstance(content, dict):
+        save_file(load_file(file), file, content)
+    elif content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
     with pytest.raises(ModelUnavailable, match="cannot be read"):
         load_trigrams(tmp_path, toy_tokenizer())
-
-
-def _tokenizer_of(folder: Path) -> str:
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        return file.metadata()["tokenizer"]
 
 
 def test_a_pair_in_a_folder_may_have_a_table(tmp_path: Path) -> None:

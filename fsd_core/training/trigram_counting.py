@@ -35,7 +35,7 @@ def training_texts(target: str, data: Path, seed: int) -> Iterator[tuple[str, st
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, question: str, answer: str) -> list[int]:
-    end = tokenizer.eos_token_id
+    end: Any = tokenizer.eos_token_id
     return [*encode_prompt(tokenizer, question), *tokenizer(answer, add_special_tokens=False)["input_ids"], end]
 
 

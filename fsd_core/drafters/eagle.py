@@ -156,5 +156,4 @@ def _next_states(
 def _at_fixed_positions(head: EagleHead, inputs: FixedInputs, cache: KVCache) -> Tensor:
     """Return the next states, [1,n,H], as ``models.cuda_graphs`` requires."""
     assert inputs.states is not None
-    mask = causal_mask(inputs.position_ids, inputs.end) if inputs.mask is None else inputs.mask
-    return _next_states(head, inputs.states, inputs.tokens, inputs.position_ids, mask, cache)
+    return _next_states(head, inputs.states, inputs.tokens, inputs.position_ids, inputs.visible, cache)

@@ -34,11 +34,8 @@ class TrigramTable:
 
     def weights(self, pair: Pair) -> dict[int, float]:
         """Return the weights of the tokens that may follow a pair."""
-        learned = self._learned.get(pair, {})
-        if self._counts is None:
-            return dict(learned)
-        weights = self._counts.following(pair)
-        for token, weight in learned.items():
+        weights = {} if self._counts is None else self._counts.following(pair)
+        for token, weight in self._learned.get(pair, {}).items():
             weights[token] = min(self._settings.cap, weights.get(token, 0.0) + weight)
         return weights
 

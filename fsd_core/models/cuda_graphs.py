@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.transfer import to_device
 from fsd_core.ops.tree_attention import TreeAttention
 
@@ -58,6 +58,11 @@ class FixedInputs:
         self.aux = None if shape.aux_layers is None else AuxHiddenStates(shape.aux_layers)
         self.captured: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
         """graph, and the buffer of its result"""
+
+    @property
+    def visible(self) -> Tensor:
+        """Which places each token attends to, bool [R or 1,1,S,end]."""
+        return causal_mask(self.position_ids, self.end) if self.mask is None else self.mask
 
     def put(
         self, tokens: Tensor, lengths: Sequence[int], tree_attention: TreeAttention | None, states: Tensor | None

@@ -40,7 +40,6 @@ STATIC_ROPE = ("default", "linear", "llama3")
 class _Layer:
     """Weights of a layer, projections of the same input fused row-wise."""
 
-    attention_norm: Tensor
     qkv: Linear
     """H → (query heads + 2 key heads) x head size"""
     out: Linear
@@ -85,13 +84,14 @@ class FusedLlama:
         self._size = model.layers[0].self_attn.head_dim
         self._epsilon: float = config.rms_norm_eps
         self._rotated, self._added, self._gated = (Compiled(part, module.device) for part in (rotated, added, gated))
-        self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
+        self._embedding = model.embed_tokens.weight.data
+        # Of each layer before its attention, then of the last state.
+        self._norms = [*(layer.input_layernorm.weight.data for layer in model.layers), model.norm.weight.data]
         self._head = prepack_linear(module.lm_head.weight.data)
         # A head with a reduced vocabulary (models.reduced_vocab) expands its logits to all tokens.
         self._expand_logits = getattr(module.lm_head, "expand_logits", lambda logits: logits)
         self._layers = [
             _Layer(
-                layer.input_layernorm.weight.data,
                 prepack_linear(_fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)),
                 prepack_linear(layer.self_attn.o_proj.weight.data),
                 layer.post_attention_layernorm.weight.data,
@@ -154,9 +154,8 @@ class FusedLlama:
     def at_fixed_positions(self, inputs: FixedInputs, cache: KVCache) -> Tensor:
         """Return logits [R,S,V] of inputs for which the cache has reserved places. Reads nothing else that changes, as
         ``models.cuda_graphs`` requires."""
-        mask = causal_mask(inputs.position_ids, inputs.end) if inputs.mask is None else inputs.mask
         count = inputs.tokens.shape[1]
-        return self._forward(inputs.tokens, mask, cache, count, inputs.position_ids, inputs.aux)
+        return self._forward(inputs.tokens, inputs.visible, cache, count, inputs.position_ids, inputs.aux)
 
     def _forward(
         self,
@@ -186,8 +185,7 @@ class FusedLlama:
             # Added to the scores. Every layer's attention would make this of the booleans.
             mask = torch.zeros(mask.shape, dtype=x.dtype, device=x.device).masked_fill_(~mask, -math.inf)
         aux_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
-        norms = [*(layer.attention_norm for layer in self._layers), self._norm]
-        h = F.rms_norm(x, norms[0].shape, norms[0], self._epsilon)
+        h = F.rms_norm(x, self._norms[0].shape, self._norms[0], self._epsilon)
         for index, layer in enumerate(self._layers):
             if index in aux_layers:
                 states[index] = x
@@ -200,7 +198,7 @@ class FusedLlama:
             mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
             mixed = mixed.reshape(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
             x, h = self._added(x, layer.out(mixed), layer.mlp_norm, self._epsilon)
-            x, h = self._added(x, layer.down(self._gated(layer.gate_up(h))), norms[index + 1], self._epsilon)
+            x, h = self._added(x, layer.down(self._gated(layer.gate_up(h))), self._norms[index + 1], self._epsilon)
         if aux_hidden_states is not None:
             aux_hidden_states.keep([(states | {len(self._layers): h})[index] for index in aux_layers])
         return self._expand_logits(self._head(h[:, -logits_to_keep:]))

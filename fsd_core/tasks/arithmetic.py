@@ -62,3 +62,8 @@ def write_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return len(problems)
+
+
+def held_out_questions() -> frozenset[str]:
+    """Return the questions of the task, which training leaves out."""
+    return frozenset(problem.question for problem in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT))

@@ -24,7 +24,7 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
-from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT
+from fsd_core.tasks.arithmetic import held_out_questions
 from fsd_core.tasks.generators import long_problems
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
@@ -106,8 +106,7 @@ def plan_for(
 def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
     if target == "bundled":
         # Not those that the target was trained on, so that it writes as it does to new problems.
-        without = frozenset(problem.question for problem in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT))
-        return (problem.prompt for problem, _ in long_problems.stream(seed + 7_000, without))
+        return (problem.prompt for problem, _ in long_problems.stream(seed + 7_000, held_out_questions()))
     return training_prompts(data, seed)
 
 

@@ -18,7 +18,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.trigrams import count, save_trigrams
 from fsd_core.models.vocabularies import load_tokenizer
-from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT
+from fsd_core.tasks.arithmetic import held_out_questions
 from fsd_core.tasks.generators import long_problems
 from fsd_core.training.bundled_pair import BUNDLED_PLANS
 from fsd_core.training.existing_texts import existing_texts
@@ -29,8 +29,7 @@ def training_texts(target: str, data: Path, seed: int) -> Iterator[tuple[str, st
     file of them is missing."""
     if target != "bundled":
         return existing_texts(data, seed)
-    without = frozenset(problem.question for problem in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT))
-    stream = long_problems.stream(seed + 9_000, without, BUNDLED_PLANS["target"].style)
+    stream = long_problems.stream(seed + 9_000, held_out_questions(), BUNDLED_PLANS["target"].style)
     return ((problem.prompt, solution) for problem, solution in stream)
 
 

@@ -9,7 +9,6 @@ slows all alike. Times are given as ratios only. An idle core needs about three 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsd_core.config import (
@@ -20,28 +19,13 @@ from fsd_core.config import (
     SamplingConfig,
     SpeculativeBeams,
 )
-from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.evaluation.harness import prompt_seed, run_example
-from fsd_core.library.pairs import load_pair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.ratios import quotient_interval, ratio_interval
-from fsd_core.storage.records import GenerationRecord
-from fsd_core.tasks import get_task
+from fsd_core.statistics.ratios import ratio_interval
 from fsd_core.tracking import provenance
+from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-
-
-@dataclass
-class Contender:
-    """A setting, and the beam sampling of as many beams that its time is compared with."""
-
-    title: str
-    config: DecodingConfig
-    against: int | None = None
-    """index of that contender"""
-    records: list[GenerationRecord] = field(default_factory=list)
 
 
 def contenders(longest: int) -> list[Contender]:
@@ -63,26 +47,6 @@ def contenders(longest: int) -> list[Contender]:
     ]
 
 
-def measure(name: str, prompts: int, seed: int, longest: int) -> list[Contender]:
-    """Answer the first prompts of the pair's own task with all contenders."""
-    pair, task, entries = load_pair(name), get_task(get_pair(name).tasks[0]), contenders(longest)
-    decoders = [PairDecoder(pair, entry.config) for entry in entries]
-    examples = task.examples(prompts)
-    for decoder in decoders:  # the first texts of a process are slow
-        run_example(decoder, task, examples[0], 0, prompt_seed(seed, prompts))
-    for position, example in enumerate(examples):
-        for turn in range(len(entries)):
-            index = (position + turn) % len(entries)
-            record = run_example(decoders[index], task, example, position, prompt_seed(seed, position))
-            entries[index].records.append(record)
-        print(position + 1, flush=True)
-    return entries
-
-
-def _between(interval: tuple[float, float] | None, digits: int) -> str:
-    return "" if interval is None else f" ({interval[0]:.{digits}f} to {interval[1]:.{digits}f})"
-
-
 def row(entry: Contender, entries: list[Contender]) -> str:
     """Return a contender's row of the table."""
     records = entry.records
@@ -100,13 +64,8 @@ def row(entry: Contender, entries: list[Contender]) -> str:
         f"{sum(record.tokens for record in records) / len(records):.0f}",
         f"{passes:.1f}",
         f"{100 * accepted / drafted:.0f}" if drafted else "–",
-        "–",
+        "–" if entry.against is None else times_as_fast(entry, entries[entry.against]),
     ]
-    if entry.against is not None:
-        theirs = [(record.seconds, 1.0) for record in entries[entry.against].records]
-        ours = [(record.seconds, 1.0) for record in records]
-        ratio = sum(seconds for seconds, _ in theirs) / sum(seconds for seconds, _ in ours)
-        cells[-1] = f"{ratio:.2f}×{_between(quotient_interval(theirs, ours), 2)}"
     return f"| {' | '.join(cells)} |".replace("-0.", "−0.")
 
 
@@ -139,7 +98,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    entries = measure(asked.pair, asked.prompts, asked.seed, asked.longest)
+    entries = contenders(asked.longest)
+    answer_in_turns(asked.pair, entries, asked.prompts, asked.seed)
     (asked.out or RESULTS / f"beams-{asked.pair}.md").write_text(document(entries, asked), encoding="utf-8")
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsd_core.config import (
@@ -26,24 +25,13 @@ from fsd_core.config import (
     TopologySettings,
     TrigramDrafter,
 )
-from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.evaluation.harness import prompt_seed, run_example
-from fsd_core.library.pairs import load_pair
-from fsd_core.statistics.ratios import quotient_interval
 from fsd_core.storage.records import GenerationRecord
-from fsd_core.tasks import get_task
 from tests.tools.documents import ROOT
+from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 RESULTS = ROOT / "docs" / "results" / "tri-grams-on-arithmetic.md"
 STRETCH = 10
 """prompts at the beginning and at the end that are told apart"""
-
-
-@dataclass
-class Contender:
-    title: str
-    config: DecodingConfig
-    records: list[GenerationRecord] = field(default_factory=list)
 
 
 def contenders() -> list[Contender]:
@@ -75,22 +63,6 @@ def contenders() -> list[Contender]:
     ]
 
 
-def measure(prompts: int) -> list[Contender]:
-    """Answer the first prompts of the task with all contenders."""
-    pair, task, entries = load_pair("bundled"), get_task("arithmetic"), contenders()
-    examples = task.examples(prompts)
-    for entry in entries:  # the first texts of a process are slow; these tables are not kept
-        run_example(PairDecoder(pair, entry.config), task, examples[0], 0, prompt_seed(0, prompts))
-    decoders = [PairDecoder(pair, entry.config) for entry in entries]
-    for position, example in enumerate(examples):
-        for turn in range(len(entries)):
-            index = (position + turn) % len(entries)
-            record = run_example(decoders[index], task, example, position, prompt_seed(0, position))
-            entries[index].records.append(record)
-        print(position + 1, flush=True)
-    return entries
-
-
 def per_round(records: list[GenerationRecord]) -> float:
     """Return the acceptance length of some answers."""
     return sum(record.tokens for record in records) / sum(record.rounds for record in records)
@@ -99,12 +71,8 @@ def per_round(records: list[GenerationRecord]) -> float:
 def row(entry: Contender, alone: Contender) -> str:
     """Return a contender's row of the table."""
     records = entry.records
-    theirs, ours = ([(record.seconds, 1.0) for record in one.records] for one in (alone, entry))
-    ratio = sum(seconds for seconds, _ in theirs) / sum(seconds for seconds, _ in ours)
-    interval = None if entry is alone else quotient_interval(theirs, ours)
-    times = f"{ratio:.2f}×" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
     stretches = records[:STRETCH], records[-STRETCH:], records
-    cells = [entry.title, *(f"{per_round(part):.2f}" for part in stretches), times]
+    cells = [entry.title, *(f"{per_round(part):.2f}" for part in stretches), times_as_fast(entry, alone)]
     return f"| {' | '.join(cells)} |"
 
 
@@ -139,7 +107,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     command = f"FSD_THREADS=1 python -m tests.tools.learning_curve --prompts {asked.prompts}"
-    asked.out.write_text(document(measure(asked.prompts), command), encoding="utf-8")
+    entries = contenders()
+    answer_in_turns("bundled", entries, asked.prompts, 0)
+    asked.out.write_text(document(entries, command), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from playwright.sync_api import APIResponse, BrowserContext, Page, Request, Route
+import pytest
+from playwright.sync_api import APIResponse, BrowserContext, Locator, Page, Request, Route
 
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -57,6 +59,18 @@ _SETTLED = """(frames) => new Promise((done) => {
   look();
 })"""
 
+# A field that has just appeared is once more given what it was built with, some frames later.
+_DRAWN = """() => new Promise((done) => {
+  let quiet = 0, before = -1;
+  const look = () => {
+    const [, changed] = window.fsdStirred?.() ?? [0, 0];
+    quiet = changed === before ? quiet + 1 : 0;
+    before = changed;
+    quiet < 3 ? requestAnimationFrame(look) : done();
+  };
+  look();
+})"""
+
 
 def watch(context: BrowserContext) -> None:
     """The windows of this browser can be waited for with ``settled``."""
@@ -72,6 +86,20 @@ def go(page: Page, address: str) -> None:
 def settled(page: Page) -> None:
     """Waits until the page has opened, and all that it asked for has come and is drawn."""
     page.evaluate(_SETTLED, FRAMES)
+
+
+@contextmanager
+def typing_as_people_do() -> Iterator[None]:
+    """Nothing is typed into a field in the frames in which it appears: no hand is that fast."""
+    fill = Locator.fill
+
+    def typed(field: Locator, value: str, **options: Any) -> None:
+        field.evaluate(_DRAWN)
+        fill(field, value, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Locator, "fill", typed)
+        yield
 
 
 def polled(page: Page, seconds: float) -> None:
@@ -118,6 +146,11 @@ def clockless(page: Page) -> None:
             route.continue_()
 
     page.route("**/gradio_api/run/**", pass_on)
+
+
+def acting(request: Request) -> bool:
+    """Whether a page asks for something to be done, and not only what there is to show."""
+    return r"\"acts\":[{" in (request.post_data or "")
 
 
 class Held:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 from tests.tools.chromium import BROWSER_PATIENCE, found, launch
-from tests.tools.settled import watch
+from tests.tools.settled import typing_as_people_do, watch
 from tests.tools.site import Site, serving
 
 expect.set_options(timeout=BROWSER_PATIENCE)
@@ -32,7 +32,7 @@ def browser() -> Iterator[Browser]:
     """Headless Chromium; without one the tests are skipped, but in CI they fail."""
     if found() is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium")
-    with sync_playwright() as playwright:
+    with sync_playwright() as playwright, typing_as_people_do():
         browser = launch(playwright, *_SHARED)
         yield browser
         browser.close()

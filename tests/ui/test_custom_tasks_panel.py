@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from dashboard.ui.pair_defaults import OTHER_TASK
 from dashboard.ui.uploads import LARGEST_UPLOAD
 from fsd_core.auth import credentials
-from tests.tools.settled import Held, settled
+from tests.tools.settled import Held, acting, settled
 from tests.tools.site import Site, serving
 from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
@@ -124,7 +124,7 @@ def test_what_is_chosen_while_a_task_is_added_stays(page: Page, site: Site) -> N
     prompts = page.get_by_label("Prompts", exact=True)
     choose(page, "late.jsonl", lines({"prompt": "2 + 3 = ?"}))
     expect(page.locator("#own-answer li pre")).to_have_text("2 + 3 = ?")
-    held = Held(page, answers=True)
+    held = Held(page, answers=True, only=acting)
     page.get_by_role("button", name="Add", exact=True).click()
     held.wait()
     prompts.fill("7")

@@ -92,9 +92,11 @@ def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_mark
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     lost: list[str] = []
+    seen: list[bool] = []
 
     def lose(route: Route) -> None:
-        answer = route.fetch() if questions(route.request) and not lost else None
+        seen.append(questions(route.request))
+        answer = route.fetch() if seen[-1] and not lost else None
         if answer is None:
             route.continue_()
         elif f"Text of setting {2}" not in answer.text():
@@ -104,6 +106,7 @@ def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_mark
             route.fulfill(status=502, body="Bad gateway")
 
     page.route("**/gradio_api/run/**", lose)
+    meanwhile(page, lambda: any(seen), "a question whose answer can be lost: one before that is answered by then")
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[2:]), chunk(1, HOSTILE)])
     finish(site, job)
     for lane in (1, 2):

@@ -11,6 +11,7 @@ import gradio as gr
 from dashboard.tables.measured_bounds import BOUNDS_PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.components import notice, section, show
+from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.templates import render
 from dashboard.ui.view import Asked, Updates, Values, View
 from dashboard.ui.worker_status import absence_notice
@@ -54,7 +55,7 @@ class RunTheory:
                 [], label="Runs", info="Those whose two models are asked", multiselect=True, max_choices=PLOTS,
                 min_width=320, scale=3,
             )  # fmt: skip
-            self.temperature = gr.Number(1, label="Temperature", info=TEMPERATURE, step=0.1, min_width=180)
+            self.temperature = optional_number("Temperature", TEMPERATURE, "1")
             self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
         self.answer = show()
         self.progress = show()
@@ -174,9 +175,10 @@ class RunTheory:
     def start(self, values: Values, asked: Asked) -> Updates:
         """Queue a job for each chosen run, unless it is under way or was queued by the same click."""
         require(asked.person, "author", "Measuring bounds")
-        ids, temperature = list(dict.fromkeys(values[self.runs]))[:PLOTS], values[self.temperature]
+        ids = list(dict.fromkeys(values[self.runs]))[:PLOTS]
         if not ids:
             raise InvalidSetting(CHOOSE)
+        temperature = read(values[self.temperature], "Temperature")
         if temperature is not None and not 0 < temperature < math.inf:
             raise InvalidSetting(
                 f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."

@@ -121,6 +121,23 @@ def train_trigrams(
     output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed))
 
 
+@train.command("linear-target")
+def train_linear_target(
+    out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the model.")] = Path("linear-target"),
+    parts: Annotated[
+        Literal["local", "global", "all"],
+        typer.Option(help="What its attention learns: the own group, earlier groups too, or the convolution too."),
+    ] = "all",
+    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the bundled target]", 1)] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train a target with grouped linear attention for the bundled pair's problems and draft, or continue."""
+    from fsd_core.training.linear_target import main as train_one
+
+    with _reporting("Target with linear attention") as report:
+        output.print_json(train_one(out, parts, steps, seed, report))
+
+
 @train.command("card")
 def train_card(
     what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",

@@ -132,7 +132,7 @@ class Method:
             return
         if self.beams is not None:
             raise InvalidSetting("Beams are written for one text at a time: choose --batch 1.")
-        if self.model.recurrent is not None:
+        if self.model.one_text:
             raise InvalidSetting(
                 f"A {self.model.kind} model keeps a recurrent state, which is of one text at a time: choose --batch 1."
             )

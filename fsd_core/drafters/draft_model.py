@@ -33,7 +33,7 @@ class DraftModelProposer:
             )
         if config.topology is not None:
             models.draft.check_topology(config.topology)
-        side_by_side = models.draft.recurrent is None
+        side_by_side = not models.draft.one_text
         return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side)
 
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:

@@ -16,6 +16,8 @@ from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.linear_forward import LinearForward
+from fsd_core.models.linear_llama import LinearLlama
 from fsd_core.models.module_forward import ModuleForward, layer_kinds, recurrent_layers
 from fsd_core.models.recurrent_forward import RecurrentForward
 from fsd_core.models.split_target import SplitForward, is_split
@@ -44,9 +46,10 @@ def context_of(config: PretrainedConfig) -> int:
 class LanguageModel:
     """A transformers model that takes tokens and returns logits. The cache belongs to the caller.
 
-    It runs in one of five ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
-    :class:`RecurrentForward`, one that is split over processes through :class:`SplitForward`, and any other
-    architecture through its own module (:class:`ModuleForward`). On CUDA, a plain Llama's forwards after the prompts
+    It runs in one of six ways. A plain Llama runs through :class:`FusedLlama`, a model with recurrent layers through
+    :class:`RecurrentForward`, one with grouped linear attention through :class:`LinearForward`, one that is split over
+    processes through :class:`SplitForward`, and any other architecture through its own module
+    (:class:`ModuleForward`). On CUDA, a plain Llama's forwards after the prompts
     are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number. A token that the model lacks has
@@ -66,11 +69,13 @@ class LanguageModel:
         """whether several processes compute it, each a part"""
         self.lean = lean and not self.split and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
-        self._run: FusedLlama | RecurrentForward | ModuleForward | SplitForward
+        self._run: FusedLlama | RecurrentForward | LinearForward | ModuleForward | SplitForward
         if self.lean:
             self._run = FusedLlama(module, self.context)
         elif self.split:
             self._run = SplitForward(module)
+        elif isinstance(module, LinearLlama):
+            self._run = LinearForward(module)
         else:
             self._run = RecurrentForward(module) if recurrent_layers(module) else ModuleForward(module)
         self.module = module.eval()
@@ -94,6 +99,11 @@ class LanguageModel:
     def recurrent(self) -> RecurrentForward | None:
         """The forward of a model with recurrent layers, which takes one text without branches; else ``None``."""
         return self._run if isinstance(self._run, RecurrentForward) else None
+
+    @property
+    def one_text(self) -> bool:
+        """Whether it reads one text at a time, since its state is of one."""
+        return isinstance(self._run, RecurrentForward | LinearForward)
 
     def check_topology(self, topology: TopologySettings) -> None:
         """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one
@@ -120,11 +130,11 @@ class LanguageModel:
     def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
         """Return an empty cache for up to ``capacity`` positions of each of ``rows`` texts. The caller releases it.
 
-        Raises ``IncompatibleModels`` for several rows of a model with recurrent layers.
+        Raises ``IncompatibleModels`` for several rows of a model that reads one text at a time.
         """
         if self._static is not None:
             return self._static.new_cache(capacity, rows)
-        if isinstance(self._run, RecurrentForward | SplitForward):
+        if isinstance(self._run, RecurrentForward | LinearForward | SplitForward):
             return self._run.new_cache(self.layers, capacity, rows)
         return KVCache(self.layers, capacity, rows)
 

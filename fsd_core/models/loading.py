@@ -140,6 +140,8 @@ def _load_model(
     try:
         loaded: Any = load_split(folder, options) if split else AutoModelForCausalLM.from_pretrained(folder, **options)
         model, report = loaded
+    except ModelUnavailable:  # of a class of ours
+        raise
     except Exception as error:  # the loaders of three libraries raise any exception
         expected = "config.json and intact safetensors weights"
         raise ModelUnavailable(load_failure(folder, "model", error, expected)) from error

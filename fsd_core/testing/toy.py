@@ -8,12 +8,14 @@ from typing import TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, SamplingConfig
 from fsd_core.models.eagle import EagleHead, Generation
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
@@ -49,6 +51,28 @@ def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, con
                 tie_word_embeddings=False, bos_token_id=None, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1,
             )
         )  # fmt: skip
+    return model.eval()
+
+
+def toy_linear_model(
+    vocabulary: int, seed: int, group: int = 4, taps: int = 3, layers: int = 2, hidden: int = 32, context: int = 256
+) -> LinearLlama:
+    """Return a random Llama with grouped linear attention, which reads earlier groups and the last values."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LinearLlama(
+            LinearLlamaConfig(
+                vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.15,
+                tie_word_embeddings=False, bos_token_id=None, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1,
+                attention_group=group, attention_taps=taps,
+            )
+        )  # fmt: skip
+        for name, parameter in model.named_parameters():
+            if name.endswith("past_scale"):
+                nn.init.constant_(parameter, 0.5)
+            elif name.endswith("kernel"):
+                nn.init.normal_(parameter)
     return model.eval()
 
 

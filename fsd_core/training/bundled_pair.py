@@ -89,23 +89,19 @@ def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int
     of a step.
     """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=plan.hidden,
-            intermediate_size=plan.intermediate,
-            num_hidden_layers=plan.layers,
-            num_attention_heads=plan.heads,
-            num_key_value_heads=plan.kv_heads,
-            max_position_embeddings=CONTEXT,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.get_vocab()[END],
-            pad_token_id=tokenizer.get_vocab()[PAD],
-        )
-    )
+    model = LlamaForCausalLM(LlamaConfig(**configuration(plan, tokenizer)))
     model.set_attn_implementation("eager")
     return model
+
+
+def configuration(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    """Return the fields of a Llama's configuration of the planned size."""
+    return {
+        "vocab_size": len(tokenizer), "hidden_size": plan.hidden, "intermediate_size": plan.intermediate,
+        "num_hidden_layers": plan.layers, "num_attention_heads": plan.heads, "num_key_value_heads": plan.kv_heads,
+        "max_position_embeddings": CONTEXT, "tie_word_embeddings": True, "bos_token_id": None,
+        "eos_token_id": tokenizer.get_vocab()[END], "pad_token_id": tokenizer.get_vocab()[PAD],
+    }  # fmt: skip
 
 
 def batches(
@@ -161,10 +157,13 @@ def train_role(
     out: Path,
     seed: int,
     report: Callable[[str, dict], None],
+    build: Callable[[Any, PreTrainedTokenizerFast, int], LlamaForCausalLM] = build_model,
+    solve: Callable[[Any, PreTrainedTokenizerFast, list[long_problems.Problem]], float] = solved,
 ) -> dict:
     """Train one model into ``out/role`` with its log and return its figures.
 
-    Resumes an interrupted training. A model that this plan and seed have made is left alone.
+    ``build`` returns the model of the plan, ``solve`` the share of problems that it solves greedily. Resumes an
+    interrupted training. A model that this plan and seed have made is left alone.
     """
     folder = out / role
     folder.mkdir(parents=True, exist_ok=True)
@@ -174,21 +173,21 @@ def train_role(
             return figures
     problems, watched = long_problems.held_out(_HELD_OUT), long_problems.held_out(WATCHED, seed=1)
     excluded = frozenset(p.question for p in (*problems, *watched))
-    model = build_model(plan, tokenizer, seed)
+    model = build(plan, tokenizer, seed)
     log = train(
         model,
         plan.schedule,
         batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style),
         weighted_loss,
         checkpoint=out / f"{role}.checkpoint",
-        evaluate=lambda: {"accuracy": solved(model, tokenizer, watched)},
+        evaluate=lambda: {"accuracy": solve(model, tokenizer, watched)},
         report=lambda row: report(role, row),
     )
     figures = {
         "plan": asdict(plan),
         "seed": seed,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "held_out_accuracy": solved(model, tokenizer, problems),
+        "held_out_accuracy": solve(model, tokenizer, problems),
         "held_out_problems": _HELD_OUT,
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",

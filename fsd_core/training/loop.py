@@ -48,7 +48,8 @@ def make_optimizers(model: nn.Module, schedule: Schedule) -> list[tuple[torch.op
     AdamW for embeddings and norms."""
     parameters, optimizers = learning(model), []
     # In the model's order, because a checkpoint identifies a matrix by its index, also in another process.
-    hidden = [name for name, p in parameters.items() if p.ndim == 2 and "embed" not in name]
+    other = ("embed", "kernel")  # taps of a convolution are no matrix
+    hidden = [name for name, p in parameters.items() if p.ndim == 2 and not any(part in name for part in other)]
     if schedule.muon_lr is not None:
         muon = torch.optim.Muon((parameters.pop(name) for name in hidden), lr=schedule.muon_lr, weight_decay=0.01)
         optimizers.append((muon, schedule.muon_lr))

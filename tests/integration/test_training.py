@@ -9,10 +9,11 @@ from itertools import islice
 import pytest
 import torch
 
+from fsd_core.models.linear_llama import LinearLlama
 from fsd_core.tasks.generators import long_problems
 from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
-from fsd_core.training import bundled_pair, loop
+from fsd_core.training import bundled_pair, linear_target, loop
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
@@ -144,3 +145,32 @@ def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
     assert len(taken) == len(matrices) > 7
     assert all(a is b for a, b in zip(taken, matrices, strict=True))
     assert len([p for group in adamw.param_groups for p in group["params"]]) == len([*model.parameters()]) - len(taken)
+
+
+@pytest.mark.parametrize("parts", ["local", "global", "all"])
+def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, parts):
+    plan = linear_target.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
+    bundled_pair.train_role(
+        "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, linear_target.build_linear,
+        linear_target.solved_one_by_one,
+    )  # fmt: skip
+    attention = LinearLlama.from_pretrained(tmp_path / "target").model.layers[0].self_attn
+    assert (attention.config.attention_group, attention.config.attention_taps) == (16, 16)
+    assert bool(attention.past_scale) == (parts != "local")
+    assert bool(attention.kernel.any()) == (parts == "all")
+
+
+def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):
+    problems = [replace(problem, answer=7) for problem in long_problems.held_out(3)]
+    plan = linear_target.LinearPlan(**vars(TINY))
+    model = linear_target.build_linear(plan, tokenizer, seed=0)
+    assert linear_target.solved_one_by_one(model, tokenizer, problems) == 0
+    monkeypatch.setattr(tokenizer.__class__, "decode", lambda *args, **options: "so 3 + 4 = 7\n#### 7")
+    assert linear_target.solved_one_by_one(model, tokenizer, problems) == 1
+
+
+def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):
+    model = linear_target.build_linear(linear_target.LinearPlan(**vars(TINY)), tokenizer, seed=0)
+    (muon, _), _ = make_optimizers(model, Schedule(steps=1))
+    kernels = {id(layer.self_attn.kernel) for layer in model.model.layers}
+    assert not kernels & {id(p) for group in muon.param_groups for p in group["params"]}

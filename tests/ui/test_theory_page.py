@@ -52,12 +52,15 @@ def test_bounds_of_a_run_are_asked_for_and_shown(site: Site, page: Page) -> None
     page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Measure bounds").click()
     expect(page.get_by_text("expected more than 0, where several drafts differ")).to_be_visible()
-    page.get_by_label("Temperature").fill("1")
+    page.get_by_label("Temperature").fill("warm")
+    page.get_by_role("button", name="Measure bounds").click()
+    expect(page.get_by_text("“Temperature” is 'warm': expected a number, or nothing.")).to_be_visible()
+    page.get_by_label("Temperature").fill("")
     page.get_by_role("button", name="Measure bounds").click()
     expect(page.get_by_text("The worker is not running")).to_be_visible()
     job = site.repository.claim(("bounds",), 60)
     assert job is not None
-    assert job.payload["temperature"] == 1
+    assert job.payload["temperature"] is None  # the run's
     assert job.claim_token is not None
     run = site.repository.run(job.payload["run_id"])
     assert run.id in {run.id for run in runs}

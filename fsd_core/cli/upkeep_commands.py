@@ -112,13 +112,14 @@ def train_trigrams(
     target: Annotated[str, typer.Option(help="The pair whose tokenizer and texts are taken.")] = "bundled",
     out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("trigrams"),
     texts: Annotated[int, options.number("--texts", int, "Training texts that are counted.", 1)] = 3_000,
+    least: Annotated[int, options.number("--least", int, "Occurrences of a tri-gram that is kept.", 1)] = 1,
     seed: options.Seed = 0,
 ) -> None:
     """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
     the bundled one."""
     from fsd_core.training.trigram_counting import main as count_texts
 
-    output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed))
+    output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed, least))
 
 
 @train.command("linear-target")

@@ -67,6 +67,7 @@ _SMOLLM2_PAIRS = (
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         head=ASSETS / DRAFTED / "eagle",
+        trigrams=ASSETS / DRAFTED / "trigrams",
         tasks=("everyday", "mt-bench", "gsm8k"),
     ),
     PairSpec(
@@ -76,6 +77,7 @@ _SMOLLM2_PAIRS = (
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         head=ASSETS / DRAFTED / "eagle",
+        trigrams=ASSETS / DRAFTED / "trigrams",
         tasks=("short-problems", "addsub", "singleeq", "multiarith", "svamp", "everyday"),
         adapter=ASSETS / DRAFTED / "adapter",
     ),

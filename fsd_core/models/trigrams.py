@@ -48,14 +48,18 @@ class TrigramCounts:
         return dict(zip(self.tokens[successors].tolist(), self.weights[successors].tolist(), strict=True))
 
 
-def count(texts: Iterable[Sequence[int]], vocabulary: int, most_successors: int = 12) -> TrigramCounts:
-    """Return the table of some texts, the ``most_successors`` commonest of each pair, of equal ones the lower ids."""
+def count(texts: Iterable[Sequence[int]], vocabulary: int, most_successors: int = 12, least: int = 1) -> TrigramCounts:
+    """Return the table of some texts, the ``most_successors`` commonest of each pair, of equal ones the lower ids.
+
+    Tri-grams that occur less than ``least`` times are left out.
+    """
     found: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for text in texts:
         for first, second, token in zip(text, text[1:], text[2:], strict=False):
             found[first * vocabulary + second][token] += 1
-    keys = sorted(found)
-    heaviest = [sorted(found[key].items(), key=lambda item: (-item[1], item[0]))[:most_successors] for key in keys]
+    kept = {key: [item for item in tokens.items() if item[1] >= least] for key, tokens in found.items()}
+    keys = sorted(key for key, items in kept.items() if items)
+    heaviest = [sorted(kept[key], key=lambda item: (-item[1], item[0]))[:most_successors] for key in keys]
     ends = torch.tensor([0, *(len(successors) for successors in heaviest)]).cumsum(0)
     shares = [times / found[key].total() for key, each in zip(keys, heaviest, strict=True) for _, times in each]
     tokens = [token for each in heaviest for token, _ in each]

@@ -38,17 +38,18 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, question: str, answer: str) -> l
     return [*encode_prompt(tokenizer, question), *tokenizer(answer, add_special_tokens=False)["input_ids"], end]
 
 
-def main(target: str, out: Path, data: Path, texts: int = 3_000, seed: int = 0) -> dict[str, Any]:
+def main(target: str, out: Path, data: Path, texts: int = 3_000, seed: int = 0, least: int = 1) -> dict[str, Any]:
     """Count, write the table under ``out`` and return its figures. ``target``: the pair whose target it drafts for.
+    ``least``: occurrences below which a tri-gram is left out.
 
     Raises ``UnknownName`` for an unknown pair, ``ModelUnavailable`` if its tokenizer or the texts cannot be had.
     """
     tokenizer = load_tokenizer(obtain(get_pair(target).target))
     vocabulary = 1 + max(tokenizer.get_vocab().values())
     read = [_tokens(tokenizer, *text) for text in islice(training_texts(target, data, seed), texts)]
-    counts = count(read, vocabulary)
+    counts = count(read, vocabulary, least=least)
     save_trigrams(counts, out, tokenizer)
     return {
-        "target": target, "seed": seed, "texts": len(read), "tokens": sum(map(len, read)), "pairs": len(counts.keys),
-        "successors": len(counts.tokens),
+        "target": target, "seed": seed, "least": least, "texts": len(read), "tokens": sum(map(len, read)),
+        "pairs": len(counts.keys), "successors": len(counts.tokens),
     }  # fmt: skip

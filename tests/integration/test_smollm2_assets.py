@@ -9,6 +9,7 @@ import re
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.evaluation.roofline import bytes_read
@@ -35,6 +36,23 @@ def test_they_are_small_enough_to_ship() -> None:
     assert ADAPTER is not None
     assert sum(file.stat().st_size for file in ADAPTER.iterdir()) < 12_000_000
     assert MODEL_PAIRS[ADAPTED].draft == DRAFT
+
+
+def test_the_table_of_tri_grams_is_what_its_card_says() -> None:
+    table = MODEL_PAIRS[DRAFTED].trigrams
+    assert table is not None
+    assert MODEL_PAIRS[ADAPTED].trigrams == table
+    assert sum(file.stat().st_size for file in table.iterdir()) < 400_000
+    with safe_open(table / "model.safetensors", "pt") as file:
+        keys, tokens, about = (
+            file.get_tensor("keys"),
+            file.get_tensor("tokens"),
+            json.loads(file.metadata()["trigrams"]),
+        )
+    assert f"{len(tokens):,} successors of {len(keys):,} pairs" in (table / "README.md").read_text()
+    assert about["vocabulary"] == 49_152
+    assert int(keys.max()) < 49_152**2
+    assert int(tokens.max()) < 49_152
 
 
 @torch.inference_mode()

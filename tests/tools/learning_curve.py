@@ -1,6 +1,7 @@
 """What a table of tri-grams learns from prompt to prompt: every prompt by all contenders in turn.
 
 python -m tests.tools.learning_curve --prompts 60    writes docs/results/tri-grams-on-arithmetic.md
+python -m tests.tools.learning_curve --pair smollm2-135m --prompts 30    another pair on the first of its own tasks
 
 All tables but that of training texts begin empty. Each prompt goes to all contenders before the next one, in an order
 that rotates, so that a machine that slows down slows all alike. Times are ratios only. Acceptance lengths are the
@@ -25,11 +26,12 @@ from fsd_core.config import (
     TopologySettings,
     TrigramDrafter,
 )
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.storage.records import GenerationRecord
 from tests.tools.documents import ROOT
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
-RESULTS = ROOT / "docs" / "results" / "tri-grams-on-arithmetic.md"
+RESULTS = ROOT / "docs" / "results"
 STRETCH = 10
 """prompts at the beginning and at the end that are told apart"""
 
@@ -76,7 +78,7 @@ def row(entry: Contender, alone: Contender) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def document(entries: list[Contender], command: str) -> str:
+def document(entries: list[Contender], command: str, pair: str, task: str) -> str:
     """Return the page of results."""
     prompts = len(entries[0].records)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -88,9 +90,9 @@ def document(entries: list[Contender], command: str) -> str:
     )
     return "\n".join(
         [
-            "# Tri-grams on arithmetic", "",
+            f"# Tri-grams on {task.replace('-', ' ')}", "",
             "<!-- not run: it takes several minutes -->", "```", command, "```", "",
-            f"model pair bundled; task arithmetic; prompts {prompts}; at most 128 tokens; temperature 0; one thread of "
+            f"model pair {pair}; task {task}; prompts {prompts}; at most 128 tokens; temperature 0; one thread of "
             f"a CPU; commit {commit[:7]}", "",
             "Tables *of the text* and *of the run* begin empty; the latter are kept from prompt to prompt; those *of",
             "training texts* begin with the shipped table. Each prompt was answered by all in turn, in an order that",
@@ -104,12 +106,15 @@ def document(entries: list[Contender], command: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=60)
+    parser.add_argument("--pair", default="bundled")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
-    command = f"FSD_THREADS=1 python -m tests.tools.learning_curve --prompts {asked.prompts}"
+    task = get_pair(asked.pair).tasks[0]
+    command = f"FSD_THREADS=1 python -m tests.tools.learning_curve --pair {asked.pair} --prompts {asked.prompts}"
     entries = contenders()
-    answer_in_turns("bundled", entries, asked.prompts, 0)
-    asked.out.write_text(document(entries, command), encoding="utf-8")
+    answer_in_turns(asked.pair, entries, asked.prompts, 0)
+    page = document(entries, command, asked.pair, task)
+    (asked.out / f"tri-grams-on-{task}.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def runs(repository: Repository) -> list[RunView]:
     return list(repository.experiment(add_finished(repository, "Bounds")).runs)
 
 
-def values(page: TheoryPage, runs: list[str], temperature: float | None = 1.0) -> dict[Any, Any]:
+def values(page: TheoryPage, runs: list[str], temperature: str = "1") -> dict[Any, Any]:
     typed = page.typed
     texts = {typed.target: "1, 1", typed.draft: "1, 2", typed.drafts: "2", typed.sampling: "with_replacement"}
     return texts | {page.runs.runs: runs, page.runs.temperature: temperature}
@@ -69,7 +69,7 @@ def look(page: TheoryPage, runs: list[str], shown: dict[str, str] | None = None)
     return drawn
 
 
-def click(page: TheoryPage, runs: list[Any], temperature: Any = 1.0, key: str = ACT) -> dict[Any, Any]:
+def click(page: TheoryPage, runs: list[Any], temperature: str = "1", key: str = ACT) -> dict[Any, Any]:
     """What the page answers to its button."""
     view = page.view
     question = {"number": 1, "acts": [{"key": key, "name": "measure bounds", "data": [runs, temperature]}]}
@@ -82,7 +82,7 @@ def test_a_click_begins_one_job_for_each_run_however_often_it_is_sent(
 ) -> None:
     ids = [run.id for run in runs[:2]]
     for _ in range(2):
-        assert click(page, [*ids, ids[0]], 0.5)[page.runs.answer] == ""
+        assert click(page, [*ids, ids[0]], "0.5")[page.runs.answer] == ""
     jobs = repository.latest_jobs("bounds")
     assert sorted(job.payload["run_id"] for job in jobs) == sorted(ids)
     assert {job.payload["temperature"] for job in jobs} == {0.5}
@@ -91,19 +91,19 @@ def test_a_click_begins_one_job_for_each_run_however_often_it_is_sent(
         claimed = repository.claim(("bounds",), 60)
         assert claimed is not None
         repository.finish_job(claimed.id, str(claimed.claim_token), "finished")
-    click(page, ids, 0.5)  # its answer was lost, and it is sent once more
+    click(page, ids, "0.5")  # its answer was lost, and it is sent once more
     assert len(repository.latest_jobs("bounds")) == 2
-    click(page, ids, 0.5, "f" * 32)
+    click(page, ids, "0.5", "f" * 32)
     assert len(repository.latest_jobs("bounds")) == 4
 
 
 def test_what_is_being_measured_is_not_begun_again(
     page: TheoryPage, repository: Repository, runs: list[RunView]
 ) -> None:
-    click(page, [runs[0].id], 1.0)
-    click(page, [runs[0].id, runs[1].id], 1.0, "e" * 32)
-    click(page, [runs[0].id], 2.0, "f" * 32)  # at another temperature
-    click(page, [runs[0].id], 1.0, "d" * 32)
+    click(page, [runs[0].id], "1")
+    click(page, [runs[0].id, runs[1].id], "1", "e" * 32)
+    click(page, [runs[0].id], "2", "f" * 32)  # at another temperature
+    click(page, [runs[0].id], "1", "d" * 32)
     found = sorted((job.payload["run_id"], job.payload["temperature"]) for job in repository.latest_jobs("bounds"))
     assert found == sorted([(runs[0].id, 1.0), (runs[1].id, 1.0), (runs[0].id, 2.0)])
 
@@ -111,16 +111,18 @@ def test_what_is_being_measured_is_not_begun_again(
 @pytest.mark.parametrize(
     ("chosen", "temperature", "said"),
     [
-        ([], 1.0, CHOOSE),
-        (None, 1.0, CHOOSE),
-        ({"a": 1}, 1.0, CHOOSE),
-        (["nothing"], 1.0, "nothing"),
-        (["known"], 0, "expected more than 0"),
-        (["known"], -1.5, "The temperature is -1.5"),
+        ([], "1", CHOOSE),
+        (None, "1", CHOOSE),
+        ({"a": 1}, "1", CHOOSE),
+        (["nothing"], "1", "nothing"),
+        (["known"], "0", "expected more than 0"),
+        (["known"], "-1.5", "The temperature is -1.5"),
+        (["known"], "nan", "expected more than 0"),
+        (["known"], "warm", "expected a number, or nothing"),
     ],
 )
 def test_what_cannot_be_measured_is_a_sentence(
-    page: TheoryPage, repository: Repository, runs: list[RunView], chosen: Any, temperature: Any, said: str
+    page: TheoryPage, repository: Repository, runs: list[RunView], chosen: Any, temperature: str, said: str
 ) -> None:
     chosen = [runs[0].id] if chosen == ["known"] else chosen
     assert said in click(page, chosen, temperature)[page.runs.answer]

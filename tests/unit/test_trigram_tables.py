@@ -112,6 +112,13 @@ def test_a_pair_in_a_folder_may_have_a_table(tmp_path: Path) -> None:
         load_pair(name)
 
 
+def test_rare_tri_grams_are_left_out_and_the_shares_are_of_all() -> None:
+    table = count([[1, 2, 3], [1, 2, 3], [1, 2, 4], [5, 6, 7]], 9, least=2)
+    assert table.keys.tolist() == [1 * 9 + 2]
+    assert table.following((1, 2)) == pytest.approx({3: 2 / 3}, abs=1e-3)
+    assert table.following((5, 6)) == {}
+
+
 def test_counting_repeats_and_leaves_out_the_problems_of_the_task(tmp_path: Path) -> None:
     figures = [count_texts("bundled", tmp_path / name, tmp_path, texts=40) for name in ("one", "two")]
     assert figures[0] == figures[1]

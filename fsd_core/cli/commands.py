@@ -88,6 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except FsdError as error:
             output.say(f"error: {error}")
             sys.exit(2)
+        except OSError as error:
+            if error.filename is None:  # no file is at fault
+                raise
+            output.say(f"error: {str(error.filename)!r} cannot be used ({error.strerror}): choose another place.")
+            sys.exit(2)
 
 
 @contextmanager

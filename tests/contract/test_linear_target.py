@@ -210,6 +210,15 @@ def test_hidden_states_are_of_all_tokens_fed(target):
     torch.testing.assert_close(aux.states, torch.cat([whole[1], whole[2]], -1)[:, :35], atol=1e-4, rtol=1e-3)
 
 
+def test_transformers_generates_from_whole_texts_and_is_told_that_its_caches_keep_no_state(target):
+    prompt = torch.tensor([PROMPTS[0]])
+    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    text = target.module.generate(prompt, use_cache=False, **options)[0, prompt.shape[1] :]
+    assert text.tolist() == greedy(target, PROMPTS[0], 12)
+    with pytest.raises(IncompatibleModels, match="pass use_cache=False"):
+        target.module.generate(prompt, use_cache=True, **options)
+
+
 def test_several_texts_at_once_are_refused(target):
     for models in (ModelSet(target), ModelSet(target, target), ModelSet(LanguageModel(toy_model(40, 0)), target)):
         config = DecodingConfig(acceptance=Speculative() if models.draft else Autoregressive())

@@ -170,6 +170,7 @@ def test_a_terminal_that_lacks_a_character_gets_another(home: Path) -> None:
         (("run", "--drafter", "eagle", "--pair", "smollm2-1.7b"), "this pair has none"),
         (("sweep", "--thresholds", "0.1", "--drafter", "eagle", "--pair", "smollm2-1.7b"), "this pair has none"),
         (("sweep", "--thresholds", "0.1", "--topology", "chain", "--tree-top-k", "2"), "--tree-top-k does not apply"),
+        (("train", "trigrams", "--texts", "1", "--out", "/proc/none"), "'/proc/none' cannot be used (No such file or"),
         (("train", "eagle-head", "--target", "gemma2-9b"), "No EAGLE head can be trained for 'gemma2-9b'"),
         (("train", "eagle-head", "--generation", "2"), "Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3)"),
         (("runs", "--limit", "0"), "--limit is 0: expected from 1 to 1000."),

@@ -75,20 +75,26 @@ def main(steps: int) -> None:
         figures = [f"{1000 * seconds[0]:.0f}", f"{1000 * seconds[1]:.0f}", f"{seconds[0] / seconds[1]:.2f}×"]
         rows.append(f"| {length:,} | {' | '.join(figures)} | {sizes[0] / 1e6:.1f} | {sizes[1] / 1e6:.1f} |")
         print(rows[-1], flush=True)
-    revision = (provenance.collect("cpu", "bfloat16", 1)["git_revision"] or "")[:12]
-    page = PAGE.format(rows="\n".join(rows), revision=revision, steps=steps, threads=torch.get_num_threads())
+    revision = (provenance.collect("cpu", "bfloat16", 1)["git_revision"] or "")[:7]
+    threads = torch.get_num_threads()
+    facts = (
+        f"model pair none; task none; prompts 0; {steps} steps at each length; temperature 0; {threads} thread(s) of a "
+        f"CPU; commit {revision}"
+    )
+    page = PAGE.format(rows="\n".join(rows), facts=facts, steps=steps, threads=threads)
     (RESULTS / "linear-attention-steps.md").write_text(page)
 
 
 PAGE = """\
 # A step against the length of the text, with softmax and with grouped linear attention
 
-Untrained weights of SmolLM2-135M's shape in bfloat16, one text, {steps} steps at each length by the two models in turn.
-Median time of a step; both run through transformers' modules. Groups of 64, 32 taps. {threads} thread(s) of a CPU
-(commit `{revision}`).
+{facts}
+
+Untrained weights of SmolLM2-135M's shape in bfloat16, one text, the two models in turn. Median time of a step; both
+run through transformers' modules. Groups of 64, 32 taps.
 
 ```
-python -m tests.tools.linear_roofline
+OMP_NUM_THREADS={threads} python -m tests.tools.linear_roofline --steps {steps}
 ```
 
 | Text (tokens) | Step, softmax (ms) | Step, linear (ms) | Softmax ÷ linear | Kept, softmax (MB) | Kept, linear (MB) |

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.refed_cache import RefedCache
 from fsd_core.ops.grouped_attention import folded
 
 
-class LinearCache(KVCache):
+class LinearCache(RefedCache):
     """The cache of one text: for each layer the sum S over finished groups, and keys and values of what came later.
 
     What is folded into S cannot be taken out again, so nothing is folded that may be rejected: only groups that end
@@ -22,31 +22,17 @@ class LinearCache(KVCache):
     """
 
     def __init__(self, layers: int, capacity: int, group: int, taps: int) -> None:
-        super().__init__(layers, capacity)
         self._group, self._taps = group, taps
-        self._text: Tensor | None = None  # int64 [1,capacity]; the first ``self.length`` are the text
-        self._clear()
+        super().__init__(layers, capacity)
 
     def _clear(self) -> None:
         self.states: dict[int, Tensor] = {}
         """of each layer, float32 [1,key heads,d,d]; empty before the first group is folded"""
         self.base = 0
         """number of tokens in the states"""
-        self._included = 0  # number of tokens of the text that were fed
-        self._kept = 0  # of these after the last rollback
+        self._included = 0
+        self._kept = 0  # tokens that were left after the last rollback
         self._buffers = {}
-
-    def record(self, tokens: Tensor) -> None:
-        """Remember the tokens about to be fed, int64 [1,S]."""
-        if self._text is None:
-            self._text = tokens.new_zeros(1, self.capacity)
-        self._text[:, self.length : self.length + tokens.shape[1]] = tokens
-
-    def missing(self) -> Tensor | None:
-        """Return the text's tokens that have to be fed again, int64 [1,n], and end the cache before them. ``None`` if
-        there are none."""
-        length, self.lengths = self.length, [self._included]
-        return None if self._text is None or length == self._included else self._text[:, self._included : length]
 
     def fold(self, before: int | None = None) -> None:
         """Fold the groups that nothing reads singly any more: those whose last value is out of the convolution's reach
@@ -75,10 +61,6 @@ class LinearCache(KVCache):
         self._buffers[layer_idx] = key_states, value_states
         return key_states, value_states
 
-    def advance(self, count: int) -> None:
-        super().advance(count)
-        self._included = self.length
-
     def rollback(self, lengths: int | Sequence[int]) -> None:
         super().rollback(lengths)
         if self.length < self.base:
@@ -87,15 +69,8 @@ class LinearCache(KVCache):
 
     def compact(self, start: int, accepted: Tensor) -> None:
         super().compact(start - self.base, accepted)
-        if self._text is not None:
-            self._text[:, start : start + len(accepted)] = self._text[:, start + accepted]
-
-    def adopt(self, index: int, length: int) -> None:
-        super().adopt(index, length)
-        self._clear()
-
-    def release(self) -> None:
-        self._clear()
+        if self._tokens is not None:
+            self._tokens[:, start : start + len(accepted)] = self._tokens[:, start + accepted]
 
     def bytes(self) -> int:
         """Return what states, keys and values take."""

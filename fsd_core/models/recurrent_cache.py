@@ -8,10 +8,10 @@ from copy import copy
 from torch import Tensor
 from transformers.cache_utils import LinearAttentionLayer
 
-from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.refed_cache import RefedCache
 
 
-class RecurrentCache(KVCache):
+class RecurrentCache(RefedCache):
     """The cache of one text, with a recurrent state for each layer that keeps one.
 
     A state is the sum of all tokens fed, so a rejected token cannot be cut off it. Therefore the state is copied at the
@@ -23,33 +23,14 @@ class RecurrentCache(KVCache):
     """
 
     def __init__(self, layers: int, capacity: int, states: int = 1) -> None:
-        super().__init__(layers, capacity)
         self._num_states = states
-        self._tokens: Tensor | None = None  # int64 [1,capacity]; the first ``self.length`` are the text
-        self._clear()
+        super().__init__(layers, capacity)
 
     def _clear(self) -> None:
-        """Start from the first token."""
         self.layers = [LinearAttentionLayer(self._num_states) for _ in range(self._layers)]
-        self._included = 0  # number of tokens in the state
+        self._included = 0
         self._saved, self._saved_length = _copies(self.layers), 0
         self._at_boundary = True
-
-    def record(self, tokens: Tensor) -> None:
-        """Remember the tokens about to be fed, int64 [1,S]."""
-        if self._tokens is None:
-            self._tokens = tokens.new_zeros(1, self.capacity)
-        self._tokens[:, self.length : self.length + tokens.shape[1]] = tokens
-
-    def advance(self, count: int) -> None:
-        super().advance(count)
-        self._included = self.length
-
-    def missing(self) -> Tensor | None:
-        """Return the text's tokens that the state lacks, int64 [1,n], and end the cache before them. The caller feeds
-        them. ``None`` if it lacks none."""
-        length, self.lengths = self.length, [self._included]
-        return None if self._tokens is None or length == self._included else self._tokens[:, self._included : length]
 
     def checkpoint(self) -> None:
         """Copy the state, if this is the first forward after a rollback: one round's drafts come next."""
@@ -72,14 +53,6 @@ class RecurrentCache(KVCache):
                 self._clear()
             else:
                 self.layers, self._included = _copies(self._saved), self._saved_length
-
-    def adopt(self, index: int, length: int) -> None:
-        super().adopt(index, length)
-        self._clear()
-
-    def release(self) -> None:
-        super().release()
-        self._clear()
 
 
 def _copies(layers: Sequence[LinearAttentionLayer]) -> list[LinearAttentionLayer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -44,14 +44,18 @@ def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, con
     """Return a random Llama in float32. Its logits are spread wide, so some tokens are clearly likelier than others."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.15,
-                tie_word_embeddings=False, bos_token_id=None, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1,
-            )
-        )  # fmt: skip
+        model = LlamaForCausalLM(LlamaConfig(**_shape(vocabulary, layers, hidden, context)))
     return model.eval()
+
+
+def _shape(vocabulary: int, layers: int, hidden: int, context: int) -> dict[str, Any]:
+    """Return the fields of a toy's configuration. Its last token ends a text."""
+    return {
+        "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context,
+        "initializer_range": 0.15, "tie_word_embeddings": False, "bos_token_id": None,
+        "eos_token_id": vocabulary - 1, "pad_token_id": vocabulary - 1,
+    }  # fmt: skip
 
 
 def toy_linear_model(
@@ -60,14 +64,8 @@ def toy_linear_model(
     """Return a random Llama with grouped linear attention, which reads earlier groups and the last values."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LinearLlama(
-            LinearLlamaConfig(
-                vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.15,
-                tie_word_embeddings=False, bos_token_id=None, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1,
-                attention_group=group, attention_taps=taps,
-            )
-        )  # fmt: skip
+        shape = _shape(vocabulary, layers, hidden, context)
+        model = LinearLlama(LinearLlamaConfig(**shape, attention_group=group, attention_taps=taps))
         for name, parameter in model.named_parameters():
             if name.endswith("past_scale"):
                 nn.init.constant_(parameter, 0.5)

@@ -32,6 +32,7 @@ PAD, END = "<|pad|>", "<|end|>"
 _HELD_OUT = 600
 WATCHED = 100  # other problems, for the learning curve
 CONTEXT = 512
+LONGEST_ANSWER = 96  # tokens
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,11 @@ def batches(
             yield tokens, weights
 
 
+def is_right(text: str, problem: long_problems.Problem) -> bool:
+    """Return whether a text ends in a problem's ``#### answer``."""
+    return text.rpartition("####")[2].strip() == str(problem.answer)
+
+
 @torch.inference_mode()
 def solved(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[long_problems.Problem], size: int = 100
@@ -144,9 +150,9 @@ def solved(
     for i in range(0, len(problems), size):
         part = problems[i : i + size]
         inputs = tokenizer([p.prompt for p in part], return_tensors="pt", padding=True, return_token_type_ids=False)
-        out = decode(**inputs, max_new_tokens=96, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+        out = decode(**inputs, max_new_tokens=LONGEST_ANSWER, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        correct += sum(text.rpartition("####")[2].strip() == str(p.answer) for text, p in zip(texts, part, strict=True))
+        correct += sum(map(is_right, texts, part))
     return correct / len(problems)
 
 

@@ -7,10 +7,11 @@ bundled draft drafts for it. Its texts have 70 to 170 tokens, hence the small gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import torch
 from transformers import PreTrainedTokenizerFast
 
 from fsd_core.config import Autoregressive, DecodingConfig
@@ -23,12 +24,18 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.tasks.generators.long_problems import Problem
-from fsd_core.training.bundled_pair import BUNDLED_PLANS, BundledPlan, configuration, train_role
+from fsd_core.training.bundled_pair import (
+    BUNDLED_PLANS,
+    LONGEST_ANSWER,
+    BundledPlan,
+    configuration,
+    is_right,
+    train_role,
+)
 
 Parts = Literal["local", "global", "all"]
 _HELD_AT_ZERO: dict[Parts, tuple[str, ...]] = {"local": ("past_scale", "kernel"), "global": ("kernel",), "all": ()}
 """parameters that do not learn, by what does: the own group, earlier groups too, the convolution too"""
-_LONGEST = 96  # tokens of an answer
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,6 @@ def linear_plan(parts: Parts = "all", steps: int | None = None) -> LinearPlan:
 
 def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LinearLlama:
     """Return a randomly initialised model of the planned size."""
-    import torch
-
     torch.manual_seed(seed)
     config = LinearLlamaConfig(**configuration(plan, tokenizer), attention_group=plan.group, attention_taps=plan.taps)
     model = LinearLlama(config)
@@ -63,7 +68,7 @@ def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int
 def solved_one_by_one(model: LinearLlama, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
     """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
     of one text, so they are written one by one."""
-    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=_LONGEST)
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER)
     method, correct = compose(ModelSet(LanguageModel(model)), config), 0
     for problem in problems:
         prompt = cast(list[int], tokenizer.backend_tokenizer.encode(problem.prompt).ids)
@@ -71,7 +76,7 @@ def solved_one_by_one(model: LinearLlama, tokenizer: PreTrainedTokenizerFast, pr
             while session.stop_reason is None:
                 session.run_round()
             text = tokenizer.decode(session.history[len(prompt) :], skip_special_tokens=True)
-        correct += str(text).rpartition("####")[2].strip() == str(problem.answer)
+        correct += is_right(str(text), problem)
     return correct / len(problems)
 
 
@@ -88,4 +93,4 @@ def main(
     figures = train_role(
         "target", plan, tokenizer, out, seed, lambda role, row: report(row), build_linear, solved_one_by_one
     )
-    return {key: value for key, value in figures.items() if key != "log"} | {"plan": asdict(plan)}
+    return {key: value for key, value in figures.items() if key != "log"}

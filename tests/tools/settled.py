@@ -136,16 +136,20 @@ def acts(page: Page) -> list[int]:
     return asked
 
 
-def clockless(page: Page) -> None:
-    """Lets the page's clocks ask nothing more until ``page.unroute_all``."""
+@contextmanager
+def clockless(page: Page) -> Iterator[None]:
+    """The page's clocks ask nothing meanwhile."""
     clocks = {c["id"] for c in _config(page, "components") if c["type"] == "timer"}
+    stopped = [True]
 
     def pass_on(route: Route) -> None:
-        asks = _function(route.request) >= 0
+        asks = _function(route.request) >= 0 and stopped
         if not asks or json.loads(route.request.post_data or "{}").get("trigger_id") not in clocks:
             route.continue_()
 
     page.route("**/gradio_api/run/**", pass_on)
+    yield
+    stopped.clear()
 
 
 def acting(request: Request) -> bool:
@@ -154,7 +158,11 @@ def acting(request: Request) -> bool:
 
 
 class Held:
-    """Holds back what the page asks, or the server's answers to it, until ``release``: all, or ``only`` some."""
+    """Holds back what the page asks, or the server's answers to it, until ``release``: all, or ``only`` some.
+
+    It is never taken off the page, for the browser then forgets for ever what is on its way (of requests each 7 ms,
+    three in a hundred).
+    """
 
     def __init__(
         self, page: Page, *, answers: bool = False, only: Callable[[Request], bool] = lambda request: True
@@ -173,8 +181,7 @@ class Held:
 
     def wait(self, count: int = 1) -> None:
         """Waits until so many questions are held back."""
-        while len(self._waiting) < count:
-            self._page.wait_for_timeout(20)
+        meanwhile(self._page, lambda: len(self._waiting) >= count, "a question to hold back")
 
     def release(self) -> None:
         """Lets everything go, and holds nothing more."""

@@ -90,6 +90,7 @@ def forget(profile: BrowserContext) -> None:
     for opened in profile.pages:
         if opened.url == _STAYS:
             continue
+        opened.unroute_all(behavior="ignoreErrors")
         if opened.url.startswith("http"):
             opened.evaluate("localStorage.clear()")
         opened.close()

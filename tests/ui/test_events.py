@@ -62,4 +62,3 @@ def test_the_header_mends_itself_where_an_answer_was_lost(page: Page, site: Site
         alive.set()
         worker.join()
     assert lost
-    page.unroute_all(behavior="ignoreErrors")

@@ -99,7 +99,6 @@ def test_a_run_that_is_ticked_meanwhile_counts_and_ticks_and_an_experiment_take_
     followed(page, *runs[:4])
     settled(page)
     followed(page, *runs[:4])
-    page.unroute_all(behavior="ignoreErrors")
 
     held = Held(page, only=of_the_page)
     tick(page, runs[4])
@@ -133,7 +132,6 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_ye
     expect(page.get_by_label("Run A", exact=True)).to_have_value(runs[3].label)
     expect(page).to_have_url(re.compile(f"baseline={runs[3].id}"))
     assert f"that of {runs[3].label}" in answers_relative_to(page)
-    page.unroute_all(behavior="ignoreErrors")
 
     held = Held(page, only=after(1))
     choose(page, "Baseline", runs[2].label)
@@ -144,7 +142,6 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_ye
     settled(page)
     expect(baseline(page)).to_contain_text(runs[4].label)
     assert f"that of {runs[4].label}" in answers_relative_to(page)
-    page.unroute_all(behavior="ignoreErrors")
 
     head(page, "Further figures").click()
     settled(page)
@@ -214,10 +211,13 @@ def test_a_late_look_at_runs_under_way_keeps_the_runs_that_were_ticked_meanwhile
 
 
 def all_prompts(page: Page, site: Site, *runs: RunView) -> Locator:
-    """The outputs of the first page of all prompts."""
+    """The outputs of the first page of all prompts, without a mark."""
+    for mark in site.repository.marks([run.id for run in runs]):
+        site.repository.mark(mark.run_id, mark.position, mark.who, None)
     go(page, address(site, *runs, more="&open=prompts"))
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("24 prompts of 24, 1 to 5 shown.")).to_be_visible()
+    settled(page)
     return page.locator(".side[data-run]")
 
 
@@ -238,7 +238,6 @@ def test_marks_keys_and_pages_that_are_turned_all_count_while_an_answer_is_late(
     marks = site.repository.marks([runs[0].id])
     assert [(mark.position, mark.verdict) for mark in marks] == [(0, "good"), (1, "good"), (2, "good"), (3, "good")]
     settled(page)
-    page.unroute_all(behavior="ignoreErrors")
 
     sides.nth(9).focus()
     held = Held(page, only=of_the_page)
@@ -250,7 +249,6 @@ def test_marks_keys_and_pages_that_are_turned_all_count_while_an_answer_is_late(
     expect(page.get_by_text("24 prompts of 24, 6 to 10 shown.")).to_be_visible()
     expect(sides.nth(4)).to_be_focused()
     settled(page)
-    page.unroute_all(behavior="ignoreErrors")
 
     held = Held(page, only=of_the_page)
     page.get_by_role("button", name="Next prompts").click()

@@ -113,7 +113,6 @@ def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_mark
         expect(page.locator(f"#lane-{lane} .tok")).to_have_count(len(HOSTILE))
     expect(page.locator("#verdict")).to_contain_text("their texts are identical")
     assert len(lost) == 1
-    page.unroute_all(behavior="ignoreErrors")
 
     unfold_sampling(page)
     former = page.get_by_text(FORMER)
@@ -147,7 +146,6 @@ def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_t
     expect(more).to_be_disabled()
     fewer.evaluate("button => { for (let i = 0; i < 2; i += 1) button.click(); }")
     expect(page.locator(".setting:visible")).to_have_count(2)
-    page.unroute_all(behavior="ignoreErrors")
 
     other = pair_defaults("smollm2-135m")
     second = page.locator(".setting").nth(1)
@@ -200,7 +198,6 @@ def test_the_form_outlasts_a_reload_the_way_back_and_a_lost_request(page: Page, 
     job = claim(page, site)  # although the page could not ask for it at first
     assert (len(lost), job.payload["prompt"]) == (1, "Kept: lost request")
     finish(site, job, "cancelled")
-    page.unroute_all(behavior="ignoreErrors")
     kept(page, "Kept: lost request")
 
 

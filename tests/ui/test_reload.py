@@ -54,7 +54,6 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
     page.reload()
     expect(page.locator("#lane-2 .tok")).to_have_count(len(HOSTILE))  # and again, from what is remembered
-    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_a_refused_click_leaves_the_last_job_where_it_was(page: Page, site: Site) -> None:

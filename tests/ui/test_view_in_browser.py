@@ -19,7 +19,7 @@ from dashboard.ui.templates import joined
 from dashboard.ui.theme import HEAD
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.errors import FsdError, InvalidSetting
-from tests.tools.settled import meanwhile, settled
+from tests.tools.settled import go, meanwhile, settled
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 
@@ -141,7 +141,7 @@ def small(served: tuple[str, Small], page: Page) -> Small:
     """The small page, opened, with nothing done so far."""
     url, small = served
     small.begin_anew()
-    page.goto(url)
+    go(page, url)
     expect(page.locator("#shown")).to_contain_text("Letter a")
     expect(name(page)).to_have_value("Name of a")
     return small
@@ -258,7 +258,6 @@ def test_a_lost_answer_neither_loses_an_act_nor_does_it_twice(page: Page, small:
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_role("button", name="Unarchive")).to_be_visible()
     assert (list(small.saved.values()), list(small.done.values())) == (["Kept"], ["archive"])
-    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_an_act_is_sent_again_where_the_page_itself_has_failed(page: Page, small: Small) -> None:
@@ -337,9 +336,11 @@ def test_a_refused_act_says_so_and_keeps_what_was_typed(page: Page, small: Small
 
 
 def test_a_server_that_is_lost_is_said_and_the_page_opens_again_when_it_is_back(page: Page, small: Small) -> None:
-    page.route("**/gradio_api/**", lambda route: route.abort())
+    lost = threading.Event()
+    lost.set()
+    page.route("**/gradio_api/**", lambda route: route.abort() if lost.is_set() else route.continue_())
     choose(page, "b")
     expect(page.get_by_text("Connection to the server was lost")).to_be_visible()
     with page.expect_navigation():
-        page.unroute_all(behavior="ignoreErrors")
+        lost.clear()
     expect(page.locator("#shown")).to_contain_text("Letter a")

@@ -126,8 +126,11 @@ def train_trigrams(
 def train_linear_target(
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the model.")] = Path("linear-target"),
     parts: Annotated[
-        Literal["local", "global", "all"],
-        typer.Option(help="What its attention learns: the own group, earlier groups too, or the convolution too."),
+        Literal["softmax", "local", "global", "all"],
+        typer.Option(
+            help="What its attention learns: the own group, earlier groups too, or the convolution too; or softmax "
+            "attention, to compare with."
+        ),
     ] = "all",
     steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the bundled target]", 1)] = None,
     seed: options.Seed = 0,

@@ -102,11 +102,11 @@ def fitting_dtype(dtype: str, device: torch.device) -> str:
     """Return the dtype to load as. On a CPU, float16 is slower than float32, and so is bfloat16 without support."""
     if device.type != "cpu" or dtype in ("float32", "bfloat16"):
         return dtype
-    return "auto" if dtype == "auto" and _cpu_has_bfloat16() else "float32"
+    return "auto" if dtype == "auto" and cpu_has_bfloat16() else "float32"
 
 
 @cache
-def _cpu_has_bfloat16() -> bool:
+def cpu_has_bfloat16() -> bool:
     """Whether the processor multiplies bfloat16 matrices, by the flags that Linux lists."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())

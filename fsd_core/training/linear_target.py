@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.config import Autoregressive, DecodingConfig
 from fsd_core.decoding.composition import compose
@@ -28,14 +28,17 @@ from fsd_core.training.bundled_pair import (
     BUNDLED_PLANS,
     LONGEST_ANSWER,
     BundledPlan,
+    build_model,
     configuration,
     is_right,
+    solved,
     train_role,
 )
 
-Parts = Literal["local", "global", "all"]
+Parts = Literal["softmax", "local", "global", "all"]
 _HELD_AT_ZERO: dict[Parts, tuple[str, ...]] = {"local": ("past_scale", "kernel"), "global": ("kernel",), "all": ()}
-"""parameters that do not learn, by what does: the own group, earlier groups too, the convolution too"""
+"""parameters that do not learn, by what does: the own group, earlier groups too, the convolution too. ``softmax`` is
+the bundled target's attention, to compare with."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,11 @@ def main(
     seed: int = 0,
     report: Callable[[dict], None] = lambda row: None,
 ) -> dict[str, Any]:
-    """Train the target into ``out/target`` and return its figures."""
+    """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
     tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
     plan = linear_plan(parts, steps)
-    figures = train_role(
-        "target", plan, tokenizer, out, seed, lambda role, row: report(row), build_linear, solved_one_by_one
-    )
+    build, solve = (build_model, solved) if parts == "softmax" else (build_linear, solved_one_by_one)
+    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build, solve)
+    folder = out / "target"
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
     return {key: value for key, value in figures.items() if key != "log"}

@@ -102,7 +102,7 @@ def test_another_dtype_is_honoured(folder):
 
 @pytest.mark.parametrize("able", [True, False])
 def test_a_cpu_computes_in_what_it_has(folder, monkeypatch, able):
-    monkeypatch.setattr("fsd_core.models.loading._cpu_has_bfloat16", lambda: able)
+    monkeypatch.setattr("fsd_core.models.loading.cpu_has_bfloat16", lambda: able)
     for role, seed in (("target", 0), ("draft", 1)):
         toy_model(257, seed=seed).to(torch.bfloat16).save_pretrained(folder / role)
     name = f"path:{folder}"

@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from fsd_core.models.linear_llama import LinearLlama
 from fsd_core.tasks.generators import long_problems
@@ -158,6 +159,18 @@ def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_pa
     assert (attention.config.attention_group, attention.config.attention_taps) == (16, 16)
     assert bool(attention.past_scale) == (parts != "local")
     assert bool(attention.kernel.any()) == (parts == "all")
+
+
+@pytest.mark.parametrize("parts", ["softmax", "all"])
+def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_bytes(tmp_path, monkeypatch, parts):
+    plan = linear_target.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
+    monkeypatch.setattr(linear_target, "linear_plan", lambda *asked: plan)
+    for solve in ("solved", "solved_one_by_one"):
+        monkeypatch.setattr(linear_target, solve, lambda *asked: 0.25)
+    figures = linear_target.main(tmp_path, parts)
+    stored = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
+    assert (stored.dtype, isinstance(stored, LinearLlama)) == (torch.bfloat16, parts == "all")
+    assert (figures["plan"]["parts"], figures["held_out_accuracy"], "log" in figures) == (parts, 0.25, False)
 
 
 def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):

@@ -38,8 +38,13 @@ def until(condition: Callable[[], T | None], what: str, timeout: float = PATIENC
 
 
 def free_port(first: int) -> int:
-    """The first port from ``first`` on that nothing on this machine's loopback listens on."""
-    for port in range(first, first + 200):
+    """The first port from ``first`` on that nothing on this machine's loopback listens on.
+
+    Tests side by side take turns: what is free for one of them is not yet listened on by what another has started.
+    """
+    place = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    for port in range(first + (place - first) % beside, first + 200, beside):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise OSError(f"No port from {first} to {first + 199} is free.")

@@ -13,6 +13,7 @@ from fsd_core.errors import UnknownName
 from fsd_core.storage.messages import PlaygroundJob
 
 if TYPE_CHECKING:
+    from dashboard.ui.view import Asked
     from fsd_core.storage.database.repository import Repository
 
 _MOST = 100
@@ -43,3 +44,8 @@ class FollowedJobs:
         with self._lock:
             self._read[id] = job
         return replace(job, status=state.status, cancel_requested=state.cancel_requested, error=state.error)
+
+
+def owner_of(asked: Asked) -> str | None:
+    """Return the owner of the texts that somebody asks for, or ``None`` if nobody has signed in."""
+    return asked.person.name if asked.person.known else None

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.playground.followed_jobs import FollowedJobs
-from dashboard.playground.paying import slow_pair, slow_prompt
-from dashboard.playground.playground_html import (
-    added_html,
-    compared_html,
-    followed_html,
-    output_panel_html,
-    waiting_html,
-    worker_notice,
-)
+from dashboard.playground.followed_jobs import FollowedJobs, owner_of
+from dashboard.playground.job_panels import JobPanels
+from dashboard.playground.paying import slow_pair
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, comparison, differences, payload
+from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, payload
 from dashboard.playground.visitors import VISITORS_NOTE, Visitors
-from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, page_note, show
+from dashboard.ui.components import PRIVATE_EVENT, heading, notice, page_note, show
 from dashboard.ui.option_fields import decoding_of
 from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
-from dashboard.ui.templates import Html, joined, script
+from dashboard.ui.templates import joined, script
 from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
 from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refused
 from fsd_core.models.model_pairs import check_drafter
-from fsd_core.roles import require
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.tasks.custom.adding import add_prompt
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.pair_names import check_offered
 
@@ -48,10 +38,6 @@ _MEASURED_SECONDS = 10.0
 _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
-WRITING = "The settings take turns, and each is timed by itself."
-FORMER = "These texts are of the form as it was: it has been changed since."
-OWN_TASK = "my-prompts"
-"""the task to which a prompt is added unless another one is named"""
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 _LENGTH = {"draft_length": "exact_length"}
 _PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
@@ -97,37 +83,16 @@ class Playground:
             self.fewer = gr.Button("Remove the last", scale=0, min_width=140)
             self.bounds = show(elem_classes=["bounds"])
         self.pays = show(elem_id="pays")
-        self.verdict = show(elem_id="verdict")
-        self.former = show(elem_id="former")
-        with gr.Row(equal_height=False, elem_classes=["lanes"]):
-            self.panels: list[gr.HTML] = []
-            self.columns = []
-            for i in range(MOST_OUTPUT_PANELS):
-                with gr.Column(min_width=300, visible=i < 2) as column:
-                    self.panels.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
-                self.columns.append(column)
-        self.legend = show()
-        with gr.Row(visible=False, elem_classes=["keep-prompt"]) as self.keep_prompt:
-            self.task = gr.Textbox(
-                OWN_TASK, label="Task of your own", info="It begins with this prompt if it is new.", max_length=40,
-                min_width=170,
-            )  # fmt: skip
-            self.reference = gr.Textbox(
-                label="Expected answer", info="Only if the task is scored.", max_length=10_000, min_width=170
-            )
-            self.add = gr.Button("Add the prompt to the task", scale=0, min_width=250)
-        self.added = show(elem_id="added")
+        self.texts = JobPanels(repository, self.jobs, executor)
         self.number = gr.Number(2, visible="hidden")  # of settings
         self.owner = gr.Textbox(visible="hidden")  # whose page it is
-        self.followed = show(js_on_load=script("playground/remember.js"), elem_id="followed")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
-        self._built |= {"keep prompt": digest(False, ""), "pays": digest(""), "legend": digest(False)} | self.form.built
+        self._built |= {"pays": digest("")} | self.form.built | self.texts.built
         self._built |= {
             card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
             for card in self.cards
         }
-        self._built |= {f"text {i + 1}": digest(None, None) for i in range(MOST_OUTPUT_PANELS)}
         """what the page shows before the first answer"""
         self._listen()
 
@@ -146,21 +111,19 @@ class Playground:
         return [
             self.form.pair, self.form.example, self.form.prompt, self.form.sampling, self.pays,
             *(part for card in self.cards for part in card.outputs), self.generate, self.stop, self.more, self.fewer,
-            self.bounds, self.verdict, self.former, *self.columns, *self.panels, self.followed, self.clock,
-            self.keep_prompt, self.added, self.legend,
+            self.bounds, *self.texts.columns, *self.texts.outputs, self.clock,
         ]  # fmt: skip
 
     def _listen(self) -> None:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             js = script("playground/step.js", STEP=step, MOST=MOST_OUTPUT_PANELS)
             button.click(None, self.number, self.number, js=js, trigger_mode="multiple", **PRIVATE_EVENT)
-        view = View(self.verdict, self.fail)
+        view = View(self.texts.verdict, self.fail)
         asking = [*self.fields, self.owner]
         view.button(self.generate, "generate", asking, self.start, js=script("playground/generate.js"))
         view.by_script(self.stop.click, [], script("playground/stop.js"))
         view.act("stop", self.cancel)
-        view.by_script(self.add.click, [self.task, self.reference], script("playground/keep_prompt.js"))
-        view.act("keep prompt", self.add_prompt, self.added)
+        self.texts.listen(view)
         view.on(self.clock.tick)
         view.listen(self.redraw, self.fields, self.outputs, [self.owner], kept=asking)
 
@@ -213,19 +176,9 @@ class Playground:
         self.jobs.read(act["job"], owner_of(asked))
         self.repository.request_cancel(act["job"])
 
-    def add_prompt(self, act: Act, asked: Asked) -> Updates:
-        """Add the prompt of a job to a custom task."""
-        require(asked.person, "author", "Adding a prompt")
-        job = self.jobs.read(act["job"], owner_of(asked))
-        task = add_prompt(
-            self.repository, act["task"].strip(), job.message.prompt, act["reference"].strip() or None,
-            asked.person.name,
-        )  # fmt: skip
-        return {self.added: added_html(task.name, task.prompts, job.id)}
-
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error in place of what was asked for."""
-        return {self.verdict: notice(str(error), "bad")}
+        return {self.texts.verdict: notice(str(error), "bad")}
 
     def redraw(self, asked: Asked) -> Updates:
         """Return what differs of the form and of the job that the page follows."""
@@ -293,7 +246,7 @@ class Playground:
         number = _clamped(values[self.number])
         texts = max(number, len(job.panels)) if job else number
         if asked.differs("number", number, texts):
-            updates |= {column: gr.Column(visible=i < texts) for i, column in enumerate(self.columns)}
+            updates |= {column: gr.Column(visible=i < texts) for i, column in enumerate(self.texts.columns)}
             updates |= {card.column: gr.Column(visible=i < number) for i, card in enumerate(self.cards)}
             updates |= {
                 self.more: gr.Button(interactive=number < MOST_OUTPUT_PANELS),
@@ -315,41 +268,17 @@ class Playground:
         return {field: asked.current(field) for field in self.fields}
 
     def _redraw_job(self, asked: Asked, job: FollowedJob | None) -> Updates:
-        """Return what differs of the texts, of the sentence on them, and of the buttons."""
-        id, updates = job.id if job else "", Updates()
-        finished = job is not None and job.status == "finished"
-        marks = cache(lambda: differences(job.panels) if job and finished else [])
-        for i, html in enumerate(self.panels):
-            panel = job.panels[i] if job and i < len(job.panels) else None
-            state = (panel.after, *(["compared"] if finished else [])) if panel else None
-            if not asked.differs(f"text {i + 1}", panel and id, state):
-                continue
-            if job and panel:
-                pieces = marks()[i] if finished else []
-                updates[html] = output_panel_html(i + 1, panel, job.message.pair, pieces)
-            else:
-                updates[html] = waiting_html(i + 1)
-        if job and asked.differs("followed", id):
-            updates[self.followed] = followed_html(id)
-        written = job if job and job.has_output else None
-        if asked.differs("legend", bool(written)):
-            updates[self.legend] = legend() if written else ""
-        keeps = bool(written) and asked.person.may("author")
-        if asked.differs("keep prompt", keeps, id):
-            updates |= {self.keep_prompt: gr.Row(visible=keeps), self.added: ""}
-        if asked.differs("former", bool(written), id, list(self._values(asked).values())):
-            former = written is not None and self._differs_from_form(asked, written.message)
-            updates[self.former] = page_note(FORMER) if former else ""
-        running = job if job and not job.ended else None
-        updates |= self._redraw_buttons(asked, bool(running), bool(running and not running.cancel_requested))
-        waiting = self._waiting(running) if running else ""
-        if asked.differs("verdict", id, waiting or (job and (job.status, job.after))):
-            updates[self.verdict] = waiting or (_ended_html(job) if job else "")
-        return updates
+        """Return what differs of the texts, and of the buttons."""
+        values = self._values(asked)
+        updates = self.texts.redraw(
+            asked, job, list(values.values()), lambda message: self._differs_from_form(values, message)
+        )
+        running = job is not None and not job.ended
+        return updates | self._redraw_buttons(asked, running, running and not job.cancel_requested)
 
     def _redraw_failure(self, asked: Asked, error: FsdError) -> Updates:
         """Return why the job cannot be shown. A database that does not answer may do so at the next tick."""
-        updates: Updates = {self.verdict: notice(str(error), "bad")} if asked.differs("verdict", str(error)) else {}
+        updates = self.texts.failed(asked, error)
         return (
             updates if isinstance(error, DatabaseUnavailable) else updates | self._redraw_buttons(asked, False, False)
         )
@@ -363,38 +292,17 @@ class Playground:
             self.stop: gr.Button(interactive=stoppable),
         }
 
-    def _differs_from_form(self, asked: Asked, message: PlaygroundJob) -> bool:
-        """Return whether the form asks for something else than a job did."""
+    def _differs_from_form(self, values: Mapping[Any, Any], message: PlaygroundJob) -> bool:
+        """Return whether a form asks for something else than a job did."""
         try:
-            form = self._requested(self._values(asked), message.owner)
+            form = self._requested(values, message.owner)
             return (form.pair, form.prompt, form.seed) != (message.pair, message.prompt, message.seed) or (
                 form.decodings != message.decodings
             )
         except FsdError:
             return True
 
-    def _waiting(self, job: FollowedJob) -> Html:
-        if job.has_output:
-            return notice(WRITING if len(job.panels) > 1 else "Writing.")
-        return worker_notice(self.repository.worker(), self.executor, job.status)
-
-
-def owner_of(asked: Asked) -> str | None:
-    """Return the owner of the texts that somebody asks for, or ``None`` if nobody has signed in."""
-    return asked.person.name if asked.person.known else None
-
 
 def _clamped(number: Any) -> int:
     """Return a possible number of settings."""
     return int(min(max(number, 1), MOST_OUTPUT_PANELS)) if isinstance(number, int | float) else 2
-
-
-def _ended_html(job: FollowedJob) -> Html:
-    """Return what there is to say of a job that has ended."""
-    if job.status == "finished":
-        marked = any(panel.ids != job.panels[0].ids for panel in job.panels if panel.tokens)
-        sentences = [*filter(None, [slow_prompt(job.panels)]), *comparison(job.panels)]
-        return compared_html(sentences, job.id, marked=marked)
-    if job.status == "cancelled":
-        return notice("Stopped. The text written so far is shown.")
-    return notice(job.error or "The worker could not generate the texts.", "bad")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from dashboard.playground.playground_page import FORMER
+from dashboard.playground.job_panels import FORMER
 from dashboard.ui.pair_defaults import pair_defaults
 from tests.tools.settled import Held, go, meanwhile, settled
 from tests.tools.site import Site

@@ -11,7 +11,8 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from dashboard.playground.playground_page import FORMER, Playground
+from dashboard.playground.job_panels import FORMER
+from dashboard.playground.playground_page import Playground
 from dashboard.playground.setting_views import payload
 from dashboard.playground.visitors import Visitors
 from dashboard.ui.view import Asked, Values
@@ -119,9 +120,9 @@ def test_a_poll_reads_new_chunks_and_draws_what_has_changed(
     page.redraw(told := question(page, shown=begun.shown))
     repository.append_chunks(FIRST, [chunk(6, setting=1)])
     lost = page.redraw(question(page, shown=told.shown))
-    assert {panel for panel in page.panels if panel in lost} == {page.panels[1]}
+    assert {panel for panel in page.texts.panels if panel in lost} == {page.texts.panels[1]}
     same = page.redraw(latest := question(page, shown=told.shown))  # the browser has not got that answer
-    assert same[page.panels[1]] == lost[page.panels[1]]
+    assert same[page.texts.panels[1]] == lost[page.texts.panels[1]]
     assert page.redraw(question(page, shown=latest.shown)) == {}
     assert read == [-1, 1, 2, 2]
 
@@ -134,7 +135,7 @@ def test_texts_are_marked_as_of_a_former_form_until_it_is_as_it_was(page: Playgr
     for changed, marked in (({}, False), ({prompt: "Another"}, True), ({unread: 99}, False), ({page.number: 3}, True)):
         page.redraw(told := question(page, changed, shown={"job": FIRST}))
         updates = page.redraw(question(page, changed, shown={**told.shown, "former": "?"}))
-        assert (FORMER in updates[page.former]) == marked, changed
+        assert (FORMER in updates[page.texts.former]) == marked, changed
 
 
 def test_two_tabs_of_a_member_do_not_pass_the_demo_s_limit_together(repository: Repository) -> None:

@@ -21,6 +21,7 @@ from transformers.models.llama import modeling_llama
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import FixedInputs
+from fsd_core.models.forward import Forward
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.compiled import Compiled
 from fsd_core.ops.linear import Linear, prepack_linear
@@ -75,7 +76,7 @@ def gated(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-class FusedLlama:
+class FusedLlama(Forward):
     """The forward of a Llama whose weights are in memory. Check :meth:`supports` first."""
 
     def __init__(self, module: PreTrainedModel, context: int) -> None:
@@ -136,8 +137,6 @@ class FusedLlama:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Append ``tokens`` (int64 [B,S]) to the cache. Return logits of the last ``logits_to_keep``,
-        [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: see :meth:`LanguageModel.forward`."""
         start, count = cache.length, tokens.shape[1]
         position_ids = cache.reserve(count, tokens.device)
         if tree_attention is not None:

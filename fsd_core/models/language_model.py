@@ -14,6 +14,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
+from fsd_core.models.forward import Forward
 from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.linear_forward import LinearForward
@@ -69,7 +70,7 @@ class LanguageModel:
         """whether several processes compute it, each a part"""
         self.lean = lean and not self.split and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
-        self._run: FusedLlama | RecurrentForward | LinearForward | ModuleForward | SplitForward
+        self._run: Forward
         if self.lean:
             self._run = FusedLlama(module, self.context)
         elif self.split:
@@ -103,7 +104,7 @@ class LanguageModel:
     @property
     def one_text(self) -> bool:
         """Whether it reads one text at a time, since its state is of one."""
-        return isinstance(self._run, RecurrentForward | LinearForward)
+        return self._run.one_text
 
     def check_topology(self, topology: TopologySettings) -> None:
         """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one
@@ -134,9 +135,7 @@ class LanguageModel:
         """
         if self._static is not None:
             return self._static.new_cache(capacity, rows)
-        if isinstance(self._run, RecurrentForward | LinearForward | SplitForward):
-            return self._run.new_cache(self.layers, capacity, rows)
-        return KVCache(self.layers, capacity, rows)
+        return self._run.new_cache(self.layers, capacity, rows)
 
     def forward(
         self,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.forward import Forward
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.linear_cache import LinearCache
 from fsd_core.models.linear_llama import LinearLlama
@@ -17,14 +18,15 @@ _PIECE = 4
 """groups of a prompt that are fed at once: the time of a prompt grows with its length, and not with the square"""
 
 
-class LinearForward:
+class LinearForward(Forward):
     """A :class:`LinearLlama`, called for one text, which may branch."""
+
+    one_text = True
 
     def __init__(self, module: LinearLlama) -> None:
         self._module, self._group, self._taps = module, module.config.attention_group, module.config.attention_taps
 
     def new_cache(self, layers: int, capacity: int, rows: int) -> LinearCache:
-        """Return an empty cache. Raises ``IncompatibleModels`` for more than one row."""
         if rows > 1:
             raise IncompatibleModels(
                 "A model with linear attention keeps the state of one text: feed it one at a time."
@@ -39,8 +41,6 @@ class LinearForward:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Append ``tokens`` (int64 [1,S]) to the cache. Return logits of the last ``logits_to_keep``,
-        [1,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: see :meth:`LanguageModel.forward`."""
         assert isinstance(cache, LinearCache)
         if (missing := cache.missing()) is not None:
             self._feed(missing, cache, 1)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.forward import Forward
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.tree_attention import TreeAttention
 
@@ -44,7 +45,7 @@ def recurrent_layers(module: PreTrainedModel) -> list[int]:
     return [index for index, kind in enumerate(kinds) if kind in RECURRENT]
 
 
-class ModuleForward:
+class ModuleForward(Forward):
     """A module, called with positions and masks derived from the cache. Raises like :func:`layer_kinds`."""
 
     def __init__(self, module: PreTrainedModel) -> None:
@@ -65,11 +66,7 @@ class ModuleForward:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Append ``tokens`` (int64 [B,S]) to the cache. Return logits of the last ``logits_to_keep``,
-        [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: see :meth:`LanguageModel.forward`.
-
-        Raises ``IncompatibleModels`` for a tree, or rows of different lengths, if the model takes no positions.
-        """
+        """Raises also for a tree, or rows of different lengths, if the model takes no positions."""
         output = self._module(
             input_ids=tokens,
             **self._positions(tokens, cache, tree_attention),

@@ -8,13 +8,14 @@ from transformers import PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.forward import Forward
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, recurrent_layers
 from fsd_core.models.recurrent_cache import RecurrentCache
 from fsd_core.ops.tree_attention import TreeAttention
 
 
-class RecurrentForward:
+class RecurrentForward(Forward):
     """A module with recurrent layers, called for one text that does not branch.
 
     A rollback restores the checkpoint before the round's drafts. The next forward feeds the accepted tokens after it
@@ -25,6 +26,8 @@ class RecurrentForward:
     check, tokens after the first call are fed one by one, as every module can.
     """
 
+    one_text = True
+
     def __init__(self, module: PreTrainedModel) -> None:
         config = module.config.get_text_config(decoder=True)
         self._run, self._kind = ModuleForward(module), config.model_type
@@ -33,7 +36,6 @@ class RecurrentForward:
         self.at_once = False
 
     def new_cache(self, layers: int, capacity: int, rows: int) -> RecurrentCache:
-        """Return an empty cache. Raises ``IncompatibleModels`` for more than one row."""
         if rows > 1:
             raise IncompatibleModels(
                 f"A {self._kind} model keeps a recurrent state, which is of one text: feed it one text at a time."
@@ -48,11 +50,7 @@ class RecurrentForward:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Append ``tokens`` (int64 [1,S]) to the cache. Return logits of the last ``logits_to_keep``,
-        [1,logits_to_keep,V]. ``aux_hidden_states``: see :meth:`LanguageModel.forward`.
-
-        Raises ``IncompatibleModels`` for a tree, and for a module whose state is not in the cache.
-        """
+        """Raises for a tree, and for a module whose state is not in the cache."""
         assert isinstance(cache, RecurrentCache)
         if tree_attention is not None:
             raise IncompatibleModels(

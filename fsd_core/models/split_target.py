@@ -27,6 +27,7 @@ from transformers.distributed import DistributedConfig
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.forward import Forward
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward
 from fsd_core.ops.tree_attention import TreeAttention
@@ -91,7 +92,7 @@ def is_split(module: PreTrainedModel) -> bool:
     return module in _modules
 
 
-class SplitForward:
+class SplitForward(Forward):
     """The forward of a split module on its caches. Raises ``IncompatibleModels`` for another family."""
 
     def __init__(self, module: PreTrainedModel) -> None:
@@ -116,10 +117,8 @@ class SplitForward:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """See :meth:`ModuleForward.__call__`; nothing here reads hidden states, so there is no EAGLE head.
-
-        Raises ``IncompatibleModels`` for a cache of another kind, as beams have.
-        """
+        """Raises for a cache of another kind, as beams have. Nothing here reads hidden states, so there is no EAGLE
+        head."""
         if not isinstance(cache, _LedCache):
             raise IncompatibleModels(
                 "Beams cannot be written by a target that is split over processes: start the command without torchrun."

@@ -22,7 +22,7 @@ from fsd_core.config import (
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.ratios import ratio_interval
-from fsd_core.tracking import provenance
+from tests.tools.documents import commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -71,7 +71,6 @@ def row(entry: Contender, entries: list[Contender]) -> str:
 
 def document(entries: list[Contender], asked: argparse.Namespace) -> str:
     """Return the page of results."""
-    revision = (provenance.collect("cpu", "float32", 1)["git_revision"] or "")[:12]
     head = (
         "| Setting | Solved (%) | Mean log-likelihood per token | Tokens | Target passes | Layers accepted (%) "
         "| Times as fast as beam sampling |\n|---|---|---|---|---|---|---|"
@@ -81,7 +80,7 @@ def document(entries: list[Contender], asked: argparse.Namespace) -> str:
         [
             f"# Beams beside sampling: {get_pair(asked.pair).tasks[0]}, temperature 1", "",
             f"{asked.prompts} prompts of `{asked.pair}`, at most {asked.longest} tokens, drafts of 4 layers, CPU "
-            f"(commit `{revision}`).",
+            f"(commit `{commit()}`).",
             "Each prompt was answered by all settings in turn, in an order that rotates. Times are ratios of sums over",
             "the same prompts. In brackets: 95 % intervals. Likelihood is the raw target's.", "",
             "```", f"python -m tests.tools.beam_quality {options}", "```", "",

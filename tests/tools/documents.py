@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,12 @@ SHELL = ("", "bash")
 """the languages of blocks that hold commands"""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r'<!-- not run(?: where it says "([^"]+)")?: (.+?) -->', re.DOTALL)
+
+
+def commit() -> str:
+    """The first digits of the commit that is checked out."""
+    told = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return told.stdout.strip()
 
 
 class Mark(NamedTuple):

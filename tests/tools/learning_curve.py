@@ -11,7 +11,6 @@ same on any machine.
 from __future__ import annotations
 
 import argparse
-import subprocess
 from pathlib import Path
 
 from fsd_core.config import (
@@ -28,7 +27,7 @@ from fsd_core.config import (
 )
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.storage.records import GenerationRecord
-from tests.tools.documents import ROOT
+from tests.tools.documents import ROOT, commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 RESULTS = ROOT / "docs" / "results"
@@ -81,7 +80,6 @@ def row(entry: Contender, alone: Contender) -> str:
 def document(entries: list[Contender], command: str, pair: str, task: str) -> str:
     """Return the page of results."""
     prompts = len(entries[0].records)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     texts = [[record.text for record in entry.records] for entry in entries]
     same = all(one == texts[0] for one in texts)
     head = (
@@ -93,7 +91,7 @@ def document(entries: list[Contender], command: str, pair: str, task: str) -> st
             f"# Tri-grams on {task.replace('-', ' ')}", "",
             "<!-- not run: it takes several minutes -->", "```", command, "```", "",
             f"model pair {pair}; task {task}; prompts {prompts}; at most 128 tokens; temperature 0; one thread of "
-            f"a CPU; commit {commit[:7]}", "",
+            f"a CPU; commit {commit()}", "",
             "Tables *of the text* and *of the run* begin empty; the latter are kept from prompt to prompt; those *of",
             "training texts* begin with the shipped table. Each prompt was answered by all in turn, in an order that",
             "rotates. Times are ratios of sums over the same prompts, with 95 % intervals. All wrote the same texts: "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -20,9 +19,8 @@ from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.linear_cache import LinearCache
 from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
-from fsd_core.tracking import provenance
+from tests.tools.documents import ROOT, commit
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SHAPE = {
     "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
     "num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 8192, "tie_word_embeddings": True,
@@ -75,14 +73,13 @@ def main(steps: int) -> None:
         figures = [f"{1000 * seconds[0]:.0f}", f"{1000 * seconds[1]:.0f}", f"{seconds[0] / seconds[1]:.2f}×"]
         rows.append(f"| {length:,} | {' | '.join(figures)} | {sizes[0] / 1e6:.1f} | {sizes[1] / 1e6:.1f} |")
         print(rows[-1], flush=True)
-    revision = (provenance.collect("cpu", "bfloat16", 1)["git_revision"] or "")[:7]
     threads = torch.get_num_threads()
     facts = (
         f"model pair none; task none; prompts 0; {steps} steps at each length; temperature 0; {threads} thread(s) of a "
-        f"CPU; commit {revision}"
+        f"CPU; commit {commit()}"
     )
     page = PAGE.format(rows="\n".join(rows), facts=facts, steps=steps, threads=threads)
-    (RESULTS / "linear-attention-steps.md").write_text(page)
+    (ROOT / "docs" / "results" / "linear-attention-steps.md").write_text(page)
 
 
 PAGE = """\

@@ -41,8 +41,8 @@ from tests.tools.attack.storage import (
     locked_database,
     odd_homes,
 )
+from tests.tools.documents import ROOT, commit
 
-ROOT = Path(__file__).parents[3]
 AT_ONCE = 2
 LONGEST = 420
 """seconds after which a trial is ended"""
@@ -173,10 +173,9 @@ def row(name: str) -> tuple[bool, str]:
 
 def write_table(file: Path, rows: list[str], seconds: float) -> None:
     """Puts the rows between the marks of ``file``."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     told = (
         f"{len(rows)} trials in {seconds:.0f} s, {AT_ONCE} at a time, on {os.cpu_count()} processors "
-        f"({platform.machine()}, Python {platform.python_version()}), commit {commit.strip()}."
+        f"({platform.machine()}, Python {platform.python_version()}), commit {commit()}."
     )
     head = ["| Promised | Tried | What came of it | Took |", "|---|---|---|---|"]
     before, _, rest = file.read_text().partition(BEGIN)

@@ -157,7 +157,7 @@ def _row(cells: Sequence[str]) -> str:
 def cell_lines(cell: Cell, metric: Metric) -> list[str]:
     """Return a value with its interval, and below it the difference from the baseline."""
     if cell.estimate is None:
-        return ["--"]
+        return ["–"]
     formatted = metric.written(*cell.estimate)
     value = formatted._replace(value=formatted.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]")
     if cell.delta is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from fsd_core.config import DecodingConfig
@@ -31,6 +32,17 @@ _BUNDLED = PairSpec(
     head=ASSETS / "bundled" / "head",
     trigrams=ASSETS / "bundled" / "trigrams",
     calibration=ASSETS / "bundled" / "calibration.json",
+)
+
+_LINEAR = replace(
+    _BUNDLED,
+    name="bundled-linear",
+    title="Bundled arithmetic pair, linear attention",
+    description="The same draft and problems, with a target whose attention keeps a state that does not grow.",
+    target=ASSETS / "bundled" / "linear-target",
+    head=None,
+    calibration=None,
+    dtype="float32",
 )
 
 _LLAMA, _QWEN, _GEMMA, _SMOL = "meta-llama/Llama-", "Qwen/Qwen2.5-", "google/gemma-2-", "HuggingFaceTB/SmolLM2-"
@@ -118,7 +130,7 @@ def require_draft(pair: str) -> None:
 
 
 MODEL_PAIRS: dict[str, PairSpec] = {
-    spec.name: spec for spec in (_BUNDLED, *_SMOLLM2_PAIRS, *(_hub_pair(*row) for row in _HUB_PAIRS))
+    spec.name: spec for spec in (_BUNDLED, _LINEAR, *_SMOLLM2_PAIRS, *(_hub_pair(*row) for row in _HUB_PAIRS))
 }
 
 

@@ -20,7 +20,7 @@ from fsd_core.tasks import get_task
 
 EXAMPLES = 8
 BUNDLED = "bundled"
-HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it is."
+HINT = "This pair knows only problems of the form “Question: … Answer:”. The text is sent as it is."
 CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
 QUESTIONS = (
     "Why is the sky blue? Answer in three sentences.",
@@ -47,9 +47,14 @@ TEMPLATE_FIELDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
+def _is_narrow(pair: str) -> bool:
+    """Return whether a pair knows only the problems that ship with the program."""
+    return pair in MODEL_PAIRS and MODEL_PAIRS[pair].narrow
+
+
 def examples_of(pair: str) -> list[tuple[str, str]]:
     """Return short names and prompts of a pair's examples. The most telling one of its calibration comes first."""
-    if pair == BUNDLED:
+    if _is_narrow(pair):
         problems, first_id = get_task("arithmetic").all_examples(), pair_defaults(pair).example
         first_example = [problem for problem in problems if problem.id == first_id]
         remaining = [problem for problem in problems[:EXAMPLES] if problem.id != first_id]
@@ -122,10 +127,10 @@ class PromptForm:
         """
         updates, examples = self._redraw_sampling(asked), examples_of(pair)
         if asked.differs("pair", pair):
-            other_examples = examples_of("" if pair == BUNDLED else BUNDLED)
+            other_examples = examples_of("" if _is_narrow(pair) else BUNDLED)
             if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
                 asked.fill(self.prompt, examples[0][1])
-            updates[self.prompt] = gr.Textbox(info=HINT if pair == BUNDLED else CHAT_HINT)
+            updates[self.prompt] = gr.Textbox(info=HINT if _is_narrow(pair) else CHAT_HINT)
         prompt = asked.current(self.prompt)
         loaded = next((text for _, text in examples if text == prompt), None)
         if asked.differs("example", pair, loaded):

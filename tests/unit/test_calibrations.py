@@ -77,6 +77,11 @@ def test_the_shipped_pair_begins_with_what_was_measured_of_it() -> None:
     assert examples[0][1] == f"Question: {examples[0][0]}\nAnswer:"
 
 
+def test_a_pair_that_knows_only_problems_is_asked_problems():
+    assert all(prompt.startswith("Question: ") for _, prompt in examples_of("bundled-linear"))
+    assert not any(prompt.startswith("Question: ") for _, prompt in examples_of("smollm2-135m"))
+
+
 def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
     assert 0.98**USUAL_PROMPTS < 0.05 < 0.98 ** (USUAL_PROMPTS - 3)
 

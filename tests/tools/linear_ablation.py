@@ -64,9 +64,10 @@ learned sooner, and no more.
 
 <!-- not run: each trains for some ten minutes -->
 ```
-for parts in softmax local global all; do
-  python -m fsd_core train linear-target --parts $parts --steps {steps} --out ablation/$parts
-done
+python -m fsd_core train linear-target --parts softmax --steps {steps} --out ablation/softmax
+python -m fsd_core train linear-target --parts local --steps {steps} --out ablation/local
+python -m fsd_core train linear-target --parts global --steps {steps} --out ablation/global
+python -m fsd_core train linear-target --parts all --steps {steps} --out ablation/all
 python -m tests.tools.linear_ablation ablation
 ```
 

@@ -273,8 +273,8 @@ class Playground:
         updates = self.texts.redraw(
             asked, job, list(values.values()), lambda message: self._differs_from_form(values, message)
         )
-        running = job is not None and not job.ended
-        return updates | self._redraw_buttons(asked, running, running and not job.cancel_requested)
+        running = job if job and not job.ended else None
+        return updates | self._redraw_buttons(asked, bool(running), bool(running and not running.cancel_requested))
 
     def _redraw_failure(self, asked: Asked, error: FsdError) -> Updates:
         """Return why the job cannot be shown. A database that does not answer may do so at the next tick."""

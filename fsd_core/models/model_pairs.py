@@ -37,7 +37,7 @@ _BUNDLED = PairSpec(
 _LINEAR = replace(
     _BUNDLED,
     name="bundled-linear",
-    title="Bundled arithmetic pair, linear attention",
+    title="Bundled pair with linear attention",
     description="The same draft and problems, with a target whose attention keeps a state that does not grow.",
     target=ASSETS / "bundled" / "linear-target",
     head=None,

@@ -18,7 +18,6 @@ from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.sampling import draw
-from fsd_core.training.loop import mixed_precision
 
 TOP_TOKENS = 32
 """number of likeliest tokens stored per distribution: the others have too little probability for their bytes"""
@@ -204,7 +203,7 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor,
     """
     device = model.device
     tokens, judged, top, p = (part.to(device) for part in batch)
-    with mixed_precision(device):
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
         logits = model.lm_head.reduced_logits(hidden[judged])
     index_of = torch.full((model.config.vocab_size,), -1, device=device)

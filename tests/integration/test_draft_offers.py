@@ -105,5 +105,5 @@ def test_the_command_line_searches_and_suggests(call: Call, stand_in: StandInHub
     status, out, err = call("pairs", "drafts", "farm/Hen-7B")
     assert status == 0
     assert out.splitlines()[1].split() == ["farm/Hen-0.5B", "0.1", "MB", "to", "fetch"]
-    assert err == "5 models were compared with farm/Hen-7B.\n"
+    assert err == "6 models were compared with farm/Hen-7B.\n"
     assert call("pairs", "drafts", "nowhere")[0] == 2

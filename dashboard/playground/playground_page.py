@@ -273,17 +273,15 @@ class Playground:
         updates = self.texts.redraw(
             asked, job, list(values.values()), lambda message: self._differs_from_form(values, message)
         )
-        running = job if job and not job.ended else None
-        return updates | self._redraw_buttons(asked, bool(running), bool(running and not running.cancel_requested))
+        return updates | self._redraw_buttons(asked, job)
 
     def _redraw_failure(self, asked: Asked, error: FsdError) -> Updates:
         """Return why the job cannot be shown. A database that does not answer may do so at the next tick."""
         updates = self.texts.failed(asked, error)
-        return (
-            updates if isinstance(error, DatabaseUnavailable) else updates | self._redraw_buttons(asked, False, False)
-        )
+        return updates if isinstance(error, DatabaseUnavailable) else updates | self._redraw_buttons(asked, None)
 
-    def _redraw_buttons(self, asked: Asked, running: bool, stoppable: bool) -> Updates:
+    def _redraw_buttons(self, asked: Asked, job: FollowedJob | None) -> Updates:
+        running, stoppable = (not job.ended, not (job.ended or job.cancel_requested)) if job else (False, False)
         if not asked.differs("buttons", running, stoppable):
             return {}
         return {

@@ -32,6 +32,8 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.tasks import get_task
+from tests.tools.sizes import sized
+from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")
 
@@ -39,10 +41,8 @@ TASK = get_task("arithmetic")
 @pytest.fixture(scope="module")
 def pair() -> Iterator[LoadedPair]:
     """The pair on one thread of the CPU, where such small models are quickest."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield load_pair("bundled", device="cpu")
-    torch.set_num_threads(threads)
+    with threads_kept(1):
+        yield load_pair("bundled", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +51,6 @@ def alone(pair: LoadedPair) -> list[tuple[list[int], list[int]]]:
     decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive()))
     prompts = [decoder.prompt_ids(example.prompt) for example in TASK.examples(8)]
     return [(ids, decoder.generate(ids, seed=0).tokens) for ids in prompts]
-
-
-def sized(quick: int, long: int) -> list[object]:
-    """So many problems in the gate, and more of them in ``make test-long``."""
-    return [quick, pytest.param(long, marks=pytest.mark.long)]
 
 
 def accuracy(pair: LoadedPair, config: DecodingConfig, limit: int) -> float:
@@ -152,16 +147,15 @@ def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
     """
     prompt = torch.tensor([PairDecoder(pair, DecodingConfig()).prompt_ids(TASK.examples(1)[0].prompt)])
     target, draft = one_step(pair.target, prompt), one_step(pair.draft, prompt)
-    ratios, threads = [], torch.get_num_threads()
-    torch.set_num_threads(1)
-    for _ in range(5):
-        seconds: dict[Callable[[], None], list[float]] = {target: [], draft: []}
-        for step in [target, *[draft] * 5] * 40:
-            begun = time.perf_counter()
-            step()
-            seconds[step].append(time.perf_counter() - begun)
-        ratios.append(median(seconds[draft]) / median(seconds[target]))
-    torch.set_num_threads(threads)
+    ratios = []
+    with threads_kept(1):
+        for _ in range(5):
+            seconds: dict[Callable[[], None], list[float]] = {target: [], draft: []}
+            for step in [target, *[draft] * 5] * 40:
+                begun = time.perf_counter()
+                step()
+                seconds[step].append(time.perf_counter() - begun)
+            ratios.append(median(seconds[draft]) / median(seconds[target]))
     assert min(ratios) <= 0.2, ratios
 
 

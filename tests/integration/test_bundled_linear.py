@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from statistics import mean
 
 import pytest
-import torch
 
 from fsd_core.config import (
     Autoregressive,
@@ -24,19 +23,19 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_example
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.tasks import get_task
+from tests.tools.sizes import sized
+from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[LoadedPair]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield load_pair("bundled-linear", device="cpu")
-    torch.set_num_threads(threads)
+    with threads_kept(1):
+        yield load_pair("bundled-linear", device="cpu")
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", sized(12, 300))
 def test_it_solves_the_problems(pair: LoadedPair, count: int) -> None:
     decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive()))
     records = [run_example(decoder, TASK, example, i, seed=0) for i, example in enumerate(TASK.examples(count))]

@@ -27,6 +27,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.testing.toy import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
+from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")
 
@@ -105,15 +106,13 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repositor
 
 
 def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, pair: LoadedPair) -> None:
-    before, run_id = torch.get_num_threads(), new_run(repository)
-    try:
+    run_id = new_run(repository)
+    with threads_kept():
         for threads, prompts in ((2, 1), (2, 1), (1, 3)):  # a worker that goes on as before keeps the sitting
             torch.set_num_threads(threads)
             stop = Stops(prompts, RuntimeError("killed"))
             with pytest.raises(RuntimeError) if prompts < 3 else nullcontext():
                 execute_runs(repository, [run_id], lambda *_: pair, RunObserver(stop))
-    finally:
-        torch.set_num_threads(before)
     run, positions = repository.run(run_id), repository.session_positions(run_id)
     assert [sitting.conditions["threads"] for sitting in run.measurement_sessions] == [2, 1]
     assert [positions[sitting.id] for sitting in run.measurement_sessions] == [[0, 1], [2, 3, 4]]
@@ -124,16 +123,14 @@ def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, p
 
 
 def test_threads_that_change_within_a_process_are_another_sitting(repository: Repository, pair: LoadedPair) -> None:
-    before, run_id = torch.get_num_threads(), new_run(repository, limit=4)
-    try:  # as threads.fit does where a neighbour comes and goes
+    run_id = new_run(repository, limit=4)
+    with threads_kept():  # as threads.fit does where a neighbour comes and goes
         execute_runs(
             repository,
             [run_id],
             lambda *_: pair,
             RunObserver(lambda run: torch.set_num_threads(1 + run.prompts_done % 2)),
         )
-    finally:
-        torch.set_num_threads(before)
     found = repository.session_positions(run_id)
     assert list(found.values()) == [[0, 2], [1, 3]]
 

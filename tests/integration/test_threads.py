@@ -12,15 +12,15 @@ import torch
 
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
+from tests.tools.threads_kept import threads_kept
 
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = torch.get_num_threads()
     for name, value in (("_fixed", None), ("_choices", {}), ("_pair", None)):
         monkeypatch.setattr(threads, name, value)
-    yield
-    torch.set_num_threads(before)
+    with threads_kept():
+        yield
 
 
 def test_a_fixed_number_stays(pair: LoadedPair) -> None:

@@ -14,6 +14,7 @@ from examples.vittm.vision_models import Patches, ViTTM, linear_attention
 from fsd_core.plots import tradeoff
 from fsd_core.settings import Settings
 from fsd_core.worker import local_runs
+from tests.tools.threads_kept import threads_kept
 
 
 def test_linear_attention_is_that_of_the_paper() -> None:
@@ -50,11 +51,8 @@ def test_training_lowers_the_loss_of_both_heads() -> None:
 
 
 def test_it_trains_measures_and_logs_one_line_a_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    try:
+    with threads_kept():
         ids = main(["--home", str(tmp_path), "--epochs", "1", "--images", "128", "--repeats", "1", "--no-mlflow"])
-    finally:
-        torch.set_num_threads(threads)
     out = capsys.readouterr().out
     assert out.count("The ordering ") == len(SIZES) - 1
     runs = local_runs.open_repository(Settings(home=tmp_path)).runs(list(ids.values()), descending=False)

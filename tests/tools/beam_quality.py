@@ -22,10 +22,8 @@ from fsd_core.config import (
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.ratios import ratio_interval
-from tests.tools.documents import commit
+from tests.tools.documents import RESULTS, commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
-
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def contenders(longest: int) -> list[Contender]:

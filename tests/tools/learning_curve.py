@@ -27,10 +27,9 @@ from fsd_core.config import (
 )
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.storage.records import GenerationRecord
-from tests.tools.documents import ROOT, commit
+from tests.tools.documents import RESULTS, commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
-RESULTS = ROOT / "docs" / "results"
 STRETCH = 10
 """prompts at the beginning and at the end that are told apart"""
 

@@ -14,7 +14,7 @@ from typing import get_args
 
 from fsd_core.statistics.intervals import wilson
 from fsd_core.training.linear_target import Parts
-from tests.tools.documents import ROOT, commit
+from tests.tools.documents import RESULTS, commit
 
 TITLES: dict[Parts, str] = {
     "softmax": "Softmax attention",
@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
         f"temperature 0; commit {commit()}",
         steps=steps, group=trainings["all"]["plan"]["group"], taps=trainings["all"]["plan"]["taps"],
     )  # fmt: skip
-    (ROOT / "docs" / "results" / "linear-ablation.md").write_text(page)
+    (RESULTS / "linear-ablation.md").write_text(page)
     print(page)
 
 

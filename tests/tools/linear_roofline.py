@@ -19,7 +19,7 @@ from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.linear_cache import LinearCache
 from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
-from tests.tools.documents import ROOT, commit
+from tests.tools.documents import RESULTS, commit
 
 SHAPE = {
     "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
@@ -79,7 +79,7 @@ def main(steps: int) -> None:
         f"CPU; commit {commit()}"
     )
     page = PAGE.format(rows="\n".join(rows), facts=facts, steps=steps, threads=threads)
-    (ROOT / "docs" / "results" / "linear-attention-steps.md").write_text(page)
+    (RESULTS / "linear-attention-steps.md").write_text(page)
 
 
 PAGE = """\

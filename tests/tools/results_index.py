@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.tools.documents import ROOT
+from tests.tools.documents import RESULTS
 
-PAGE = ROOT / "docs" / "results" / "README.md"
+PAGE = RESULTS / "README.md"
 _HEAD, _END = "## Files\n", "\n## The bundled pair\n"
 _COMPARISON = re.compile(
     r"^model pair (\S+); task (\S+); prompts (\d+); .*temperature (\S+);.*commit ([0-9a-f]{7})", re.M

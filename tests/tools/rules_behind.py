@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fsd_core.analysis.behind import MEASURED
 from fsd_core.config import RULES
+from tests.tools.documents import RESULTS
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 _ENDS = ("difference", "low", "high")
 _COLUMNS = (
     "rule", "pair", "task", "temperature", "ratio", "quality", *_ENDS, "best", *(f"best_{end}" for end in _ENDS),

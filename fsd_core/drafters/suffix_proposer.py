@@ -34,6 +34,7 @@ class SuffixProposer(Copying):
     def __init__(self, settings: SuffixDrafter, vocabulary: int, device: torch.device, answers: list[int]) -> None:
         super().__init__(settings, vocabulary, device)
         self._suffix, self._answers = settings, answers
+        self._matched = settings.matched(())
         self._prompt = 0
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
@@ -43,7 +44,11 @@ class SuffixProposer(Copying):
         return super().begin(tokens, texts)
 
     def proposed(self, history: Sequence[int]) -> Sequence[int]:
-        return self._suffix.continued(history, self._answers)
+        self._matched = self._suffix.matched(history, self._answers)
+        return self._matched.draft
+
+    def successors(self, path: Sequence[int]) -> Sequence[tuple[int, float]]:
+        return self._suffix.successors_in(self._matched, path)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         self._keep_answer()

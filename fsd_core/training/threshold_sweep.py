@@ -26,7 +26,7 @@ from fsd_core.tasks import get_task
 
 SEED = 0
 LIMIT, TIMED, ROWS = 600, 100, 50
-"""problems to solve, problems to time, and the batch size when nothing is timed"""
+"""problems to solve, problems to time, and the batch size when nothing is timed and the target reads several texts"""
 SWEPT_SAMPLINGS: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0},
@@ -133,7 +133,8 @@ def _measure(
     models: LoadedPair, task: str, options: Sequence[dict[str, Any]], limit: int, timed: int, report: Report
 ) -> dict[str, Any]:
     """Measure one sampling method. The last of ``options`` is the loosest."""
-    written = compare(options, task, limit, pair=models, seed=SEED, batch=ROWS)
+    rows_at_once = 1 if models.target.one_text else ROWS
+    written = compare(options, task, limit, pair=models, seed=SEED, batch=rows_at_once)
     speeds = compare(options, task, timed, pair=models, seed=SEED)
     measured, solved = [], []
     for option, run, timed_run in zip(options, written.runs, speeds.runs, strict=True):

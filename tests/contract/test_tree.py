@@ -22,7 +22,6 @@ from fsd_core.config import (
     SamplingConfig,
     SearchTreeTopology,
     Speculative,
-    SuffixDrafter,
     TrigramDrafter,
 )
 from fsd_core.decoding import verification
@@ -276,8 +275,8 @@ def test_what_cannot_be_is_refused(models, modules):
     with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
     search = SearchTreeTopology()
-    for drafter in (DraftModelDrafter(), EagleDrafter(), SuffixDrafter()):
-        with pytest.raises(InvalidSetting, match="looks nothing up: choose the drafter 'prompt-lookup' or 'trigram'"):
+    for drafter in (DraftModelDrafter(), EagleDrafter()):
+        with pytest.raises(InvalidSetting, match="looks nothing up: choose the drafter 'prompt-lookup'"):
             DecodingConfig.checked(acceptance=Speculative(), drafter=drafter, topology=search)
     with pytest.raises(InvalidSetting, match="or a chain or a search tree"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=TrigramDrafter(), topology=DynamicTreeTopology())

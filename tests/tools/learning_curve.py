@@ -1,4 +1,4 @@
-"""What a table of tri-grams learns from prompt to prompt: every prompt by all contenders in turn.
+"""What a table of tri-grams learns from prompt to prompt, and suffixes: every prompt by all contenders in turn.
 
 python -m tests.tools.learning_curve --prompts 60    writes docs/results/tri-grams-on-arithmetic.md
 python -m tests.tools.learning_curve --pair smollm2-135m --prompts 30    another pair on the first of its own tasks
@@ -22,6 +22,7 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SearchTreeTopology,
     Speculative,
+    SuffixDrafter,
     TopologySettings,
     TrigramDrafter,
 )
@@ -51,6 +52,9 @@ def contenders() -> list[Contender]:
         drafted("Draft model, chain of 5", DraftModelDrafter(), ChainTopology(length=5)),
         drafted("Prompt lookup, chain of 5", PromptLookupDrafter(), ChainTopology(length=5)),
         drafted("Prompt lookup, tree of 24", PromptLookupDrafter(), tree(24)),
+        drafted("Suffix, chain of 8", SuffixDrafter(), ChainTopology(length=8)),
+        drafted("Suffix, tree of 24", SuffixDrafter(), tree(24)),
+        drafted("Suffix with the run's answers, tree of 24", SuffixDrafter(memory="run"), tree(24)),
         drafted("Tri-grams of the text, tree of 24", text, tree(24)),
         drafted("Tri-grams of the run, chain of 4", run, ChainTopology(length=4)),
         drafted("Tri-grams of the run, tree of 9", run, tree(9)),
@@ -87,14 +91,14 @@ def document(entries: list[Contender], command: str, pair: str, task: str) -> st
     )
     return "\n".join(
         [
-            f"# Tri-grams on {task.replace('-', ' ')}", "",
+            f"# Tri-grams and suffixes on {task.replace('-', ' ')}, {pair}", "",
             "<!-- not run: it takes several minutes -->", "```", command, "```", "",
             f"model pair {pair}; task {task}; prompts {prompts}; at most 128 tokens; temperature 0; one thread of "
             f"a CPU; commit {commit()}", "",
             "Tables *of the text* and *of the run* begin empty; the latter are kept from prompt to prompt; those *of",
-            "training texts* begin with the shipped table. Each prompt was answered by all in turn, in an order that",
-            "rotates. Times are ratios of sums over the same prompts, with 95 % intervals. All wrote the same texts: "
-            f"{'yes' if same else 'no'}.", "",
+            "training texts* begin with the shipped table. `suffix` looks through the text, or the run's answers too.",
+            "Each prompt was answered by all in turn, in an order that rotates. Times are ratios of sums over the same",
+            f"prompts, with 95 % intervals. All wrote the same texts: {'yes' if same else 'no'}.", "",
             head, *(row(entry, entries[0]) for entry in entries), "",
         ]
     )  # fmt: skip
@@ -111,7 +115,8 @@ def main() -> None:
     entries = contenders()
     answer_in_turns(asked.pair, entries, asked.prompts, 0)
     page = document(entries, command, asked.pair, task)
-    (asked.out / f"tri-grams-on-{task}.md").write_text(page, encoding="utf-8")
+    with_pair = "" if asked.pair == "bundled" else f"-with-{asked.pair}"
+    (asked.out / f"tri-grams-on-{task}{with_pair}.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,37 @@ def test_a_draft_is_what_most_often_followed_and_stops_where_occurrences_part() 
     assert drafts > 50
 
 
+def test_a_search_tree_branches_where_the_occurrences_of_the_copied_match_part() -> None:
+    text = [9, 2, 3, 6, 2, 3, 7, 2, 4, 8, 5, 2]
+    settings = SuffixDrafter(factor=3)
+    matched = settings.matched(text)
+    assert list(settings.copied(text)) == [3, 7, 2]  # of 6 and 7, each once behind "3", the latest
+    after = {
+        path: settings.successors_in(matched, path)
+        for path in ((), (3,), (4,), (3, 7), (3, 6), (9,), (3, 7, 2), (4, 8, 5))
+    }
+    assert after == {
+        (): [(3, 2 / 3), (4, 1 / 3)], (3,): [(7, 0.5), (6, 0.5)], (4,): [(8, 1.0)], (3, 7): [(2, 1.0)],
+        (3, 6): [(2, 1.0)], (9,): [], (3, 7, 2): (), (4, 8, 5): (),
+    }  # fmt: skip
+    rare = SuffixDrafter(factor=3, least=0.4)
+    assert rare.successors_in(rare.matched(text), ()) == [(3, 1.0)]  # 4 came in a third of the occurrences
+
+
+def test_the_first_way_down_a_search_tree_is_the_chain() -> None:
+    generator, settings = random.Random(1), SuffixDrafter(factor=2, least=0)
+    drafts = 0
+    for _ in range(100):
+        text = [generator.randrange(4) for _ in range(30)]
+        matched, path = settings.matched(text), list[int]()
+        while following := settings.successors_in(matched, path):
+            assert sum(share for _, share in following) == pytest.approx(1)
+            path.append(following[0][0])
+        assert path == list(settings.copied(text))
+        drafts += len(path)
+    assert drafts > 100
+
+
 def test_its_label_names_what_was_changed() -> None:
     assert SuffixDrafter().label_parts() == ["suffix"]
     assert SuffixDrafter(longest=8).label_parts() == ["suffix", "longest match 8"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fsd_core.config.drafting.base import CopyingDrafter
 from fsd_core.config.drafting.run_memory import Memory, memory_option
@@ -16,6 +16,20 @@ _MOST_PLACES = 32
 """occurrences of a match that are looked at, the latest"""
 
 
+class Matched(NamedTuple):
+    """A match of the text's end, and what it proposes."""
+
+    expected: float
+    """accepted tokens, if the text goes on as the occurrences did"""
+    draft: list[int]
+    text: list[int]
+    """earlier answers and the text itself"""
+    places: list[int]
+    """where its occurrences go on, the latest first"""
+    most: int
+    """tokens that it may propose"""
+
+
 class SuffixDrafter(CopyingDrafter):
     """Copies what most often followed the longest matches of the text's end, in the prompt and in the answer so far.
 
@@ -25,8 +39,11 @@ class SuffixDrafter(CopyingDrafter):
     if the text went on as its occurrences did; the match with the largest sum is taken. With the memory ``run`` the
     latest earlier answers of the run are looked through like the text. What is drafted then depends on the order of the
     prompts, so it is for texts that do not depend on the draft: at temperature 0, with a lossless rule.
+
+    A search tree branches where a chain takes the most frequent token, in the match that a chain would copy.
     """
 
+    has_successors = True
     title, word, implementation = "Suffix", "suffix", "fsd_core.drafters.suffix_proposer:SuffixProposer"
     kind: Literal["suffix"] = "suffix"
     longest: int = option(
@@ -50,18 +67,41 @@ class SuffixDrafter(CopyingDrafter):
 
     def continued(self, text: Sequence[int], answers: Sequence[int] = ()) -> Sequence[int]:
         """Return the proposed continuation of a text. ``answers``: earlier answers, ``END_OF_TEXT`` behind each."""
+        return self.matched(text, answers).draft
+
+    def matched(self, text: Sequence[int], answers: Sequence[int] = ()) -> Matched:
+        """Return the match whose draft is expected to keep most tokens; one without places if nothing matches."""
         text = [*answers, *text]
         matches = common_suffixes(text)
         matching = [place for place in range(len(text) - 1, 0, -1) if matches[place] and text[place] != END_OF_TEXT]
-        best: tuple[float, list[int]] = (0.0, [])
+        best = Matched(0.0, [], text, [], 0)
         looked_at: list[int] = []
         for length in range(min(max(matches), self.longest), 0, -1):
             places = [place for place in matching if matches[place] >= length][:_MOST_PLACES]
             if places == looked_at:  # a shorter match in the same places proposes no more
                 continue
-            looked_at, found = places, self._likeliest(text, places, int(self.factor * length))
-            best = max(best, found, key=lambda draft: draft[0])  # of equal ones the longer match, which came first
-        return best[1]
+            looked_at, most = places, int(self.factor * length)
+            expected, draft = self._likeliest(text, places, most)
+            if expected > best.expected:  # of equal ones the longer match, which came first
+                best = Matched(expected, draft, text, places, most)
+        return best
+
+    def successors_in(self, matched: Matched, path: Sequence[int]) -> Sequence[tuple[int, float]]:
+        """Return the tokens that followed a match and the tokens of ``path``, each with its share of the returned ones.
+
+        Of all occurrences of the match, at least the share ``least`` went on with the path and the token. The most
+        frequent token comes first, of equally frequent ones the latest.
+        """
+        if len(path) >= matched.most:
+            return ()
+        written, step = [*matched.text, *path], len(path)
+        following = Counter(
+            written[place + step] for place in matched.places if written[place : place + step] == list(path)
+        )
+        del following[END_OF_TEXT]
+        kept = [(token, count) for token, count in following.most_common() if count >= self.least * len(matched.places)]
+        total = sum(count for _, count in kept)
+        return [(token, count / total) for token, count in kept]
 
     def _likeliest(self, text: Sequence[int], places: list[int], most: int) -> tuple[float, list[int]]:
         """Return the expected number of accepted tokens and the tokens. ``places``: where occurrences go on, the latest

@@ -18,7 +18,6 @@ from fsd_core.rules import RULES, Autoregressive, Served, Speculative
 
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
-GOALS: tuple[Goal, ...] = ("accuracy", "acceptance", "speed")
 SIGNIFICANCE_LEVEL = 0.05
 """largest chance of naming a setting that misses the goal"""
 FINALISTS = 3

@@ -21,8 +21,6 @@ from fsd_core.storage.report_content import ReportView
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-NO_CHANGES = ChangedRuns([], [])
-
 
 def report_body(report: ReportView, changes: ChangedRuns, address: Callable[[int], str]) -> str:
     """Return text, figures, tables and runs. ``address`` returns where the picture of a figure is, by its index."""

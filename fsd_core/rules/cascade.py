@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from fsd_core.ops.scored_draft import ScoredDraft
 
 
-TRIGGERS = ("chow", "diff", "opt", "entropy")
 Trigger = Literal["chow", "diff", "opt", "entropy"]
 
 

@@ -93,13 +93,6 @@ class MlflowMirror:
                 self._set_parent_status(repository.experiment(run.experiment_id), parent)
             raise
 
-    def sync_pending(self, repository: Repository) -> int:
-        """Copy all ended runs that MLflow lacks and return their number. Raises ``TrackingUnavailable``."""
-        pending = repository.unsynced_runs()
-        for run in pending:
-            self.sync(repository, run.id)
-        return len(pending)
-
     def delete_pending(self, repository: Repository) -> int:
         """Delete the copies of runs and experiments deleted here, and return their number. Raises
         ``TrackingUnavailable``.

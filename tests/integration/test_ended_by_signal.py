@@ -19,6 +19,7 @@ from fsd_core.worker import in_process, zero_gpu
 from fsd_core.worker.device import LocalDevice
 from fsd_core.worker.in_process import InProcess
 from tests.tools.forked import Forked, ForkedCommand
+from tests.tools.mirrored import sync_pending
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import run_config, sweep
 from tests.tools.turnstile import Turnstile
@@ -117,7 +118,7 @@ def test_a_copy_whose_making_is_interrupted_is_not_left_running_in_mlflow(tmp_pa
     repository = Repository(open_database(settings.resolved_database_url))
     assert statuses(repository) == {"finished"}
     assert set(in_mlflow(settings)) == {"FINISHED"}
-    assert MlflowMirror(settings.resolved_mlflow_uri).sync_pending(repository) == 1
+    assert sync_pending(MlflowMirror(settings.resolved_mlflow_uri), repository) == 1
     assert in_mlflow(settings) == ["FINISHED", "FINISHED"]
 
 

@@ -230,4 +230,4 @@ def test_a_home_keeps_the_experiment_and_its_absence_nothing(
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert fsd_core.compare({"threshold": 0.2, "max_new_tokens": 8}, limit=1, pair=pair).experiment_id is None
     assert not (tmp_path / "other").exists()
-    assert repository.count_experiments() == 1
+    assert len(repository.experiments(1000)) == 1

@@ -38,6 +38,7 @@ from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from fsd_core.tracking.run_page import NOTHING_DRAFTED, write_figures
 from fsd_core.worker.mirroring import Mirroring
 from tests.tools import plausible
+from tests.tools.mirrored import sync_pending
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 METRICS = {
@@ -188,17 +189,17 @@ def test_the_parent_ends_with_its_last_child(repository: Repository, store: str)
     finished(repository, first)
     repository.fail_run(second, "The weights are missing.")
     mirror, client = MlflowMirror(store), client_of(store)
-    assert mirror.sync_pending(repository) == 2
+    assert sync_pending(mirror, repository) == 2
     parent = client.get_run(repository.experiment(experiment_id).mlflow_run_id)
     assert (parent.info.run_name, parent.info.status) == ("<i>ours</i>", "SCHEDULED")
     repository.cancel_run(third)
-    assert mirror.sync_pending(repository) == 1
+    assert sync_pending(mirror, repository) == 1
     assert client.get_run(parent.info.run_id).info.status == "FAILED"
     copies = [client.get_run(repository.run(id).mlflow_run_id) for id in (first, second, third)]
     assert [copy.info.status for copy in copies] == ["FINISHED", "FAILED", "KILLED"]
     assert {copy.data.tags["mlflow.parentRunId"] for copy in copies} == {parent.info.run_id}
     assert copies[1].data.tags["fsd.error"] == "The weights are missing."
-    assert mirror.sync_pending(repository) == 0
+    assert sync_pending(mirror, repository) == 0
 
 
 def test_an_experiment_that_is_renamed_is_renamed_there(repository: Repository, store: str) -> None:
@@ -207,7 +208,7 @@ def test_an_experiment_that_is_renamed_is_renamed_there(repository: Repository, 
     for run in runs:
         finished(repository, run)
     mirror, client = MlflowMirror(store), client_of(store)
-    mirror.sync_pending(repository)
+    sync_pending(mirror, repository)
     parent = str(repository.experiment(experiment_id).mlflow_run_id)
     ended = client.get_run(parent).info.end_time
 
@@ -215,7 +216,7 @@ def test_an_experiment_that_is_renamed_is_renamed_there(repository: Repository, 
     assert repository.unsynced_runs() == []
     repository.annotate("experiment", experiment_id, Edit(name="after"), ann)
     with pytest.raises(TrackingUnavailable):  # MLflow is away, and hears of it later
-        MlflowMirror("http://127.0.0.1:9").sync_pending(repository)
+        sync_pending(MlflowMirror("http://127.0.0.1:9"), repository)
     Mirroring(store, repository, lambda: False).after_runs()
     found = client.get_run(parent).info
     assert (found.run_name, found.status, found.end_time) == ("after", "FINISHED", ended)
@@ -277,7 +278,7 @@ def test_what_is_deleted_here_goes_there_with_its_files(repository: Repository, 
     for run in runs:
         finished(repository, run)
     mirror, client = MlflowMirror(store), client_of(store)
-    mirror.sync_pending(repository)
+    sync_pending(mirror, repository)
     copies = [str(repository.run(run).mlflow_run_id) for run in runs]
     parent = str(repository.experiment(experiment_id).mlflow_run_id)
     folders = [artifact_folder(client, copy) for copy in (*copies, parent)]
@@ -447,7 +448,7 @@ def test_what_is_missed_while_mlflow_is_down_comes_later(repository: Repository,
     holder.execute("BEGIN EXCLUSIVE")
     assert "locked" in refused(store, repository, run_id)
     holder.close()
-    assert MlflowMirror(store).sync_pending(repository) == 1
+    assert sync_pending(MlflowMirror(store), repository) == 1
 
 
 @pytest.mark.parametrize(
@@ -515,7 +516,7 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     assert [run.id for run in repository.unsynced_runs()] == [first.id]
     assert said(first) == {}
     with pytest.raises(TrackingUnavailable):  # MLflow is away, and hears of it later
-        MlflowMirror("http://127.0.0.1:9").sync_pending(repository)
+        sync_pending(MlflowMirror("http://127.0.0.1:9"), repository)
     mirroring.after_runs()
     assert (said(first), said(second), said(target)) == ({"fsd.candidate_for": "support-chat"}, {}, {})
 
@@ -547,7 +548,7 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     with repository._database.session() as session:
         session.get_one(RunRow, second.id).provenance = was
     service.roll_back(bob, use, "Answers became worse.", service.use(use).sequence)
-    assert mirror.sync_pending(repository) == 2
+    assert sync_pending(mirror, repository) == 2
     assert (said(first), said(second)) == (
         {"fsd.approved_for": "support-chat"},
         {"fsd.candidate_for": "support-chat"},

@@ -148,7 +148,7 @@ def test_full_disk(repository: Repository) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(DatabaseUnavailable, match="disk is full"):
         [repository.create_experiment(sweep("full")) for _ in range(100)]
-    assert repository.count_runs() == 3 * repository.count_experiments()
+    assert repository.count_runs() == 3 * len(repository.experiments(1000))
 
 
 @pytest.mark.parametrize("content", [b"this is a letter, not a database. " * 200, None])

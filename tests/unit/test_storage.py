@@ -77,7 +77,7 @@ def database(file: Path) -> Repository:
 def count(file: Path) -> int:
     repository = Repository(open_database(f"sqlite:///{file}"))
     try:
-        return repository.count_experiments()
+        return len(repository.experiments(1000))
     finally:
         repository._database.close()
 

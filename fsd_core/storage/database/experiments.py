@@ -124,10 +124,6 @@ class ExperimentStore(Store):
         with self._database.session(readonly=True) as session:
             return [ExperimentName(*row) for row in session.execute(statement)]
 
-    def count_experiments(self) -> int:
-        with self._database.session(readonly=True) as session:
-            return session.scalar(select(func.count(ExperimentRow.id))) or 0
-
     def set_experiment_mlflow(self, experiment_id: str, mlflow_run_id: str) -> None:
         """Record the MLflow run under which the experiment's runs are nested."""
         with self._database.session() as session:

@@ -54,7 +54,7 @@ def uses(repository: Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "runs", all_runs
     yield "sorted", lambda: repository.runs(order_by="accuracy")
     yield "search", lambda: repository.runs(search="first fsd")
-    yield "counts", lambda: (repository.count_runs(), repository.count_experiments(), repository.queue_length())
+    yield "counts", lambda: (repository.count_runs(), len(repository.experiments(1000)), repository.queue_length())
     yield "experiments", lambda: repository.experiments()
     yield "unsynced", lambda: repository.unsynced_runs()
     yield "worker", lambda: repository.worker()

@@ -14,6 +14,7 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from fsd_core.worker.mlflow_service import mlflow_service, mlflow_socket
 from tests.tools.attack.server import served
+from tests.tools.mirrored import sync_pending
 from tests.tools.plausible import add_finished, new_repository
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -61,7 +62,7 @@ def pages_over(home: Path, **environment: str) -> Iterator[Pages]:
     repository = new_repository(home)
     found = add_finished(repository, "What leniency costs", limit=4)
     prepare_store(settings)
-    MlflowMirror(settings.resolved_mlflow_uri).sync_pending(repository)
+    sync_pending(MlflowMirror(settings.resolved_mlflow_uri), repository)
     runs = [str(run.mlflow_run_id) for run in repository.experiment(found).runs]
     client = MlflowClient(settings.resolved_mlflow_uri)
     service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(home)})

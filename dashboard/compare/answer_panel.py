@@ -11,8 +11,9 @@ from dashboard.compare.answer_html import answers_html, sentence_html
 from dashboard.compare.section import Comparing
 from dashboard.ui.components import KEEP_PLACE, show
 from dashboard.ui.figure_address import addressed
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import script
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.plots import tradeoff
 from fsd_core.plots.gallery import FIRST_FIGURE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.ui.view import Asked
+from dashboard.ui.question import Asked
 
 if TYPE_CHECKING:
     import gradio as gr

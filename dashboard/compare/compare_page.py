@@ -32,8 +32,9 @@ from dashboard.compare.section import Comparing, Section
 from dashboard.compare.tables_section import AllFigures, SettingsSection
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import PRIVATE_EVENT, heading, notice, show
+from dashboard.ui.question import Asked, Updates, Values, digest
 from dashboard.ui.templates import Html, joined, script
-from dashboard.ui.view import Asked, Updates, Values, View, digest
+from dashboard.ui.view import View
 from fsd_core.analysis.series import run_names
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import pair_title

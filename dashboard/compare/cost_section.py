@@ -11,7 +11,7 @@ from dashboard.compare.cost_html import at_price, cost_table
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import empty_state, notice, show
 from dashboard.ui.optional_number import optional_number, read
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.question import Asked, Updates
 from fsd_core.errors import InvalidSetting
 
 _TITLE, _HIGHEST = "Price per hour", 1e9

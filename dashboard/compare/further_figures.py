@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.compare.chosen_run import chosen_run
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.figure_address import addressed
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.question import Asked, Updates
 from fsd_core.analysis.series import run_names
 from fsd_core.plots import divergence
 from fsd_core.plots.gallery import COMPARISON_FIGURES, DIVERGENCE_FIGURE, FIRST_FIGURE

@@ -10,8 +10,8 @@ import gradio as gr
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import empty_state, show
 from dashboard.ui.figure_address import addressed
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import render
-from dashboard.ui.view import Asked, Updates
 from fsd_core.analysis.loads import load_lines, load_sentences
 from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
 

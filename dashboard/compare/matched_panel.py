@@ -12,8 +12,9 @@ from dashboard.compare.matched_html import addition_links, matched_html
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import notice, show
 from dashboard.ui.figure_address import addressed
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import script
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
 from fsd_core.errors import InvalidSetting

@@ -13,8 +13,9 @@ from dashboard.compare.section import Comparing, Section
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import joined
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.analysis.series import run_names
 from fsd_core.plots import divergence
 

@@ -13,8 +13,9 @@ from dashboard.compare.export_links import named_margin, named_runs
 from dashboard.compare.report_parts import PARTS, frozen_comparison
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import show
+from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.roles import require
 from fsd_core.storage.report_content import LONGEST_REPORT_TEXT, LONGEST_REPORT_TITLE
 

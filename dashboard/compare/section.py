@@ -14,7 +14,8 @@ import gradio as gr
 
 from dashboard.compare.export_links import query_of
 from dashboard.ui.fold import Fold
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.question import Asked, Updates, digest
+from dashboard.ui.view import View
 
 if TYPE_CHECKING:
     from dashboard.compare.compared_runs import ComparedRuns, RunProgress

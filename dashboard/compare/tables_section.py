@@ -10,8 +10,8 @@ import gradio as gr
 from dashboard.compare.comparison_html import comparison_html, settings_html, worst_prompts_html
 from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import KEEP_PLACE, show
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import joined
-from dashboard.ui.view import Asked, Updates
 
 
 class AllFigures(Section):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.ui.view import Asked, Updates, Values
+from dashboard.ui.question import Asked, Updates, Values
 from fsd_core.worker.endpoint_names import engine_to_calibrate
 
 if TYPE_CHECKING:

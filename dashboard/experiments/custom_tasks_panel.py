@@ -17,9 +17,10 @@ from dashboard.experiments.custom_tasks_html import (
     lead_html,
 )
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Act, Asked, Updates
 from dashboard.ui.templates import Html, script
 from dashboard.ui.uploads import UPLOAD, uploaded
-from dashboard.ui.view import Act, Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.field_guess import guess

@@ -11,8 +11,9 @@ from dashboard.ui import actions
 from dashboard.ui.actions import button
 from dashboard.ui.components import notice, show
 from dashboard.ui.quantities import moment
+from dashboard.ui.question import Act, Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.roles import require
 from fsd_core.rules import ENGINE_TITLES
 from fsd_core.worker.endpoint_names import (

@@ -15,8 +15,8 @@ from dashboard.ui.algorithms import PLAIN_RULES
 from dashboard.ui.components import notice, show
 from dashboard.ui.option_fields import ARGUMENTS, field, multiselect_field
 from dashboard.ui.pair_defaults import PairDefaults, is_default, pair_defaults
+from dashboard.ui.question import Asked, Updates, digest
 from dashboard.ui.templates import escape, render
-from dashboard.ui.view import Asked, Updates, digest
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS

@@ -21,8 +21,9 @@ from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
 from dashboard.ui.pager import turned
 from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
+from dashboard.ui.question import Act, Asked, Updates, Values
 from dashboard.ui.templates import Html, escape, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.view import View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.engines.engine_knob import is_told
 from fsd_core.errors import FsdError

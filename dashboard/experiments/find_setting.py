@@ -10,8 +10,9 @@ import gradio as gr
 from dashboard.experiments.calibrated_engine import CalibratedEngine
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.calibration.request import build_calibration, is_told_to_engines
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig

@@ -11,8 +11,9 @@ from dashboard.experiments.pair_lists import PairLists
 from dashboard.ui import actions
 from dashboard.ui.actions import button
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Act, Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.config.model_names import name_of_models
 from fsd_core.config.run_config import Dtype
 from fsd_core.formatting import count

@@ -11,7 +11,8 @@ from cachetools import TTLCache
 from dashboard.people import people_html
 from dashboard.ui import actions
 from dashboard.ui.components import heading, notice, section, show
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.question import Act, Asked, Updates, Values
+from dashboard.ui.view import View
 from fsd_core.auth.account_service import AccountService
 from fsd_core.errors import FsdError
 from fsd_core.roles import LONGEST_PERSON_NAME, ROLES

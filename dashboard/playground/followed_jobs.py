@@ -13,7 +13,7 @@ from fsd_core.errors import UnknownName
 from fsd_core.storage.messages import PlaygroundJob
 
 if TYPE_CHECKING:
-    from dashboard.ui.view import Asked
+    from dashboard.ui.question import Asked
     from fsd_core.storage.database.repository import Repository
 
 _MOST = 100

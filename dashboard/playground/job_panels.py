@@ -20,8 +20,9 @@ from dashboard.playground.playground_html import (
 )
 from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, comparison, differences
 from dashboard.ui.components import legend, notice, page_note, show
+from dashboard.ui.question import Act, Asked, Updates, digest
 from dashboard.ui.templates import Html, script
-from dashboard.ui.view import Act, Asked, Updates, View, digest
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError
 from fsd_core.roles import require
 from fsd_core.storage.messages import PlaygroundJob

@@ -20,8 +20,9 @@ from dashboard.ui.option_fields import decoding_of
 from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
+from dashboard.ui.question import Act, Asked, Updates, Values, digest
 from dashboard.ui.templates import joined, script
-from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
+from dashboard.ui.view import View
 from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refused
 from fsd_core.models.model_pairs import check_drafter

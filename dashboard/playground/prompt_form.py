@@ -10,8 +10,8 @@ import gradio as gr
 from dashboard.ui.components import PRIVATE_EVENT
 from dashboard.ui.option_fields import ARGUMENTS, field, number, settings_of
 from dashboard.ui.pair_defaults import pair_defaults
+from dashboard.ui.question import Asked, Updates, digest
 from dashboard.ui.templates import script
-from dashboard.ui.view import Asked, Updates, digest
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import MODEL_PAIRS, is_known

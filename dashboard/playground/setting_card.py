@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.ui.algorithms import about, choices, knob_range
 from dashboard.ui.components import show
 from dashboard.ui.option_fields import field, settings_of, visible_fields
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.question import Asked, Updates
 from fsd_core.config import DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS

@@ -11,8 +11,9 @@ from dashboard.ui.components import Column, dead_end, empty_state, heading, link
 from dashboard.ui.links import copy_link, downloads
 from dashboard.ui.pager import Pager
 from dashboard.ui.quantities import moment
+from dashboard.ui.question import Act, Asked, Updates
 from dashboard.ui.templates import Html, frozen_html, joined, render
-from dashboard.ui.view import Act, Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, Refused, UnknownName
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.reports.report_file import report_body

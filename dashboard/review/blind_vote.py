@@ -10,8 +10,9 @@ import gradio as gr
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
 from dashboard.ui.components import section, show
 from dashboard.ui.quantities import interval, percent
+from dashboard.ui.question import Asked, Updates, Values, digest
 from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Asked, Updates, Values, View, digest
+from dashboard.ui.view import View
 from fsd_core.errors import Overtaken
 from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally

@@ -12,7 +12,7 @@ from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.review.pooling import fresh_rounds, grouped, is_calibration_round, on_fresh_prompts
 
 if TYPE_CHECKING:
-    from dashboard.ui.view import Asked
+    from dashboard.ui.question import Asked
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 

@@ -18,8 +18,9 @@ from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair, Pairing, Show
 from dashboard.ui.components import notice, section, show
 from dashboard.ui.optional_number import optional_number, read
+from dashboard.ui.question import Act, Asked, Updates, Values, count_in
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.review.beside_approved import BesideApproved, beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES

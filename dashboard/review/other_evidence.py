@@ -19,7 +19,8 @@ from fsd_core.review.proposal_review import measured_runs
 from fsd_core.storage.review_events import LONGEST_TEXT
 
 if TYPE_CHECKING:
-    from dashboard.ui.view import Asked, Updates, Values, View
+    from dashboard.ui.question import Asked, Updates, Values
+    from dashboard.ui.view import View
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.review.review_service import ReviewService
 

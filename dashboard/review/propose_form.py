@@ -20,8 +20,9 @@ from dashboard.review.reviewers_field import reviewers_field
 from dashboard.review.use_form import UseForm
 from dashboard.tables.calibration_html import calibration_verdict
 from dashboard.ui.components import link, notice, show
+from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.reviewers import possible_reviewers

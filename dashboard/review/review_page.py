@@ -16,8 +16,9 @@ from dashboard.review.use_change import UseChange
 from dashboard.review.use_form import UseForm
 from dashboard.review.use_html import use_html, uses_html, waiting_html
 from dashboard.ui.components import dead_end, heading, notice, section, show
+from dashboard.ui.question import Asked, Updates, Values, count_in
 from dashboard.ui.templates import Html
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.approvals import approval_of
 from fsd_core.review.review_service import ReviewService

@@ -8,7 +8,8 @@ import gradio as gr
 
 from dashboard.review.use_form import UseForm
 from dashboard.ui.components import notice, show
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.question import Asked, Updates, Values, count_in
+from dashboard.ui.view import View
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use

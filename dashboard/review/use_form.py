@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.ui.optional_number import optional_number, read
-from dashboard.ui.view import Asked, Values
+from dashboard.ui.question import Asked, Values
 from fsd_core.storage.review_events import LONGEST_TEXT, LONGEST_USE_TITLE, Requirements
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import gradio as gr
 from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Asked, Updates, Values, count_in
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.roles import require
 from fsd_core.storage.edits import LONGEST_NOTE, LONGEST_RUN_NAME, Edit, Subject, read_tags

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import gradio as gr
 
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Act, Asked, Updates
 from dashboard.ui.templates import Html, render, script
 from dashboard.ui.uploads import UPLOAD, uploaded
-from dashboard.ui.view import Act, Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.evaluation.result_files.result_import import added_text, import_results
 from fsd_core.evaluation.result_files.result_reading import RESULT_TOOLS, ReadFile, read_result
 from fsd_core.formatting import count

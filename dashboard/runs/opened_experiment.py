@@ -15,8 +15,9 @@ from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import section, show
 from dashboard.ui.quantities import texts_done
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.resting import resting_on

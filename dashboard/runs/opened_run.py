@@ -29,8 +29,9 @@ from dashboard.ui.components import section, show
 from dashboard.ui.figure_address import addressed
 from dashboard.ui.fold import Fold
 from dashboard.ui.pager import Pager
+from dashboard.ui.question import Asked, Updates, digest
 from dashboard.ui.templates import joined
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.view import View
 from fsd_core.analysis.categories import by_category
 from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError

@@ -33,7 +33,8 @@ from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
-from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
+from dashboard.ui.question import Act, Asked, Updates, Values, digest
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, InvalidSetting, UnknownName
 from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED

@@ -20,8 +20,9 @@ from dashboard.settings.setting_html import (
 from dashboard.tables.run_settings import OPTION_TITLES, value_text
 from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.pager import Pager
+from dashboard.ui.question import Asked, Updates, digest
 from dashboard.ui.templates import Html, joined
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.view import View
 from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError, NoEquivalent, UnknownName

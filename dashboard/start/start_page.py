@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from dashboard.start.start_html import news_html, picture_html
 from dashboard.ui.components import notice, show
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError
 from fsd_core.review.reviewers import WaitingCount
 

@@ -13,8 +13,9 @@ from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.components import notice, show
 from dashboard.ui.pager import turned
+from dashboard.ui.question import Act, Asked, Updates, digest
 from dashboard.ui.templates import joined, render, script
-from dashboard.ui.view import Act, Asked, Updates, View, digest
+from dashboard.ui.view import View
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers

@@ -11,8 +11,9 @@ from dashboard.ui import actions
 from dashboard.ui.actions import button
 from dashboard.ui.components import KEEP_PLACE, empty_state, notice, show
 from dashboard.ui.quantities import moment
+from dashboard.ui.question import Act, Asked, Updates, Values
 from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.view import View
 from fsd_core.errors import UnknownName
 from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.saved_views import LONGEST_VIEW_NAME, SavedView

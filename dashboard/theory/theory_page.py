@@ -12,8 +12,9 @@ from dashboard.theory import coupling_figure, widths_figure
 from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
 from dashboard.ui.components import Tile, heading, notice, show, tiles
+from dashboard.ui.question import Asked, Updates
 from dashboard.ui.templates import Html
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count, percent
 from fsd_core.plots import acceptance_by_drafts

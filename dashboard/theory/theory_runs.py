@@ -12,8 +12,9 @@ from dashboard.tables.measured_bounds import BOUNDS_PRIORITY, gaps_html, of_run,
 from dashboard.theory import speedup_figure
 from dashboard.ui.components import notice, section, show
 from dashboard.ui.optional_number import optional_number, read
+from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import View
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.models.model_pairs import pair_title

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gradio as gr
 
+from dashboard.ui.question import Asked
 from dashboard.ui.templates import script
-from dashboard.ui.view import Asked, View
+from dashboard.ui.view import View
 
 
 class Fold:

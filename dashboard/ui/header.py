@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import gradio as gr
 
 from dashboard.ui.components import page_load, page_note, show
+from dashboard.ui.question import digest
 from dashboard.ui.signed_in import person_of
 from dashboard.ui.templates import Html, render
 from dashboard.ui.theme import FAVICON
-from dashboard.ui.view import CHOICE_EVENT, digest
+from dashboard.ui.view import CHOICE_EVENT
 from fsd_core.errors import FsdError
 from fsd_core.roles import Person
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.ui.view import Asked, Updates
+from dashboard.ui.question import Asked, Updates
 from fsd_core.models.pair_check import HERE, badge_of
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_names import offered_pairs

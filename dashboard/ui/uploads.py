@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 
+from dashboard.ui.question import Act
 from dashboard.ui.templates import script
-from dashboard.ui.view import Act
 from fsd_core.errors import InvalidSetting
 
 LARGEST_UPLOAD = 1_000_000

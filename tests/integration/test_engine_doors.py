@@ -16,7 +16,7 @@ from dashboard.experiments.engines_panel import EnginesPanel, engines_html
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.experiment_form import ExperimentForm
 from dashboard.experiments.rule_fields import RULE_FIELDS
-from dashboard.ui.view import Asked, Question, Values
+from dashboard.ui.question import Asked, Question, Values
 from fsd_core.auth.identify import KEY
 from fsd_core.config.building import method
 from fsd_core.engines import engine_client, engine_hosts

@@ -15,9 +15,10 @@ from playwright.sync_api import Locator, Page, Route, expect
 from dashboard.ui.actions import CLICKS, button
 from dashboard.ui.components import notice, show
 from dashboard.ui.pager import Pager
+from dashboard.ui.question import Act, Asked, Updates, Values, digest
 from dashboard.ui.templates import joined
 from dashboard.ui.theme import HEAD
-from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
+from dashboard.ui.view import View
 from fsd_core.errors import FsdError, InvalidSetting
 from tests.tools.settled import go, meanwhile, settled
 from tests.tools.sizes import PATIENCE

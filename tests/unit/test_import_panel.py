@@ -12,8 +12,8 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.runs.import_panel import ImportPanel
+from dashboard.ui.question import Asked, Question
 from dashboard.ui.uploads import LARGEST_UPLOAD
-from dashboard.ui.view import Asked, Question
 from fsd_core.auth.identify import KEY
 from fsd_core.errors import InvalidSetting, Refused
 from fsd_core.roles import Person

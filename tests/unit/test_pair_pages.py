@@ -19,7 +19,7 @@ from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html
 from dashboard.experiments.pair_lists import pair_lists
 from dashboard.ui.pair_field import pair_badges, pair_choices
-from dashboard.ui.view import Asked, Question, Values
+from dashboard.ui.question import Asked, Question, Values
 from fsd_core.auth.identify import KEY
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import FsdError, InvalidSetting, Refused, UnknownName

@@ -14,7 +14,7 @@ import torch
 
 from dashboard.server.page_calls import _object
 from dashboard.tables.spreadsheet import harmless
-from dashboard.ui.view import Question
+from dashboard.ui.question import Question
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.evaluation.result_files import result_reading

@@ -14,7 +14,7 @@ from dashboard.review.beside_record import beside_record
 from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.proposal_html import conversation_html
 from dashboard.tables.prompt_pairs import DiffPiece, pair_up, quoting
-from dashboard.ui.view import Act, Asked
+from dashboard.ui.question import Act, Asked
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.review.beside_approved import beside_approved

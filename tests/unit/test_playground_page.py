@@ -15,7 +15,7 @@ from dashboard.playground.job_panels import FORMER
 from dashboard.playground.playground_page import Playground
 from dashboard.playground.setting_views import payload
 from dashboard.playground.visitors import Visitors
-from dashboard.ui.view import Asked, Values
+from dashboard.ui.question import Asked, Values
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import Person

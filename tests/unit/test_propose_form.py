@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.review.propose_form import ProposeForm
 from dashboard.tables.calibration_html import calibration_verdict
-from dashboard.ui.view import Asked
+from dashboard.ui.question import Asked
 from fsd_core.calibration.status import CalibrationStep, calibration_status
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates

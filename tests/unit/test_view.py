@@ -9,7 +9,8 @@ import gradio as gr
 import pytest
 
 from dashboard.ui.components import notice, show
-from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
+from dashboard.ui.question import Act, Asked, Updates, Values, digest
+from dashboard.ui.view import View
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
 from fsd_core.roles import NOBODY
 from tests.tools.asking import asked

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -25,6 +26,7 @@ from fsd_core.storage.review_events import Requirements
 from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import head
 from tests.tools.plausible import do_prompts, finish, sweep
+from tests.tools.played_worker import claimed
 from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import Held, polled, settled
 from tests.tools.site import Site
@@ -122,9 +124,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     assert [run.label for run in experiment.runs] == [
         "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.1 · γ 5", "FSD reducible · js ≤ 0.3 · γ 5",
     ]  # fmt: skip
-    job = repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
-    assert job.claim_token is not None
+    job = claimed(repository, experiment.id)
     first, second, third, fourth = experiment.runs
     finish(repository, first)
     do_prompts(repository, second, 6)
@@ -134,7 +134,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     finish(repository, third)
     generations = do_prompts(repository, fourth, 12)
     repository.finish_run(fourth.id, summarise(generations, (g.records for g in generations)))
-    repository.finish_job(job.id, job.claim_token, "finished")
+    repository.finish_job(job.id, str(job.claim_token), "finished")
 
     expect(shown.locator(".fsd-notice.bad")).to_have_text("SD · γ 5: The <b>draft</b> model is damaged.")
     expect(shown.get_by_role("button", name="Resume")).to_be_visible()
@@ -146,44 +146,39 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
 def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_resumed_and_deleted(
     page: Page, site: Site
 ):
-    site.repository.create_experiment(sweep("Quiet"))
+    attempt = uuid4().hex[:6]  # a repeated one finds what the first one left
+    quiet, unwanted, broken = f"Quiet {attempt}", f"Unwanted {attempt}", f"<i>Broken</i> {{x}} {attempt}"
+    site.repository.create_experiment(sweep(quiet))
     opened(page, site)
-    expect(card(page, "Quiet")).to_be_visible()
+    expect(card(page, quiet)).to_be_visible()
     page.evaluate("document.querySelector('article.exp').dataset.same = 'yes'")
     polled(page, 1.0)
     polled(page, 1.0)
     assert page.evaluate("document.querySelector('article.exp').dataset.same") == "yes"
 
-    experiment = site.repository.create_experiment(sweep("Unwanted"))
-    card(page, "Unwanted").get_by_role("button", name="Cancel").click()
-    expect(card(page, "Unwanted")).to_contain_text("cancelled")
+    experiment = site.repository.create_experiment(sweep(unwanted))
+    card(page, unwanted).get_by_role("button", name="Cancel").click()
+    expect(card(page, unwanted)).to_contain_text("cancelled")
     assert site.repository.experiment(experiment).status == "cancelled"
 
     # What failed is resumed, and deleted after a question.
     repository = site.repository
-    id = repository.create_experiment(sweep("<i>Broken</i> {x}"))
-    while (job := repository.claim(("experiment",), lease_seconds=PATIENCE)) and job.id != id:
-        pass
-    assert job is not None
-    assert job.claim_token is not None
+    id = repository.create_experiment(sweep(broken))
+    job = claimed(repository, id)
     do_prompts(repository, repository.experiment(id).runs[0], 2)
-    repository.finish_job(id, job.claim_token, "failed", "The worker was lost.")
-    shown = card(page, "Broken")
+    repository.finish_job(id, str(job.claim_token), "failed", "The worker was lost.")
+    shown = card(page, broken)
     shown.get_by_role("button", name="Resume").click()
     expect(shown).to_contain_text("queued")
     assert repository.job(id).status == "queued"
     expect(page.locator(".fsd-notice").filter(has_text="continues at its next prompt")).to_be_visible()
 
     expect(shown.get_by_role("button", name="Delete")).to_have_count(0)  # it is under way
-    job = repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
-    assert job.claim_token is not None
-    repository.finish_job(job.id, job.claim_token, "failed", "The worker was lost.")
+    job = claimed(repository, id)
+    repository.finish_job(job.id, str(job.claim_token), "failed", "The worker was lost.")
     shown.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(
-        "Delete the experiment “<i>Broken</i> {x}” with its 7 runs, 2 prompts and their traces"
-    )
+    expect(dialog).to_contain_text(f"Delete the experiment “{broken}” with its 7 runs, 2 prompts and their traces")
     dialog.get_by_role("button", name="Keep").click()
     expect(dialog).to_have_count(0)
     assert repository.experiment(id).prompts_done == 2
@@ -341,11 +336,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
 
     repository = site.repository
     id = repository.experiments(limit=1)[0].id
-    while (job := repository.claim(("experiment",), lease_seconds=PATIENCE)) and job.id != id:
-        assert job.claim_token is not None
-        repository.finish_job(job.id, job.claim_token, "finished")
-    assert job is not None
-    assert job.claim_token is not None
+    job = claimed(repository, id)
     config = repository.experiment(job.id).config
     assert isinstance(config, CalibrationConfig)
     while isinstance(
@@ -356,7 +347,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
             finish(repository, run)
         if step.end == 64:
             expect(shown).to_contain_text("settings on prompts 65 to 80")
-    repository.finish_job(job.id, job.claim_token, "finished")
+    repository.finish_job(job.id, str(job.claim_token), "finished")
     expect(shown.locator(".exp-verdict")).to_have_text(verdict(config, step))
     expect(shown.locator(".exp-verdict")).to_contain_text("fresh prompts. It is")
     expect(shown.locator(".exp-headline")).to_have_text(headline(config, step))
@@ -417,9 +408,7 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     expect(shown).to_contain_text("Replay chooses the draft lengths from 8 prompts that are recorded")
     repository = site.repository
     (id,) = (one.id for one in repository.experiments(limit=1))
-    while (job := repository.claim(("experiment",), lease_seconds=PATIENCE)) and job.id != id:
-        repository.finish_job(job.id, str(job.claim_token), "finished")
-    assert job is not None
+    job = claimed(repository, id)
     played(repository, id)
     repository.finish_job(id, str(job.claim_token), "finished")
     shown.get_by_role("link", name="What replay predicted, beside what was measured").click()
@@ -438,8 +427,7 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     expect(page.locator(".fsd-notice", has_text="Replayed continues for 1 min.")).to_be_visible()
     expect(shown).to_contain_text("1.01 min of decoding")
     expect(shown.get_by_role("button", name="Continue for")).to_have_count(0)
-    job = repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
+    job = claimed(repository, id)
     given = repository.experiment(id).config
     assert isinstance(given, CalibrationConfig)
     outcome = played(repository, id)
@@ -451,8 +439,7 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     # The machine was busy: one click times the finalists once more.
     shown.get_by_role("button", name="Time the finalists again").click()
     expect(page.locator(".fsd-notice", has_text="The finalists of Replayed are timed again on")).to_be_visible()
-    job = repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
+    job = claimed(repository, id)
     for run in repository.experiment(id).runs:
         if not run.ended:
             assert run.config.again

@@ -13,8 +13,16 @@ from typing import Any
 import pytest
 
 from engines.served_pair import write_pair
+from fsd_core.engines.engine_client import EngineClient
+from fsd_core.engines.engine_load import EngineLoad
+from fsd_core.rules import Served
 from tests.engines.engine_record import EngineRecord
+from tests.tools.worker_process import free_port
+from tests.ui.conftest import browser, page, profile, site
 
+__all__ = ["browser", "page", "profile", "site"]
+
+_MINUTES_OF_WAITS = (1.0,) * 1200
 DRIVER = Path(__file__).with_name("vllm_driver.py")
 PAGE = Path(__file__).parents[2] / "docs/engines.md"
 
@@ -134,3 +142,28 @@ def draft_config(served: Path) -> dict[str, Any]:
         "method": "draft_model", "model": str(served / "draft"), "num_speculative_tokens": DRAFTED,
         "draft_sample_method": "probabilistic",
     }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def server(served: Path) -> Iterator[Served]:
+    """A server that listens to this machine alone."""
+    port = free_port(8700)
+    serve = ["--model", str(served / "target"), "--served-model-name", "target", "--host", "127.0.0.1", "--port",
+             str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager", "--max-num-seqs", "1",
+             "--worker-extension-cls", "fsd_lab_vllm.worker.RuleExtension", "--speculative-config",
+             json.dumps(draft_config(served))]  # fmt: skip
+    more = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_PLUGINS": "fsd_lab", "VLLM_USE_V2_MODEL_RUNNER": "0"}
+    process = subprocess.Popen(
+        [engines_python(), "-m", "vllm.entrypoints.openai.api_server", *serve],
+        env=environment(**more),
+        start_new_session=True,
+    )
+    endpoint = Served(engine="vllm", endpoint="vllm", url=f"http://127.0.0.1:{port}", model="target")
+    load = EngineLoad(lambda: EngineClient(endpoint, waits=_MINUTES_OF_WAITS))
+    try:
+        load.call(EngineClient.check)
+        yield endpoint
+    finally:
+        load.close()
+        os.killpg(process.pid, 15)
+        process.wait()

@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-
-import pytest
+from collections.abc import Sequence
 
 from fsd_core.calibration.running import calibrate
 from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates
-from fsd_core.engines.engine_client import EngineClient
-from fsd_core.engines.engine_load import EngineLoad
 from fsd_core.models.loading import LoadedPair
 from fsd_core.rules import Served
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView
-from tests.engines.conftest import draft_config, engines_python, environment
 from tests.engines.engine_record import EngineRecord
 
-_MINUTE_OF_WAITS = (1.0,) * 1200
 CHOOSING, LIMIT, MARGIN = 8, 40, 15.0
-
-
-@pytest.fixture(scope="module")
-def server(served: Path) -> Iterator[Served]:
-    """A server that listens to this machine alone."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    serve = ["--model", str(served / "target"), "--served-model-name", "target", "--host", "127.0.0.1", "--port",
-             str(port), "--dtype", "float32", "--max-model-len", "512", "--enforce-eager", "--max-num-seqs", "1",
-             "--worker-extension-cls", "fsd_lab_vllm.worker.RuleExtension", "--speculative-config",
-             json.dumps(draft_config(served))]  # fmt: skip
-    more = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_PLUGINS": "fsd_lab", "VLLM_USE_V2_MODEL_RUNNER": "0"}
-    process = subprocess.Popen(
-        [engines_python(), "-m", "vllm.entrypoints.openai.api_server", *serve],
-        env=environment(**more),
-        start_new_session=True,
-    )
-    endpoint = Served(engine="vllm", endpoint="vllm", url=f"http://127.0.0.1:{port}", model="target")
-    load = EngineLoad(lambda: EngineClient(endpoint, waits=_MINUTE_OF_WAITS))
-    try:
-        load.call(EngineClient.check)
-        yield endpoint
-    finally:
-        load.close()
-        os.killpg(process.pid, 15)
-        process.wait()
 
 
 def no_pair(*_: str) -> LoadedPair:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.rules import Served
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ def engine_sentences(run: RunView) -> list[str]:
             f"It wrote {counts['generated'] - counts['tokens']:,} tokens for others meanwhile, so its speed is not "
             "that of this load, and its acceptance is left out."
         )
-    if counts.get("left_out"):
-        sentences.append(f"Its acceptance is left out. {counts['left_out']}")
+    if reason := counts.get("left_out"):
+        if TRAITS[served.engine].no_acceptance is None:  # each answer tells its drafted tokens
+            sentences.append(f"{reason} So whether it wrote for others meanwhile cannot be told.")
+        else:
+            sentences.append(f"Its acceptance is left out. {reason}")
     if number := counts.get("counted_here"):
         sentences.append(f"It gave no usage figures for {number} answers, whose tokens the pair's tokenizer counted.")
     if number := counts.get("held"):

@@ -47,6 +47,7 @@ COMMANDS = [
 ]
 FOREIGN = {
     "curl": {"--fail"}, "alembic": {"--autogenerate"}, "pip": {"--no-deps"}, "lm-eval": {"--output_dir", "--config"},
+    "llama.cpp": {"--alias", "--metrics"},
     "vLLM": {"--additional-config", "--revision", "--append-result", "--save-result", "--spec-synth-len",
              "--spec-synth-rates"},
     "SGLang": {"--speculative-accept-threshold-acc"}, "SpecForge": {"--output-json"},

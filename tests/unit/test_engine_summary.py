@@ -8,6 +8,7 @@ from dashboard.runs.run_html import engine_html
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read, settings_read
 from fsd_core.decoding.composition import compose
+from fsd_core.engines.engine_counters import NO_METRICS
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES
@@ -31,6 +32,13 @@ def test_a_run_says_on_what_it_was_measured_and_what_is_left_out() -> None:
     )
     page = str(engine_html(run))
     assert all(sentence.split(",")[0] in page for sentence in (first, traffic, left_out))
+
+
+def test_drafts_that_each_answer_tells_are_not_said_to_be_left_out() -> None:
+    llama_cpp = decoding("served", engine="llama.cpp", endpoint="local", url="http://host:8080", model="m")
+    counts = {"tokens": 100, "other_traffic": None, "left_out": NO_METRICS}
+    run = run_view(llama_cpp, metrics(acceptance=0.5) | {"engine": counts}, provenance={"engine": "llama.cpp"})
+    assert engine_sentences(run)[1:] == [f"{NO_METRICS} So whether it wrote for others meanwhile cannot be told."]
 
 
 def test_a_run_at_a_request_rate_says_it_and_how_many_prompts_were_held_back() -> None:

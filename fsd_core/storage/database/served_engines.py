@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
+from fsd_core.errors import UnknownName
 from fsd_core.rules import Served
 from fsd_core.storage.database.rows import storable
-from fsd_core.storage.database.store import Store, changed, insert, unknown
+from fsd_core.storage.database.store import Store, changed, insert
 from fsd_core.storage.database.tables import EngineReadingRow, ServedEngineRow, now
 from fsd_core.storage.records import ServedEngine
 
@@ -35,14 +37,14 @@ class ServedEngineStore(Store):
         with self._database.session(readonly=True) as session:
             row = session.get(ServedEngineRow, name)
             if row is None:
-                raise unknown("endpoint", name)
+                raise _unknown(session, name)
             return _view(row)
 
     def remove_engine(self, name: str) -> None:
         """Forget an endpoint. What was measured stays. Raises ``UnknownName``."""
         with self._database.session() as session:
             if not changed(session, delete(ServedEngineRow).where(ServedEngineRow.name == name)):
-                raise unknown("endpoint", name)
+                raise _unknown(session, name)
 
     def record_reading(self, run_id: str, id: str, reading: dict[str, Any]) -> None:
         """Record what counters said about a stretch of a run, in place of an earlier reading of the same stretch."""
@@ -56,6 +58,12 @@ class ServedEngineStore(Store):
         statement = select(EngineReadingRow.reading).where(EngineReadingRow.run_id == run_id)
         with self._database.session(readonly=True) as session:
             return list(session.scalars(statement.order_by(EngineReadingRow.at, EngineReadingRow.id)))
+
+
+def _unknown(session: Session, name: str) -> UnknownName:
+    names = session.scalars(select(ServedEngineRow.name).order_by(ServedEngineRow.name)).all()
+    known = f"expected {' or '.join(names)}" if names else "none was added yet, see 'endpoints add' or Running engines"
+    return UnknownName(f"There is no endpoint '{name}': {known}.")
 
 
 def _view(row: ServedEngineRow) -> ServedEngine:

@@ -11,6 +11,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
+from fsd_core.cli.bars import rounds_bar
 from fsd_core.cli.find import find_unfinished_calibration, find_work
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
@@ -149,7 +150,7 @@ def perform(
     assert isinstance(config, CalibrationConfig)
     again = "the same command" if restart else f"`python -m fsd_core resume {id}`"
     with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
-        with output.rounds_bar() as (begin_round, advance):
+        with rounds_bar() as (begin_round, advance):
 
             def before_a_prompt(_: RunView) -> None:
                 threads.fit()

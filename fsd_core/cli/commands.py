@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -57,7 +55,7 @@ from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.garbage import no_garbage_collection
 from fsd_core.settings import Settings, get_settings
-from fsd_core.signals import handle_hangup
+from fsd_core.signals import signals_as_interrupt
 from fsd_core.worker import local_runs
 
 app = typer.Typer(
@@ -81,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # of a terminal that lacks a character, such as one in ASCII
-    with _signals_as_interrupt(), among_others() as leads:
+    with signals_as_interrupt(), among_others() as leads:
         try:
             if leads:
                 app(arguments)
@@ -112,33 +110,6 @@ def among_others() -> Iterator[bool]:
         yield True
     finally:
         split_target.end()
-
-
-@contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP in the block like a keyboard interrupt, so that the command says how to continue."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
-        yield
-        return
-    received: list[int] = []
-
-    def end(number: int, _: object) -> None:
-        received.append(number)
-        if received[0] == number:  # one of each, as systemd may send them, is one request
-            raise KeyboardInterrupt
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    signal.signal(signal.SIGTERM, end)
-    handle_hangup(end)
-    try:
-        yield
-    except SystemExit:
-        if received:
-            sys.exit(128 + received[0])
-        raise
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 _TEXT_OPTIONS = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")

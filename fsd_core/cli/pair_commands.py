@@ -8,6 +8,7 @@ import typer
 
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
+from fsd_core.cli.bars import download_bar
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
@@ -102,7 +103,7 @@ def fetch_pair(name: Name) -> None:
     if not missing_models(spec):
         print(f"Nothing of {name} is missing.")
         return
-    with output.download_bar() as on_progress:
+    with download_bar() as on_progress:
         hub.fetch_pair(spec, on_progress)
     print(f"{name} is here.")
 

@@ -11,6 +11,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
+from fsd_core.cli.bars import progress_bar
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
@@ -59,7 +60,7 @@ def record(
     task.check_limit(config.limit)
     task.check_alone("replay")
     pair = run_commands.load_for([config], settings.threads)
-    with output.progress_bar("Recording", config.limit) as advance_to:
+    with progress_bar("Recording", config.limit) as advance_to:
         trace = recorded(
             pair, task, config.limit, seed=config.seed, **decoding.shared, draft_length=draft_length,
             top=0 if full_rows else top, on_prompt=advance_to, timed_rounds=ROUNDS if costs else 0,
@@ -158,7 +159,7 @@ def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: st
     task = run_commands.find_task(trace.info.task, settings)
     task.check_limit(trace.prompts[-1].prompt + 1)
     loaded = run_commands.load_for(configs, settings.threads)
-    with output.progress_bar("Measuring", len(trace.prompts)) as advance_to:
+    with progress_bar("Measuring", len(trace.prompts)) as advance_to:
         return measure(loaded, trace, predictions, task, advance_to)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.cli.output import download_bar, progress_bar, say
+from fsd_core.cli.bars import download_bar, progress_bar
+from fsd_core.cli.output import say
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, TrackingUnavailable
 from fsd_core.settings import HIGHEST_PRICE, Settings

@@ -8,6 +8,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
+from fsd_core.cli.bars import progress_bar
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.errors import InvalidSetting
@@ -66,7 +67,7 @@ def bench(
     from fsd_core.evaluation.roofline import measure_rounds
     from fsd_core.evaluation.speed import measure
 
-    with output.progress_bar("Timing", limit) as advance_to:
+    with progress_bar("Timing", limit) as advance_to:
         report = measure(
             loaded, [example.model_input for example in examples], draft_length=draft_length,
             threshold=decoding.threshold, max_new_tokens=max_new_tokens, on_prompt=advance_to,

@@ -27,6 +27,7 @@ from fsd_core.settings import get_settings
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from tests.tools import commands_once  # noqa: F401 - before a test calls a command
+from tests.tools.repeated import pytest_runtest_setup  # noqa: F401 - a hook
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
     signal.signal(signal.SIGINT, signal.default_int_handler)

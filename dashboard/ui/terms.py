@@ -24,7 +24,7 @@ MEANINGS = {
     "× fastest SD": "Times as fast as the fastest exact SD of the same experiment, by time per answer",
     "Lenient tokens": "Accepted only because the rule forgives their divergence: the strict test rejects them",
     "Time per solved task": "Seconds of decoding per prompt solved",
-    "Points against the target": "Accuracy less the target's on the fresh prompts, in points",
+    "Points": "Accuracy less the target's on the fresh prompts, in points",
     "Points, at least": "The fewest points against the target that the fresh prompts leave, with 95 % confidence",
     "× as fast as SD": "Exact SD's time per answer over the finalist's, on the fresh prompts",
     "One draft": "How often exact speculative decoding keeps the drafted token: the sum of min(p, q)",

@@ -8,9 +8,7 @@ from typing import NamedTuple
 from fsd_core.calibration.findings import SettingResult
 from fsd_core.formatting import DASH, number
 
-FINALIST_COLUMNS = (
-    "Finalist", "Fresh prompts", "Points against the target", "Points, at least", "Accepted, %", "× as fast as SD",
-)  # fmt: skip
+FINALIST_COLUMNS = ("Finalist", "Prompts", "Points", "Points, at least", "Accepted, %", "× as fast as SD")
 
 
 class FinalistRow(NamedTuple):

@@ -18,8 +18,6 @@ def measured_beside(page: Page, site: Site, ours: RunConfig, kind: str, address:
 
     ``kind``: its title in the menu, with which its label ends too.
     """
-    for known in site.repository.engines():  # of a test that is repeated
-        site.repository.remove_engine(known.name)
     page.goto(f"{site.url}/experiments?like={site.repository.create_run(ours)}")
     settled(page)
     page.get_by_role("button", name="Running engines").click()

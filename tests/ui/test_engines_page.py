@@ -18,11 +18,10 @@ from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models.loading import LoadedPair
 from tests.tools.folds import unfold
-from tests.tools.played_worker import measured
+from tests.tools.played_worker import claimed, measured
 from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import settled
 from tests.tools.site import Site
-from tests.tools.sizes import PATIENCE
 from tests.tools.toy_engine import MODEL, ToyEngine
 
 pytestmark = pytest.mark.ui
@@ -39,8 +38,6 @@ def engine(pair: LoadedPair) -> Iterator[ToyEngine]:
 def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     page: Page, site: Site, toy: str, pair: LoadedPair, engine: ToyEngine
 ) -> None:
-    for known in site.repository.engines():  # of a test that is repeated
-        site.repository.remove_engine(known.name)
     like = RunConfig(setting=SettingConfig(pair=toy, decoding=SD), task="arithmetic", limit=4)
     page.goto(f"{site.url}/experiments?like={site.repository.create_run(like)}")
     expect(page.get_by_text("2 settings × 1 seed × 4 prompts = 8 generations")).to_be_visible()
@@ -82,8 +79,7 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     assert isinstance(calibration.config, CalibrationConfig)
     assert calibration.config.endpoint == engine.served()
     assert calibration.config.target.acceptance.is_exact
-    job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
-    assert job is not None
+    job = claimed(site.repository, calibration.id)
     site.repository.finish_job(job.id, str(job.claim_token), "cancelled")
 
     page.get_by_label("Request rates").fill("1, 2")

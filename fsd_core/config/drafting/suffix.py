@@ -94,10 +94,9 @@ class SuffixDrafter(CopyingDrafter):
         """
         if len(path) >= matched.most:
             return ()
-        written, step = [*matched.text, *path], len(path)
-        following = Counter(
-            written[place + step] for place in matched.places if written[place : place + step] == list(path)
-        )
+        way, step = list(path), len(path)
+        written = matched.text + way
+        following = Counter(written[place + step] for place in matched.places if written[place : place + step] == way)
         del following[END_OF_TEXT]
         kept = [(token, count) for token, count in following.most_common() if count >= self.least * len(matched.places)]
         total = sum(count for _, count in kept)

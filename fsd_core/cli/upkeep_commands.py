@@ -17,6 +17,15 @@ train = typer.Typer(help="Train the models that ship with the program.", **optio
 database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
 
 
+Batch = Annotated[int | None, options.number("--batch", int, "Texts of a batch. [default: as the shipped]", 1)]
+OwnPrompts = Annotated[
+    int, options.number("--own-prompts", int, "Of the texts, answers to prompts that the target writes itself.", 0)
+]
+Device = Annotated[
+    str, typer.Option(help="Where to train: cpu, cuda or cuda:N. A GPU reads each batch anew and stores only tokens.")
+]
+
+
 @train.command("bundled-pair")
 def train_bundled_pair(
     out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
@@ -39,24 +48,36 @@ def train_draft(
     existing: Annotated[
         int | None, options.number("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
     ] = None,
+    problems: Annotated[
+        int | None,
+        options.number("--problems", int, "Texts it writes with each adapter. [default: as the shipped draft]", 1),
+    ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
+    batch: Batch = None,
+    own: OwnPrompts = 0,
+    device: Device = "cpu",
     seed: options.Seed = 0,
 ) -> None:
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
     from dataclasses import replace
 
+    from fsd_core.models.loading import resolve_device
     from fsd_core.training.draft import DRAFT_PLAN
     from fsd_core.training.draft import main as train_one
 
-    schedule = replace(DRAFT_PLAN.schedule, steps=steps or DRAFT_PLAN.schedule.steps)
+    before, anew = DRAFT_PLAN.schedule, resolve_device(device).type != "cpu"
     plan = replace(
         DRAFT_PLAN,
-        schedule=schedule,
+        schedule=replace(before, steps=steps or before.steps, batch=batch or before.batch),
         texts=texts or DRAFT_PLAN.texts,
         existing=DRAFT_PLAN.existing if existing is None else existing,
+        problems=problems or DRAFT_PLAN.problems,
+        own_prompts=own,
+        side_by_side=1024 if anew else DRAFT_PLAN.side_by_side,
+        anew=anew,
     )
     with _reporting(f"Draft for {target}") as report:
-        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))
 
 
 @train.command("eagle-head")
@@ -76,15 +97,22 @@ def train_eagle_head(
         int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1)
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
+    batch: Batch = None,
+    own: OwnPrompts = 0,
+    device: Device = "cpu",
     seed: options.Seed = 0,
 ) -> None:
     """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
+    from fsd_core.models.loading import resolve_device
     from fsd_core.training.eagle_head import main as train_one
     from fsd_core.training.eagle_head import plan_for
 
-    plan = plan_for(target, generation=generation, steps=test_steps, texts=texts, batches=steps)
+    plan = plan_for(
+        target, generation=generation, steps=test_steps, texts=texts,
+        batches=steps, batch=batch, own_prompts=own, anew=resolve_device(device).type != "cpu",
+    )  # fmt: skip
     with _reporting(f"EAGLE head for {target}") as report:
-        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))
 
 
 @train.command("adapter")

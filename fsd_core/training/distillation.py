@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import safe_open
@@ -18,7 +19,9 @@ from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.sampling import draw
+from fsd_core.training.loop import mixed_precision
 
+T = TypeVar("T")
 TOP_TOKENS = 32
 """number of likeliest tokens stored per distribution: the others have too little probability for their bytes"""
 
@@ -32,9 +35,10 @@ class TrainingText:
     prompt: int
     """number of prompt tokens"""
     top: Tensor
-    """int32 [T − prompt, TOP_TOKENS]: the likeliest tokens at each position of the answer"""
+    """int32 [T − prompt, K]: the likeliest tokens at each position of the answer; K is ``TOP_TOKENS``, or 0 in a text
+    whose distributions are read anew"""
     log_p: Tensor
-    """float16 [T − prompt, TOP_TOKENS]: their log-probabilities under the raw target"""
+    """float16 [T − prompt, K]: their log-probabilities under the raw target"""
     states: Tensor | None = None
     """bfloat16 [T − 1, ·]: states of the target at all tokens but the last, if requested"""
 
@@ -47,57 +51,63 @@ def answer(
     limit: int,
     generator: torch.Generator,
     layers: tuple[int, ...] = (),
+    stored: int = TOP_TOKENS,
 ) -> list[TrainingText]:
     """Return answers to prompts of similar length, each up to its end token or ``limit`` tokens.
 
     prompts: token ids. greedy: bool [B], rows that take the likeliest token. The others sample at temperature 1.
-    layers: those whose states are stored, as ``AuxHiddenStates`` counts them.
+    layers: those whose states are stored, as ``AuxHiddenStates`` counts them. stored: likeliest tokens stored of each
+    distribution, 0 if it will be read anew. ``generator``: on the CPU, whatever the target's device.
     All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    count, shortest, longest = len(prompts), int(lengths.min()), int(lengths.max())
-    prompt_tokens = torch.zeros(count, longest, dtype=torch.long)
+    device, sizes, count = target.device, [len(prompt) for prompt in prompts], len(prompts)
+    shortest, longest = min(sizes), max(sizes)
+    tokens = torch.zeros(count, longest + limit, dtype=torch.int32)
     for row, prompt in enumerate(prompts):
-        prompt_tokens[row, : len(prompt)] = torch.tensor(prompt)
+        tokens[row, : len(prompt)] = torch.tensor(prompt)
+    tokens, lengths, greedy = tokens.to(device), torch.tensor(sizes, device=device), greedy.to(device)
+    top = torch.zeros(count, limit, stored, dtype=torch.int32, device=device)
+    top_log_p = torch.zeros(count, limit, stored, dtype=torch.float16, device=device)
+    aux, states = AuxHiddenStates(layers) if layers else None, torch.empty(0)
     cache = target.new_cache(longest + limit, count)
-    rows = torch.arange(count)  # index of the answer that each row of the batch writes
-    written: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(count)]  # token, top, log_p
-    end = torch.tensor(sorted(target.eos_tokens))
-    ended = torch.zeros(count, dtype=torch.bool)
-    fed = prompt_tokens[:, :shortest]
-    aux, seen = AuxHiddenStates(layers) if layers else None, [[] for _ in range(count)]
+    end = torch.tensor(sorted(target.eos_tokens), device=device)
+    rows, ends = torch.arange(count, device=device), lengths + limit  # ends: number of tokens of each text
+    fed = tokens[:, :shortest].long()
     for position in range(shortest, longest + limit):
         log_p = target.forward(fed, cache, logits_to_keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
         if aux is not None:
-            for row, states in zip(rows.tolist(), aux.states.bfloat16(), strict=True):
-                if not ended[row]:
-                    seen[row].append(states)
-        values, indices = log_p.topk(TOP_TOKENS)
-        sampled = draw(
-            log_p.exp(), torch.rand(len(rows), generator=generator)
-        )  # torch.multinomial takes ten times as long
-        sampled = torch.where(greedy[rows], indices[:, 0], sampled).int()
-        reading = position < lengths[rows]
-        if position < longest:
-            sampled = torch.where(reading, prompt_tokens[rows, position].int(), sampled)
-        stored = zip(sampled, indices.int(), values.half(), strict=True)
-        for row, token in zip(rows.tolist(), stored, strict=True):
-            if not ended[row] and position >= lengths[row]:
-                written[row].append(token)
-        ended[rows] |= ~reading & torch.isin(sampled, end) | (position + 1 >= lengths[rows] + limit)
-        alive = ~ended[rows]
-        if not alive.any():
+            if not len(states):
+                states = aux.states.new_zeros(count, longest + limit, aux.states.shape[-1], dtype=torch.bfloat16)
+            states[rows, position - fed.shape[1] : position] = aux.states.bfloat16()
+        # torch.multinomial takes ten times as long.
+        sampled = draw(log_p.exp(), torch.rand(len(rows), generator=generator).to(device))
+        sampled = torch.where(greedy[rows], log_p.argmax(-1), sampled).int()
+        writing = (position >= lengths[rows]) & (position < ends[rows])
+        sampled = torch.where(writing, sampled, tokens[rows, position])
+        tokens[rows, position] = sampled
+        if stored:
+            values, indices = log_p.topk(stored)
+            at, place = rows[writing], position - lengths[rows[writing]]
+            top[at, place], top_log_p[at, place] = indices[writing].int(), values[writing].half()
+        ends[rows] = torch.where(writing & torch.isin(sampled, end), position + 1, ends[rows])
+        alive = position + 1 < ends[rows]
+        left = int(alive.sum())
+        if not left:
             break
         fed = sampled[:, None].long()
-        if alive.float().mean() < 0.8:  # copying a cache costs as much as a few tokens
+        if left < 0.8 * len(rows):  # copying a cache costs as much as a few tokens
             rows, fed = rows[alive], fed[alive]
             cache.keep_rows(alive.nonzero()[:, 0])
-    parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
+    cache.release()
     return [
         TrainingText(
-            torch.cat([torch.tensor(prompt).int(), sampled]), len(prompt), top, p, torch.cat(states) if states else None
+            tokens[row, :stop].clone(),
+            size,
+            top[row, : stop - size].clone(),
+            top_log_p[row, : stop - size].clone(),
+            states[row, : stop - 1].clone() if layers else None,
         )
-        for prompt, states, (sampled, top, p) in zip(prompts, seen, parts, strict=True)
+        for row, (size, stop) in enumerate(zip(sizes, ends.tolist(), strict=True))
     ]
 
 
@@ -112,11 +122,12 @@ def write_texts(
     batch: int = 96,
     seed: int = 0,
     layers: tuple[int, ...] = (),
+    stored: int = TOP_TOKENS,
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
     """Write ``count`` texts as files under ``folder``. Existing files are not written again.
 
-    Prompts of similar length are answered together. ``layers``: see :func:`answer`.
+    Prompts of similar length are answered together. ``layers``, ``stored``: see :func:`answer`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = (encode_prompt(tokenizer, question) for question in questions)
@@ -129,7 +140,7 @@ def write_texts(
         if file.exists():
             continue
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
-        texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers)
+        texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers, stored)
         save_texts(texts, file)
         report(
             {"file": number + 1, "of": len(groups), "rows": len(group), "tokens": sum(len(text.top) for text in texts)}
@@ -175,9 +186,9 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def stack(texts: list[TrainingText]) -> Batch:
     """Return texts padded on the right, which a causal model does not see, and their distributions row by row."""
-    width = max(len(text.tokens) for text in texts)
-    tokens = torch.zeros(len(texts), width, dtype=torch.long)
-    judged = torch.zeros(len(texts), width, dtype=torch.bool)
+    width, device = max(len(text.tokens) for text in texts), texts[0].tokens.device
+    tokens = torch.zeros(len(texts), width, dtype=torch.long, device=device)
+    judged = torch.zeros(len(texts), width, dtype=torch.bool, device=device)
     for i, text in enumerate(texts):
         tokens[i, : len(text.tokens)] = text.tokens
         judged[i, text.prompt - 1 : len(text.tokens) - 1] = True
@@ -185,14 +196,24 @@ def stack(texts: list[TrainingText]) -> Batch:
     return tokens, judged, torch.cat([text.top for text in texts]).long(), p / p.sum(-1, keepdim=True)
 
 
-def batches(texts: list[TrainingText], size: int, seed: int) -> Iterator[Batch]:
-    """Yield batches without end, texts of similar length together, each text once per pass."""
+def similar(texts: Sequence[T], length: Callable[[T], int], size: int, seed: int) -> Iterator[list[T]]:
+    """Yield groups of ``size`` texts without end, texts of similar length together, each text once per pass."""
     shuffle = random.Random(seed)
     while True:
-        order = sorted(texts, key=lambda text: len(text.tokens) + shuffle.random() * 16)
+        order = sorted(texts, key=lambda text: length(text) + shuffle.random() * 16)
         groups = [order[i : i + size] for i in range(0, len(order), size)]
         shuffle.shuffle(groups)
-        yield from map(stack, groups)
+        yield from groups
+
+
+def tokens_of(text: TrainingText) -> int:
+    """Return how many tokens a text has."""
+    return len(text.tokens)
+
+
+def batches(texts: list[TrainingText], size: int, seed: int) -> Iterator[Batch]:
+    """Yield batches of :func:`similar` texts without end."""
+    return map(stack, similar(texts, tokens_of, size, seed))
 
 
 def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,7 +224,7 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor,
     """
     device = model.device
     tokens, judged, top, p = (part.to(device) for part in batch)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
+    with mixed_precision(device):
         hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
         logits = model.lm_head.reduced_logits(hidden[judged])
     index_of = torch.full((model.config.vocab_size,), -1, device=device)
@@ -262,5 +283,5 @@ def _mass(texts: list[TrainingText], vocabulary: int) -> Tensor:
     """Return the expected number of occurrences of each token, from the stored distributions, float64 [V]."""
     mass = torch.zeros(vocabulary, dtype=torch.float64)
     for text in texts:
-        mass.index_add_(0, text.top.flatten().long(), text.log_p.double().exp().flatten())
+        mass.index_add_(0, text.top.cpu().flatten().long(), text.log_p.cpu().double().exp().flatten())
     return mass

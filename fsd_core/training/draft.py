@@ -9,9 +9,9 @@ layers, on texts that the target wrote to questions of training splits and on ex
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,12 +22,13 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models import reduced_vocab
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import adapted
+from fsd_core.models.loading import adapted, resolve_device
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
 from fsd_core.training.adapter import ADAPTER_PLAN
 from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
+    TOP_TOKENS,
     TrainingText,
     agreement,
     batches,
@@ -35,14 +36,18 @@ from fsd_core.training.distillation import (
     cross_entropy,
     read_texts,
     share_of_others,
+    stack,
     write_texts,
 )
 from fsd_core.training.existing_texts import existing_texts, read_existing
-from fsd_core.training.loop import Schedule, earlier, train
+from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
+from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
+from fsd_core.training.reading import Source, read_anew, reread
 
 Report = Callable[[dict], None]
 HELD_OUT_ANSWERS = 64  # texts for evaluation only
+SAMPLE = 512  # texts of each source in which the head's tokens are counted, if texts are read anew
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,12 @@ class DraftPlan:
     """answer tokens of these"""
     problems: int = 768
     """texts that the target writes with each shipped adapter for it, to problems like those the adapter learnt from"""
+    own_prompts: int = 0
+    """of ``texts``, those to prompts that the target writes itself"""
+    side_by_side: int = 96
+    """texts that are written at once"""
+    anew: bool = False
+    """whether the target reads each batch anew (``training.reading``); existing texts are then left out"""
 
 
 DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
@@ -86,9 +97,10 @@ def build_draft(
 
 
 def write_all(
-    target: str, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report
-) -> list[TrainingText]:
-    """Write the target's texts, alone and with its adapters, and return them. Those of the target alone come first."""
+    target: str, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, device: torch.device, report: Report
+) -> list[Source]:
+    """Write the target's texts, alone and with its adapters, and return them, each with the model that wrote it. Those
+    of the target alone come first."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
     jobs = [("texts", None, training_prompts(data, seed), plan.texts)]
@@ -97,23 +109,28 @@ def write_all(
         for spec in MODEL_PAIRS.values()
         if spec.adapter is not None and spec.target == TARGETS[target]
     ]
-    texts = []
+    sources: list[Source] = []
     for name, adapter, questions, count in jobs:
         module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-        model = LanguageModel(module if adapter is None else adapted(module, adapter))
-        write_texts(model, tokenizer, questions, out / name, count, plan.longest_answer, report=report)
-        texts += read_texts(out / name)
-    return texts
+        module = on_device(module if adapter is None else adapted(module, adapter), device)
+        model = LanguageModel(module, static=False)  # a graph is captured for each number of rows, which falls
+        if adapter is None and plan.own_prompts:
+            own = own_prompts(model, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
+            questions = chain(own, questions)
+        write_texts(
+            model, tokenizer, questions, out / name, count, plan.longest_answer,
+            batch=plan.side_by_side, stored=0 if plan.anew else TOP_TOKENS, report=report,
+        )  # fmt: skip
+        sources.append((model, read_texts(out / name)))
+    return sources
 
 
 def read_all(folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report) -> list[TrainingText]:
     """Return the texts that the target reads."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    read_existing(
-        LanguageModel(module), tokenizer, existing_texts(data, seed), out / "read", plan.existing, plan.longest_read,
-        report=report,
-    )  # fmt: skip
+    model, texts = LanguageModel(on_device(module, torch.device("cpu"))), existing_texts(data, seed)
+    read_existing(model, tokenizer, texts, out / "read", plan.existing, plan.longest_read, report=report)
     return read_texts(out / "read")
 
 
@@ -125,6 +142,7 @@ def main(
     seed: int = 0,
     report: Report = print,
     start: Path | None = None,
+    device: str = "cpu",
 ) -> dict:
     """Write texts, train on them, save the draft with its log under ``out`` and return its figures.
 
@@ -132,32 +150,42 @@ def main(
     kept, and training resumes at its checkpoint.
 
     Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if the target, the earlier draft or the
-    questions cannot be had, and ``InvalidSetting`` for too few texts.
+    questions cannot be had, and ``InvalidSetting`` for too few texts and for a device that is not here.
     """
+    where = resolve_device(device)
     if target not in TARGETS:
         raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
     before = None if start is None else earlier(start)
     folder = obtain(TARGETS[target])
-    written = write_all(target, folder, out, data, plan, seed, report)
-    read = read_all(folder, out, data, plan, seed, report) if plan.existing else []
-    texts = written + read
-    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    sources = write_all(target, folder, out, data, plan, seed, where, report)
+    read = read_all(folder, out, data, plan, seed, report) if plan.existing and not plan.anew else []
+    texts = [text for _, written in sources for text in written] + read
+    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).to(where)
     if len(texts) <= HELD_OUT_ANSWERS:
         raise InvalidSetting(
             f"Only {len(texts)} texts were written or read, of which {HELD_OUT_ANSWERS} are held out: "
             "ask for more with --texts."
         )
     held_out, texts = texts[:HELD_OUT_ANSWERS], texts[HELD_OUT_ANSWERS:]
+    batch_size, known = plan.schedule.batch, texts
+    if plan.anew:
+        (model, first), *others = sources
+        sources = [(model, first[HELD_OUT_ANSWERS:]), *others]
+        held_out = reread(model, held_out)
+        known = [text for model, written in sources for text in reread(model, written[:SAMPLE])]
+        taught = map(stack, read_anew(sources, batch_size, seed))
+    else:
+        taught = batches(texts, batch_size, seed)
     target_model = module.float()
     draft = (
-        build_draft(plan, target_model, target, texts, held_out)
+        build_draft(plan, target_model, target, known, held_out)
         if start is None
         else reduced_vocab.load(start, target_model)
     )
     log = train(
         draft,
         plan.schedule,
-        batches(texts, plan.schedule.batch, seed),
+        taught,
         cross_entropy,
         out / "draft.checkpoint",
         lambda: agreement(draft, held_out),
@@ -178,7 +206,7 @@ def main(
         "answer_tokens_read": sum(len(text.top) for text in read),
         **agreement(draft, held_out),
         "seconds": log[-1]["seconds"],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+        "machine": machine(where),
     }
     reduced_vocab.save(draft, out / "draft")
     (out / "draft" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")

@@ -8,9 +8,9 @@ al. 2025, §3.1).
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,23 @@ from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import resolve_device
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.tasks.arithmetic import held_out_questions
 from fsd_core.tasks.generators import long_problems
-from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
+from fsd_core.training.distillation import TOP_TOKENS, common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.head_loss import HeadLoss, agreement, loss
-from fsd_core.training.loop import Schedule, earlier, train
+from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
+from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
-from fsd_core.training.states import batches, lessons, stack
+from fsd_core.training.reading import reread
+from fsd_core.training.states import batches, batches_anew, lessons, noisy, stack, states_of, stored
 
 Report = Callable[[dict], None]
 HELD_OUT_TEXTS = 64  # texts for evaluation only
+SAMPLE = 1024  # texts in which the head's tokens are counted, if texts are read anew
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class HeadPlan:
     existing: int = 0
     """texts that the target reads, in addition to those that it writes"""
     side_by_side: int = 128
+    """texts that are written at once"""
+    own_prompts: int = 0
+    """of ``texts``, those to prompts that the target writes itself"""
+    anew: bool = False
+    """whether the target reads each batch anew (``training.reading``); existing texts are then left out"""
 
     @property
     def weights(self) -> dict[str, float]:
@@ -84,6 +93,9 @@ def plan_for(
     steps: int | None = None,
     texts: int | None = None,
     batches: int | None = None,
+    batch: int | None = None,
+    own_prompts: int = 0,
+    anew: bool = False,
 ) -> HeadPlan:
     """Return the plan of the shipped head for a target, with the given changes.
 
@@ -99,7 +111,10 @@ def plan_for(
         generation=generation or plan.generation,
         steps=steps or plan.steps,
         texts=texts or plan.texts,
-        schedule=replace(plan.schedule, steps=batches or plan.schedule.steps),
+        schedule=replace(plan.schedule, steps=batches or plan.schedule.steps, batch=batch or plan.schedule.batch),
+        own_prompts=own_prompts,
+        anew=anew,
+        side_by_side=1024 if anew else plan.side_by_side,
     )
 
 
@@ -149,6 +164,7 @@ def main(
     seed: int = 0,
     report: Report = print,
     start: Path | None = None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Write texts with states, train on them, save the head with its log under ``out`` and return its figures.
 
@@ -157,8 +173,9 @@ def main(
 
     Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if the target, the earlier head or the
     questions cannot be had, ``IncompatibleModels`` for an earlier head of another target, and ``InvalidSetting`` for
-    one of another generation and for too few texts.
+    one of another generation, for too few texts and for a device that is not here.
     """
+    where = resolve_device(device)
     plan, source = plan or plan_for(target), get_pair(target).target
     before, questions = None if start is None else earlier(start), _questions(target, data, seed)
     folder = obtain(source)
@@ -170,13 +187,16 @@ def main(
         else _earlier_head(start, plan, module).aux_layers(depth)
     )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    reader = LanguageModel(module)
+    reader = LanguageModel(on_device(module, where), static=False)
+    if plan.own_prompts:
+        own = own_prompts(reader, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
+        questions = chain(own, questions)
     write_texts(
-        reader, tokenizer, questions, out / "texts", plan.texts,
-        plan.longest_answer, batch=plan.side_by_side, layers=layers, report=report,
+        reader, tokenizer, questions, out / "texts", plan.texts, plan.longest_answer, batch=plan.side_by_side,
+        layers=() if plan.anew else layers, stored=0 if plan.anew else TOP_TOKENS, report=report,
     )  # fmt: skip
     written, read = lessons(out / "texts"), []
-    if plan.existing:
+    if plan.existing and not plan.anew:
         existing = existing_texts(data, seed)
         read_existing(
             reader, tokenizer, existing, out / "read", plan.existing, plan.longest_answer, layers=layers, report=report
@@ -188,19 +208,26 @@ def main(
             "ask for more with --texts."
         )
     held_out, written = written[:HELD_OUT_TEXTS], written[HELD_OUT_TEXTS:]
-    target_model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
-    torch.manual_seed(seed)  # for the parts of the head that are not from the target
-    if start is None:
-        head = build_head(plan, target_model, [lesson.text for lesson in written], [lesson.text for lesson in held_out])
+    size, texts, known = plan.schedule.batch, [lesson.text for lesson in written], [lesson.text for lesson in held_out]
+    if plan.anew:
+        known = reread(reader, known, layers)
+        watched = [stack(known[i : i + 16], states_of(known[i : i + 16])) for i in range(0, HELD_OUT_TEXTS, 16)]
+        taught, sample = batches_anew(reader, texts, layers, size, seed), reread(reader, texts[:SAMPLE])
     else:
-        head = _earlier_head(start, plan, target_model)
+        watched = [stored(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]
+        taught, sample = batches(written, size, seed), texts
+    if plan.noise:
+        taught = noisy(taught, plan.noise, seed)
+    target_model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    target_model = target_model.float().to(where)
+    torch.manual_seed(seed)  # for the parts of the head that are not from the target
+    head = build_head(plan, target_model, sample, known) if start is None else _earlier_head(start, plan, target_model)
     head.lm_head.requires_grad_(False)
-    learner = HeadLoss(head, plan.steps, **plan.weights)
-    watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]
+    learner = HeadLoss(head, plan.steps, **plan.weights).to(where)
     log = train(
         learner,
         plan.schedule,
-        batches(written, plan.schedule.batch, seed, plan.noise),
+        taught,
         loss,
         out / "head.checkpoint",
         lambda: agreement(learner, watched),
@@ -219,7 +246,7 @@ def main(
         "texts_read": len(read),
         **agreement(learner, watched),
         "seconds": log[-1]["seconds"],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+        "machine": machine(where),
     }
     save_head(head, out / "head", {"head_of": target, "rest_share": head.lm_head.tail_mass})
     (out / "head" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.tasks.word_problems import worked
-from fsd_core.training.distillation import TOP_TOKENS, TrainingText, save_texts
+from fsd_core.training.distillation import save_texts
 from fsd_core.training.prompts import dolly, instruction, json_lines, mbpp, named_if_missing, prose
-
-TOKENS_AT_ONCE = 4096
-"""tokens per forward; their float32 logits take 0.8 GB at a vocabulary of 50,000"""
+from fsd_core.training.reading import TOKENS_AT_ONCE, read
 
 
 def existing_texts(data: Path, seed: int = 0) -> Iterator[tuple[str, str]]:
@@ -53,29 +49,6 @@ def _as_written(text: str) -> str:
     """Return a passage of WikiText without the spaces that its tokenisation put before punctuation."""
     text = re.sub(r" @([-,.])@ ", r"\1", text)
     return re.sub(r" ([,.;:!?%)]|'s\b|n't\b)", r"\1", text).replace("( ", "(").strip()
-
-
-@torch.inference_mode()
-def read(
-    target: LanguageModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]], layers: tuple[int, ...] = ()
-) -> list[TrainingText]:
-    """Return training texts for token ids of prompts and answers, read in one batch.
-
-    layers: those whose states are stored, as ``AuxHiddenStates`` counts them.
-    """
-    sequences = [torch.tensor([*prompt, *answer]) for prompt, answer in texts]
-    width = max(map(len, sequences)) - 1  # nothing is predicted after the last token
-    tokens = torch.zeros(len(sequences), width, dtype=torch.long)
-    for row, text in enumerate(sequences):
-        tokens[row, : len(text) - 1] = text[:-1]
-    aux = AuxHiddenStates(layers) if layers else None
-    logits = target.forward(tokens, target.new_cache(width, len(sequences)), aux_hidden_states=aux)  # [B,width,V]
-    results = []
-    for row, (text, (prompt, _)) in enumerate(zip(sequences, texts, strict=True)):
-        log_p, top = logits[row, len(prompt) - 1 : len(text) - 1].log_softmax(-1).topk(TOP_TOKENS)
-        states = None if aux is None else aux.states[row, : len(text) - 1].bfloat16()
-        results.append(TrainingText(text.int(), len(prompt), top.int(), log_p.half(), states))
-    return results
 
 
 def read_existing(

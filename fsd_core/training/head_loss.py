@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fsd_core.models.eagle import EagleHead
+from fsd_core.training.loop import mixed_precision
 from fsd_core.training.states import TrainingBatch
 
 DECAY = 0.8
@@ -69,7 +70,7 @@ class HeadLoss(nn.Module):
         """Return the head's states at every slot, step by step: [B,T,H] each."""
         head, attend, unrolled = self.head, _Unrolled([], []), []
         position_ids = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
-        states = head.begin(batch.states)
+        states = head.begin(batch.states.to(head.fc.weight))  # stored in bfloat16
         for _ in range(steps):
             unrolled.append(head(states, batch.tokens, position_ids, attend))
             states = unrolled[-1].roll(1, 1)
@@ -92,7 +93,7 @@ def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
     Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: only the latter, over several steps.
     """
     total, weights = torch.zeros(()), 0.0
-    with torch.autocast(batch.states.device.type, dtype=torch.bfloat16):
+    with mixed_precision(batch.states.device):
         for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
             logits, at, p = lessons.distribution(states, batch)
             p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
@@ -113,7 +114,7 @@ def agreement(lessons: HeadLoss, held_out: list[TrainingBatch]) -> dict[str, flo
     both have the same likeliest token at the first step; ``same_choice_last``: at the last.
     """
     overlap, same, count = 0.0, [0.0] * lessons.steps, 0
-    with torch.autocast(held_out[0].states.device.type, dtype=torch.bfloat16):
+    with mixed_precision(held_out[0].states.device):
         for batch in held_out:
             for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
                 logits, at, p = lessons.distribution(states, batch)

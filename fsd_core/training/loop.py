@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fsd_core.errors import ModelUnavailable
-from fsd_core.models.loading import cpu_has_bfloat16
+from fsd_core.models.loading import cpu_has_bfloat16, gpu_name
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
@@ -62,6 +63,12 @@ def mixed_precision(device: torch.device) -> torch.autocast:
     """Return a context in which matrices are multiplied in bfloat16 where the device has instructions for it. A
     processor without them takes five times as long as in float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type != "cpu" or cpu_has_bfloat16())
+
+
+def on_device(module: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    """Return a model on a device, in float32 on a processor without bfloat16."""
+    slow = device.type == "cpu" and not cpu_has_bfloat16()
+    return cast(Any, module).to(device, torch.float32 if slow else module.dtype)
 
 
 def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -134,6 +141,12 @@ def train(
     model.eval()
     checkpoint.unlink(missing_ok=True)
     return log
+
+
+def machine(device: torch.device) -> str:
+    """Return what a model is trained on, for its card."""
+    on = gpu_name(str(device)) or f"{platform.machine()}, {torch.get_num_threads()} CPU threads"
+    return f"{on}, torch {torch.__version__}"
 
 
 def earlier(folder: Path) -> dict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from fsd_core.training.distillation import TrainingText, read_file
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.training.distillation import TrainingText, read_file, similar, tokens_of
+from fsd_core.training.reading import read_anew
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,18 @@ class TrainingBatch:
     p: Tensor
 
 
-def stack(group: Sequence[Lesson]) -> TrainingBatch:
-    """Return a batch where slot i of a text holds the state of token i and token i + 1, and predicts token i + 2."""
-    slots, states = max(len(lesson.text.tokens) for lesson in group) - 2, [lesson.states() for lesson in group]
-    tokens = torch.zeros(len(group), slots, dtype=torch.long)
-    judged = torch.zeros(len(group), slots, dtype=torch.bool)
-    before, following = (states[0].new_zeros(len(group), slots, states[0].shape[1]) for _ in range(2))
+def stack(texts: Sequence[TrainingText], states: Sequence[Tensor]) -> TrainingBatch:
+    """Return a batch where slot i of a text holds the state of token i and token i + 1, and predicts token i + 2.
+
+    states: of each text's tokens but the last, [T − 1, ·].
+    """
+    slots, device = max(map(tokens_of, texts)) - 2, texts[0].tokens.device
+    tokens = torch.zeros(len(texts), slots, dtype=torch.long, device=device)
+    judged = torch.zeros(len(texts), slots, dtype=torch.bool, device=device)
+    before, following = (states[0].new_zeros(len(texts), slots, states[0].shape[1]) for _ in range(2))
     top, p = [], []
-    for row, (lesson, text_states) in enumerate(zip(group, states, strict=True)):
-        text, count = lesson.text, len(lesson.text.tokens)
+    for row, (text, text_states) in enumerate(zip(texts, states, strict=True)):
+        count = len(text.tokens)
         tokens[row, : count - 2] = text.tokens[1:-1]
         before[row, : count - 2], following[row, : count - 2] = text_states[:-1], text_states[1:]
         first = max(text.prompt - 2, 0)
@@ -78,18 +82,32 @@ def stack(group: Sequence[Lesson]) -> TrainingBatch:
     )
 
 
-def batches(written: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[TrainingBatch]:
-    """Yield batches without end, texts of similar length together, each text once per pass.
+def states_of(texts: Sequence[TrainingText]) -> list[Tensor]:
+    """Return the states that were read with the texts."""
+    return [text.states for text in texts if text.states is not None]
 
-    ``noise``: width of the uniform noise on the states (Li et al. 2024, §4.2).
-    """
-    shuffle, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    while True:
-        order = sorted(written, key=lambda lesson: len(lesson.text.tokens) + shuffle.random() * 16)
-        groups = [order[i : i + size] for i in range(0, len(order), size)]
-        shuffle.shuffle(groups)
-        for batch in map(stack, groups):
-            if noise:
-                added = (torch.rand(batch.states.shape, generator=generator) - 0.5) * noise
-                batch = replace(batch, states=batch.states + added.to(batch.states.dtype))
-            yield batch
+
+def stored(group: Sequence[Lesson]) -> TrainingBatch:
+    """Return the batch of texts whose states are in files."""
+    return stack([lesson.text for lesson in group], [lesson.states() for lesson in group])
+
+
+def batches(written: Sequence[Lesson], size: int, seed: int) -> Iterator[TrainingBatch]:
+    """Yield batches of texts of similar length without end, each text once per pass."""
+    return map(stored, similar(written, lambda lesson: len(lesson.text.tokens), size, seed))
+
+
+def batches_anew(
+    target: LanguageModel, texts: Sequence[TrainingText], layers: tuple[int, ...], size: int, seed: int
+) -> Iterator[TrainingBatch]:
+    """Yield the same, with states and distributions that the target computes now."""
+    for group in read_anew([(target, texts)], size, seed, layers):
+        yield stack(group, states_of(group))
+
+
+def noisy(batches: Iterator[TrainingBatch], width: float, seed: int) -> Iterator[TrainingBatch]:
+    """Yield batches with uniform noise of this width on the states (Li et al. 2024, §4.2)."""
+    generator = torch.Generator().manual_seed(seed)
+    for batch in batches:
+        added = (torch.rand(batch.states.shape, generator=generator) - 0.5) * width
+        yield replace(batch, states=batch.states + added.to(batch.states))

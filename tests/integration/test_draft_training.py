@@ -19,11 +19,14 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
 from fsd_core.training.distillation import TOP_TOKENS, answer, common_tokens, read_texts, share_of_others, stack
-from fsd_core.training.existing_texts import existing_texts, read, read_existing
+from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.loop import Schedule
+from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
+from fsd_core.training.reading import read, read_anew
 
 V = len(toy_tokenizer())
+TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
 PLAN = draft.DraftPlan(
     Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12, longest_read=12
 )
@@ -257,6 +260,48 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert again["start"] == {"texts": figures["texts"], "answer_tokens": figures["answer_tokens"],
                               "seconds": figures["seconds"], "steps": 12, "measured": measured}  # fmt: skip
     assert again["overlap"] == pytest.approx(figures["overlap"], abs=0.01)
+
+
+def test_texts_may_be_read_anew_for_each_batch(
+    data: Path, tmp_path: Path, target: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored of a text is its tokens; loss and agreement are those of texts stored with distributions."""
+    save_toy_pair(tmp_path / "pair")
+    monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
+    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
+    tokenizer = toy_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(tmp_path / "pair" / "target")
+    plan = replace(PLAN, texts=60, existing=0, own_prompts=20, side_by_side=32)
+    stored, anew = (
+        draft.main("toy", tmp_path / str(anew), data, replace(plan, anew=anew), report=lambda row: None)
+        for anew in (False, True)
+    )
+    written, bare = (read_texts(tmp_path / str(anew) / "texts") for anew in (False, True))
+    assert [text.tokens.tolist() for text in bare] == [text.tokens.tolist() for text in written]
+    assert {text.top.shape[1] for text in bare} == {0}
+    assert anew["answer_tokens"] == stored["answer_tokens"]
+    assert anew["overlap"] == pytest.approx(stored["overlap"], abs=0.01)
+    assert anew["head_covers"] == pytest.approx(stored["head_covers"], abs=0.02)
+    model = LanguageModel(toy_model(V, seed=0))
+    (group,) = islice(read_anew([(model, bare)], len(bare), 0), 1)
+    for text in group:
+        kept = next(other for other in written if other.tokens.tolist() == text.tokens.tolist())
+        torch.testing.assert_close(text.log_p, kept.log_p, atol=0.02, rtol=0.02)
+
+
+def test_a_target_writes_prompts_of_its_own(target: LanguageModel, tmp_path: Path) -> None:
+    tokenizer, file = toy_tokenizer(), tmp_path / "own.json"
+    tokenizer.chat_template = TEMPLATE
+    prompts = own_prompts(target, tokenizer, 20, file, 32)
+    assert len(set(prompts)) == 20
+    assert all(prompts)
+    assert own_prompts(target, tokenizer, 12, file, 32, seed=7) == prompts[:12]  # those that are there
+    assert own_prompts(target, tokenizer, 20, tmp_path / "again.json", 32) == prompts
+    assert own_prompts(target, tokenizer, 20, tmp_path / "other.json", 32, seed=7) != prompts
+    tokenizer.chat_template = None
+    with pytest.raises(InvalidSetting, match="chat template"):
+        own_prompts(target, tokenizer, 3, tmp_path / "none.json", 32)
 
 
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.training import eagle_head, head_card, loop
 from fsd_core.training.eagle_head import HeadPlan, main, plan_for
 from fsd_core.training.loop import Schedule
-from fsd_core.training.states import lessons, stack
+from fsd_core.training.states import lessons, stored
 
 STEPS = 30
 SMALL = Schedule(steps=STEPS, batch=4, adamw_lr=1e-2, muon_lr=0.05, every=STEPS // 2)
@@ -76,6 +76,17 @@ def test_a_head_learns_and_drafts(trained, generation, steps) -> None:
     generation_ = decoder.generate(prompt, 0)
     assert generation_.tokens == alone.generate(prompt, 0).tokens
     assert len(generation_.records) < len(generation_.tokens)
+
+
+def test_a_head_may_have_each_batch_read_anew(tmp_path: Path, trained) -> None:
+    """Only tokens are stored; what is learnt is what stored states and distributions teach."""
+    folder, first = trained(3, 3)
+    figures = main("bundled", tmp_path, tmp_path, replace(_plan(3, 3), anew=True), report=lambda row: None)
+    stored_texts, bare = lessons(folder / "texts"), lessons(tmp_path / "texts")
+    assert [lesson.text.tokens.tolist() for lesson in bare] == [lesson.text.tokens.tolist() for lesson in stored_texts]
+    assert {lesson.text.top.shape[1] for lesson in bare} == {0}
+    assert figures["answer_tokens"] == first["answer_tokens"]
+    assert figures["overlap"] == pytest.approx(first["overlap"], abs=0.05)
 
 
 def test_it_goes_on_where_it_was_cut_off(tmp_path: Path, trained) -> None:
@@ -144,7 +155,7 @@ def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, m
     monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 2)
     main("bundled", tmp_path, tmp_path, replace(plan, schedule=replace(SMALL, steps=1)), report=lambda row: None)
     found = lessons(tmp_path / "texts")
-    batch, target = stack(found[:3]), load_pair("bundled").target
+    batch, target = stored(found[:3]), load_pair("bundled").target
     row = 0
     for lesson, tokens, states, judged in zip(found, batch.tokens, batch.states, batch.judged, strict=False):
         text = lesson.text.tokens.long()

@@ -1,0 +1,65 @@
+"""Prompts that a target writes itself: it goes on from the beginning of a user's turn (Xu et al. 2024, Magpie, arXiv
+2406.08464). They are as many as one likes, of every kind that the target was taught, and of no benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.prompt import render_prompt
+from fsd_core.training.distillation import answer
+
+LONGEST = 128  # tokens of a prompt; one that has not ended by then is left out
+_MARK = "PROMPT"
+
+
+def _beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the token ids before a user's first word. Raises ``InvalidSetting`` without a chat template."""
+    if not tokenizer.chat_template:
+        raise InvalidSetting(
+            "The target has no chat template, so it cannot write prompts of its own: leave out --own-prompts."
+        )
+    before, _, _ = render_prompt(tokenizer, _MARK)[0].partition(_MARK)
+    return tokenizer(before, add_special_tokens=False)["input_ids"]
+
+
+def own_prompts(
+    target: LanguageModel,
+    tokenizer: PreTrainedTokenizerBase,
+    count: int,
+    file: Path,
+    side_by_side: int,
+    seed: int = 0,
+) -> list[str]:
+    """Return ``count`` prompts, all different, and keep them in ``file``, from which a later call takes them.
+    ``side_by_side`` are written at once.
+
+    Raises ``InvalidSetting`` for a target without a chat template, and if it hardly writes anything new.
+    """
+    if file.exists():
+        return json.loads(file.read_text(encoding="utf-8"))[:count]
+    beginning, found, generator = _beginning(tokenizer), dict[str, None](), torch.Generator().manual_seed(seed)
+    while len(found) < count:
+        before, rows = len(found), side_by_side
+        drawn = torch.zeros(rows, dtype=torch.bool)
+        for text in answer(target, [beginning] * rows, drawn, LONGEST, generator, stored=0):
+            written = text.tokens[text.prompt :]
+            if int(written[-1]) in target.eos_tokens:
+                prompt = tokenizer.decode(written[:-1], skip_special_tokens=True).strip()
+                found.update({prompt: None} if prompt else {})
+        if len(found) - before < rows / 100:
+            raise InvalidSetting(
+                f"The target wrote {len(found):,} different prompts and hardly any new one among the last {rows:,}: "
+                f"ask for fewer than the {count:,} of --own-prompts."
+            )
+    prompts = list(found)[:count]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".part")
+    partial.write_text(json.dumps(prompts), encoding="utf-8")
+    partial.replace(file)
+    return prompts

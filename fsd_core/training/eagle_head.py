@@ -248,6 +248,6 @@ def main(
         "seconds": log[-1]["seconds"],
         "machine": machine(where),
     }
-    save_head(head, out / "head", {"head_of": target, "rest_share": head.lm_head.tail_mass})
+    save_head(head.cpu(), out / "head", {"head_of": target, "rest_share": head.lm_head.tail_mass})
     (out / "head" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures

@@ -43,11 +43,10 @@ from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
 from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
-from fsd_core.training.reading import Source, read_anew, reread
+from fsd_core.training.rereading import SAMPLE, Source, read_anew, reread
 
 Report = Callable[[dict], None]
 HELD_OUT_ANSWERS = 64  # texts for evaluation only
-SAMPLE = 512  # texts of each source in which the head's tokens are counted, if texts are read anew
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class DraftPlan:
     side_by_side: int = 96
     """texts that are written at once"""
     anew: bool = False
-    """whether the target reads each batch anew (``training.reading``); existing texts are then left out"""
+    """whether the target reads each batch anew (``training.rereading``); existing texts are then left out"""
 
 
 DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
@@ -160,7 +159,7 @@ def main(
     sources = write_all(target, folder, out, data, plan, seed, where, report)
     read = read_all(folder, out, data, plan, seed, report) if plan.existing and not plan.anew else []
     texts = [text for _, written in sources for text in written] + read
-    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).to(where)
+    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     if len(texts) <= HELD_OUT_ANSWERS:
         raise InvalidSetting(
             f"Only {len(texts)} texts were written or read, of which {HELD_OUT_ANSWERS} are held out: "
@@ -176,7 +175,7 @@ def main(
         taught = map(stack, read_anew(sources, batch_size, seed))
     else:
         taught = batches(texts, batch_size, seed)
-    target_model = module.float()
+    target_model = cast(Any, module).float().to(where)
     draft = (
         build_draft(plan, target_model, target, known, held_out)
         if start is None

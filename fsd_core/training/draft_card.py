@@ -46,13 +46,13 @@ Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `py
 
 - **Begins as** {begins}.
 - **Written by the target**: {written:,} answers of up to {longest_answer} tokens ({tokens_written:,} tokens in all),
-  half of them greedily and half at temperature 1: to questions of the training splits of GSM8K (alone, and behind
+  half of them greedily and half at temperature 1: {own}to questions of the training splits of GSM8K (alone, and behind
   worked ones), Dolly 15k, CommonsenseQA and MBPP, to stories and encyclopaedia passages that are to be summed up
   (TinyStories, WikiText), and, with the adapter of `smollm2-135m-math`, to problems like those it learnt from.
 {read}- No question or answer of a test split.
 - **Method**: cross-entropy with the target's 32 likeliest tokens at every place, bf16 autocast, Muon, {steps:,} steps
   of {batch} texts; rates constant for half of them, then falling to zero.
-- **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
+- **Time**: {minutes:.{digits}f} min of training, on {machine}.{note}
 - **Texts held out**: Σ min(p, q) = {overlap:.3f}; the same likeliest token at {same_choice:.1%} of the places.
 - **Licence**: Apache 2.0, as the target's, from which it comes.
 
@@ -126,7 +126,7 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         begins=_initialisation(training),
         count=len(plan["layers"]),
         rest=1 - training["head_covers"],
-        minutes=training["seconds"] / 60,
+        minutes=training["seconds"] / 60, digits=time_digits(training), own=own(plan),
         gamma=DRAFT_LENGTH, longest=LONGEST, limit=rows[0]["prompts"], here=f"{platform.machine()}, {dtype}",
     )  # fmt: skip
     (_FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
@@ -152,6 +152,18 @@ def _table(rows: list[dict[str, Any]], before: dict[tuple[str, float], dict[str,
 def _initialisation(training: dict[str, Any]) -> str:
     layers = f"layers {', '.join(map(str, training['plan']['layers']))} of the target"
     return f"{layers}, trained before for {before} texts" if (before := taught_before(training)) else layers
+
+
+def own(plan: dict[str, Any]) -> str:
+    """Return how many texts answer prompts that the target wrote, before the other prompts are named; or ``""``."""
+    return (
+        f"{count:,} to prompts that it wrote itself (Magpie), the others " if (count := plan.get("own_prompts")) else ""
+    )
+
+
+def time_digits(training: dict[str, Any]) -> int:
+    """Return the digits of a time in minutes: one below ten minutes."""
+    return int(training["seconds"] < 600)
 
 
 def taught_before(training: dict[str, Any]) -> str:

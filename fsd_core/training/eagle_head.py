@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -33,12 +33,11 @@ from fsd_core.training.head_loss import HeadLoss, agreement, loss
 from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
 from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
-from fsd_core.training.reading import reread
+from fsd_core.training.rereading import SAMPLE, reread
 from fsd_core.training.states import batches, batches_anew, lessons, noisy, stack, states_of, stored
 
 Report = Callable[[dict], None]
 HELD_OUT_TEXTS = 64  # texts for evaluation only
-SAMPLE = 1024  # texts in which the head's tokens are counted, if texts are read anew
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class HeadPlan:
     own_prompts: int = 0
     """of ``texts``, those to prompts that the target writes itself"""
     anew: bool = False
-    """whether the target reads each batch anew (``training.reading``); existing texts are then left out"""
+    """whether the target reads each batch anew (``training.rereading``); existing texts are then left out"""
 
     @property
     def weights(self) -> dict[str, float]:
@@ -219,7 +218,7 @@ def main(
     if plan.noise:
         taught = noisy(taught, plan.noise, seed)
     target_model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    target_model = target_model.float().to(where)
+    target_model = cast(Any, target_model).float().to(where)
     torch.manual_seed(seed)  # for the parts of the head that are not from the target
     head = build_head(plan, target_model, sample, known) if start is None else _earlier_head(start, plan, target_model)
     head.lm_head.requires_grad_(False)

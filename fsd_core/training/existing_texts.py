@@ -19,7 +19,7 @@ from fsd_core.models.prompt import encode_prompt
 from fsd_core.tasks.word_problems import worked
 from fsd_core.training.distillation import save_texts
 from fsd_core.training.prompts import dolly, instruction, json_lines, mbpp, named_if_missing, prose
-from fsd_core.training.reading import TOKENS_AT_ONCE, read
+from fsd_core.training.rereading import TOKENS_AT_ONCE, read
 
 
 def existing_texts(data: Path, seed: int = 0) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,16 @@ from fsd_core.config import (
 )
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import DRAFTED, get_pair
-from fsd_core.training.draft_card import DRAFT_LENGTH, LONGEST, PROMPT_SETS, Report, acceptance, taught_before
+from fsd_core.training.draft_card import (
+    DRAFT_LENGTH,
+    LONGEST,
+    PROMPT_SETS,
+    Report,
+    acceptance,
+    own,
+    taught_before,
+    time_digits,
+)
 
 _CHAIN = ChainTopology(length=DRAFT_LENGTH)
 _TREE = DynamicTreeTopology(length=6, top_k=10, total_tokens=60)  # EAGLE-2's
@@ -44,10 +53,10 @@ Made by `python -m fsd_core train eagle-head --target {target}`; this card by `p
 
 - **Begins as** the last layer of the target, as far as that fits{before}.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
-  wrote, half of them greedily and half at temperature 1, {questions}. No question of a test split.{read}
+  wrote, half of them greedily and half at temperature 1, {own}{questions}. No question of a test split.{read}
 - **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them,
   then falling to zero.
-- **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
+- **Time**: {minutes:.{digits}f} min of training, on {machine}.{note}
 - **Texts held out**: Σ min(p, q) = {overlap:.3f}; the same likeliest token at {same_choice:.1%} of the places.
 - **Licence**: {licence}.
 
@@ -112,7 +121,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
         questions=_QUESTIONS[target],
         loss=(loss if eagle3 else f"smooth L1 of the states and 0.1 × {loss}") + (states if plan["steps"] > 1 else ""),
         steps_done=training["log"][-1]["step"],
-        minutes=training["seconds"] / 60,
+        minutes=training["seconds"] / 60, digits=time_digits(training), own=own(plan),
         licence=_LICENCES[target],
         limit=rows[0]["prompts"], longest=LONGEST, here=f"{platform.machine()}, {dtype}", gamma=DRAFT_LENGTH,
         tree_tokens=_TREE.total_tokens, tree_width=_TREE.top_k, tree_length=_TREE.length,

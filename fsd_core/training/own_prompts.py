@@ -50,7 +50,7 @@ def own_prompts(
         for text in answer(target, [beginning] * rows, drawn, LONGEST, generator, stored=0):
             written = text.tokens[text.prompt :]
             if int(written[-1]) in target.eos_tokens:
-                prompt = tokenizer.decode(written[:-1], skip_special_tokens=True).strip()
+                prompt = str(tokenizer.decode(written[:-1], skip_special_tokens=True)).strip()
                 found.update({prompt: None} if prompt else {})
         if len(found) - before < rows / 100:
             raise InvalidSetting(

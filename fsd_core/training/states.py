@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.training.distillation import TrainingText, read_file, similar, tokens_of
-from fsd_core.training.reading import read_anew
+from fsd_core.training.rereading import read_anew
 
 
 @dataclass(frozen=True)

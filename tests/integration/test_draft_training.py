@@ -23,7 +23,7 @@ from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.loop import Schedule
 from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
-from fsd_core.training.reading import read, read_anew
+from fsd_core.training.rereading import read, read_anew
 
 V = len(toy_tokenizer())
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"

@@ -17,6 +17,8 @@ from fsd_core.training.distillation import TOP_TOKENS, TrainingText, similar, to
 
 TOKENS_AT_ONCE = 4096
 """tokens per forward; their float32 logits take 0.8 GB at a vocabulary of 50,000. A GPU takes eight times as many."""
+SAMPLE = 512
+"""texts of a source that are read to count a head's tokens"""
 Source = tuple[LanguageModel, Sequence[TrainingText]]
 """a target, and the texts that it wrote"""
 

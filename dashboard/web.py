@@ -31,6 +31,7 @@ from dashboard.reports.report_routes import report_routes
 from dashboard.review import review_page
 from dashboard.review.log_files import log_routes
 from dashboard.review.review_endpoints import review_endpoints
+from dashboard.review.use_endpoints import use_endpoints
 from dashboard.runs import runs_page
 from dashboard.runs.annotation_endpoints import annotation_endpoints
 from dashboard.runs.workspace_file import workspace_routes
@@ -100,6 +101,7 @@ def endpoints_of(repository: Repository, settings: Settings) -> list[Endpoint]:
         *experiment_endpoints(repository, settings),
         *annotation_endpoints(repository, settings.home),
         *comparison_endpoints(repository, settings.root_path),
+        *use_endpoints(repository),
         *review_endpoints(repository, settings.root_path),
         *report_endpoints(repository, settings.root_path),
         *view_endpoints(repository, settings.root_path),

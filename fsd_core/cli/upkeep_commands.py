@@ -18,9 +18,17 @@ database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
 
 
 Batch = Annotated[int | None, options.number("--batch", int, "Texts of a batch. [default: as the shipped]", 1)]
-OwnPrompts = Annotated[
-    int, options.number("--own-prompts", int, "Of the texts, answers to prompts that the target writes itself.", 0)
+Target = Annotated[
+    str,
+    typer.Option(help="The pair whose target it drafts for, or models:target= and the folder or id of a Llama."),
 ]
+OwnPrompts = Annotated[
+    int | None,
+    options.number(
+        "--own-prompts", int, "Of the texts, answers to prompts that the target writes itself. [default: none, and all "
+        "of a Llama of your own]", 0,
+    ),
+]  # fmt: skip
 Device = Annotated[
     str, typer.Option(help="Where to train: cpu, cuda or cuda:N. A GPU reads each batch anew and stores only tokens.")
 ]
@@ -39,7 +47,7 @@ def train_bundled_pair(
 
 @train.command("draft")
 def train_draft(
-    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped draft]", 1)] = None,
     texts: Annotated[
@@ -54,25 +62,27 @@ def train_draft(
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     batch: Batch = None,
-    own: OwnPrompts = 0,
+    own: OwnPrompts = None,
     device: Device = "cpu",
     seed: options.Seed = 0,
 ) -> None:
-    """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
+    """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR, if
+    the target does not write all prompts itself."""
     from dataclasses import replace
 
     from fsd_core.models.loading import resolve_device
     from fsd_core.training.draft import DRAFT_PLAN
     from fsd_core.training.draft import main as train_one
+    from fsd_core.training.targets import is_own
 
     before, anew = DRAFT_PLAN.schedule, resolve_device(device).type != "cpu"
     plan = replace(
         DRAFT_PLAN,
         schedule=replace(before, steps=steps or before.steps, batch=batch or before.batch),
-        texts=texts or DRAFT_PLAN.texts,
-        existing=DRAFT_PLAN.existing if existing is None else existing,
+        texts=(count := texts or DRAFT_PLAN.texts),
+        existing=(0 if is_own(target) else DRAFT_PLAN.existing) if existing is None else existing,
         problems=problems or DRAFT_PLAN.problems,
-        own_prompts=own,
+        own_prompts=(count if is_own(target) else 0) if own is None else own,
         side_by_side=1024 if anew else DRAFT_PLAN.side_by_side,
         anew=anew,
     )
@@ -82,7 +92,7 @@ def train_draft(
 
 @train.command("eagle-head")
 def train_eagle_head(
-    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
     generation: Annotated[
         int | None,
@@ -98,11 +108,12 @@ def train_eagle_head(
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     batch: Batch = None,
-    own: OwnPrompts = 0,
+    own: OwnPrompts = None,
     device: Device = "cpu",
     seed: options.Seed = 0,
 ) -> None:
-    """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
+    """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR, if the target
+    does not write all prompts itself."""
     from fsd_core.models.loading import resolve_device
     from fsd_core.training.eagle_head import main as train_one
     from fsd_core.training.eagle_head import plan_for

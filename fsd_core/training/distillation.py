@@ -133,7 +133,7 @@ def write_texts(
     encoded = (encode_prompt(tokenizer, question) for question in questions)
     longest_prompt = min(longest_prompt, target.context - limit)
     prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest_prompt), count), key=len)
-    groups = [prompts[i : i + batch] for i in range(0, count, batch)]
+    groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
     random.Random(seed).shuffle(groups)
     for number, group in enumerate(groups):
         file = folder / f"{number:05d}.safetensors"

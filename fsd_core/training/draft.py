@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -18,13 +18,12 @@ from typing import Any, cast
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting
 from fsd_core.models import reduced_vocab
-from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted, resolve_device
 from fsd_core.models.local_models import origin
-from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.training.adapter import ADAPTER_PLAN
 from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
@@ -44,6 +43,7 @@ from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
 from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.rereading import SAMPLE, Source, read_anew, reread
+from fsd_core.training.targets import Model, llama_of, target_of
 
 Report = Callable[[dict], None]
 HELD_OUT_ANSWERS = 64  # texts for evaluation only
@@ -54,9 +54,10 @@ class DraftPlan:
     """Size of the draft and of its training data, and its schedule."""
 
     schedule: Schedule
-    layers: tuple[int, ...] = (0, 1, 29)
+    layers: tuple[int, ...] = (0, 1, -1)
     """layers of the target that initialise the draft"""
     head_tokens: int = 16_384
+    """tokens that its head covers, or all that there are"""
     texts: int = 2_000
     """texts that the target writes"""
     longest_answer: int = 160
@@ -84,10 +85,10 @@ def build_draft(
 
     ``held_out`` shows how much it likes other tokens.
     """
-    vocabulary = target.config.vocab_size
-    tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
+    vocabulary, ends = target.config.vocab_size, LanguageModel(target, lean=False).eos_tokens
+    tokens = common_tokens(texts, min(plan.head_tokens, vocabulary), vocabulary, ends)
     rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    config = reduced_vocab.draft_config(target, name, len(plan.layers), plan.head_tokens, rest_share)
+    config = reduced_vocab.draft_config(target, name, len(plan.layers), len(tokens), rest_share)
     draft = reduced_vocab.assemble(config, target, tokens)
     for layer, index in zip(draft.model.layers, plan.layers, strict=True):
         layer.load_state_dict(target.model.layers[index].state_dict())
@@ -96,17 +97,18 @@ def build_draft(
 
 
 def write_all(
-    target: str, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, device: torch.device, report: Report
+    target: Model, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, device: torch.device, report: Report
 ) -> list[Source]:
     """Write the target's texts, alone and with its adapters, and return them, each with the model that wrote it. Those
     of the target alone come first."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
-    jobs = [("texts", None, training_prompts(data, seed), plan.texts)]
+    asked = training_prompts(data, seed) if plan.own_prompts < plan.texts else iter(())
+    jobs = [("texts", None, asked, plan.texts)]
     jobs += [
         (f"texts-{spec.name}", spec.adapter, problems, plan.problems)
         for spec in MODEL_PAIRS.values()
-        if spec.adapter is not None and spec.target == TARGETS[target]
+        if spec.adapter is not None and spec.target == target
     ]
     sources: list[Source] = []
     for name, adapter, questions, count in jobs:
@@ -148,15 +150,13 @@ def main(
     ``start``: the folder of an earlier draft to train further. After an interruption, call it again: written texts are
     kept, and training resumes at its checkpoint.
 
-    Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if the target, the earlier draft or the
-    questions cannot be had, and ``InvalidSetting`` for too few texts and for a device that is not here.
+    Raises as :func:`target_of` and :func:`llama_of` do, ``ModelUnavailable`` if the earlier draft or the questions
+    cannot be had, and ``InvalidSetting`` for too few texts and for a device that is not here.
     """
-    where = resolve_device(device)
-    if target not in TARGETS:
-        raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
+    where, source = resolve_device(device), target_of(target)
     before = None if start is None else earlier(start)
-    folder = obtain(TARGETS[target])
-    sources = write_all(target, folder, out, data, plan, seed, where, report)
+    folder = llama_of(source)
+    sources = write_all(source, folder, out, data, plan, seed, where, report)
     read = read_all(folder, out, data, plan, seed, report) if plan.existing and not plan.anew else []
     texts = [text for _, written in sources for text in written] + read
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -165,6 +165,7 @@ def main(
             f"Only {len(texts)} texts were written or read, of which {HELD_OUT_ANSWERS} are held out: "
             "ask for more with --texts."
         )
+    plan = replace(plan, layers=tuple(range(module.config.num_hidden_layers)[layer] for layer in plan.layers))
     held_out, texts = texts[:HELD_OUT_ANSWERS], texts[HELD_OUT_ANSWERS:]
     batch_size, known = plan.schedule.batch, texts
     if plan.anew:
@@ -192,7 +193,7 @@ def main(
     )
     figures = {
         "target": target,
-        "origin": origin(TARGETS[target]),
+        "origin": origin(source),
         "plan": asdict(plan),
         "seed": seed,
         "start": before,

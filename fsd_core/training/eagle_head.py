@@ -20,7 +20,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
-from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import resolve_device
 from fsd_core.models.local_models import origin
@@ -35,6 +34,7 @@ from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.rereading import SAMPLE, reread
 from fsd_core.training.states import batches, batches_anew, lessons, noisy, stack, states_of, stored
+from fsd_core.training.targets import is_own, llama_of
 
 Report = Callable[[dict], None]
 HELD_OUT_TEXTS = 64  # texts for evaluation only
@@ -93,31 +93,36 @@ def plan_for(
     texts: int | None = None,
     batches: int | None = None,
     batch: int | None = None,
-    own_prompts: int = 0,
+    own_prompts: int | None = None,
     anew: bool = False,
 ) -> HeadPlan:
     """Return the plan of the shipped head for a target, with the given changes.
 
     Raises ``UnknownName`` for a target without a plan, ``InvalidSetting`` for an unknown generation.
     """
-    if target not in HEAD_PLANS:
-        raise UnknownName(f"No EAGLE head can be trained for '{target}': expected one of {', '.join(HEAD_PLANS)}.")
+    if target not in HEAD_PLANS and not is_own(target):
+        raise UnknownName(
+            f"No EAGLE head can be trained for '{target}': expected one of {', '.join(HEAD_PLANS)}, or models:target= "
+            "and the folder or id of a Llama."
+        )
     if generation not in (None, 1, 3):
         raise InvalidSetting("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
-    plan = HEAD_PLANS[target]
+    plan = HEAD_PLANS.get(target) or replace(HEAD_PLANS[DRAFTED], existing=0)
     return replace(
         plan,
         generation=generation or plan.generation,
         steps=steps or plan.steps,
-        texts=texts or plan.texts,
+        texts=(count := texts or plan.texts),
         schedule=replace(plan.schedule, steps=batches or plan.schedule.steps, batch=batch or plan.schedule.batch),
-        own_prompts=own_prompts,
+        own_prompts=(count if is_own(target) else 0) if own_prompts is None else own_prompts,
         anew=anew,
         side_by_side=1024 if anew else plan.side_by_side,
     )
 
 
-def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
+def _questions(target: str, data: Path, plan: HeadPlan, seed: int) -> Iterator[str]:
+    if plan.own_prompts >= plan.texts:
+        return iter(())
     if target == "bundled":
         # Not those that the target was trained on, so that it writes as it does to new problems.
         return (problem.prompt for problem, _ in long_problems.stream(seed + 7_000, held_out_questions()))
@@ -129,7 +134,8 @@ def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_o
     tokens, rest_share = None, 0.0
     if plan.head_tokens is not None:
         vocabulary = target.config.vocab_size
-        tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
+        count, ends = min(plan.head_tokens, vocabulary), LanguageModel(target, lean=False).eos_tokens
+        tokens = common_tokens(texts, count, vocabulary, ends)
         rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
     head = new_head(target, plan.generation, tokens, rest_share)
     layer: Any = head.layers[0]
@@ -176,8 +182,8 @@ def main(
     """
     where = resolve_device(device)
     plan, source = plan or plan_for(target), get_pair(target).target
-    before, questions = None if start is None else earlier(start), _questions(target, data, seed)
-    folder = obtain(source)
+    before, questions = None if start is None else earlier(start), _questions(target, data, plan, seed)
+    folder = llama_of(source)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     depth: int = module.config.num_hidden_layers
     layers = (

@@ -130,7 +130,9 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     monkeypatch.setattr(draft, "MODEL_PAIRS", {name: replace(spec, target=TARGETS["toy"])})
     monkeypatch.setattr(draft, "training_prompts", lambda data, seed: repeat("Once upon"))
     few = replace(draft.DRAFT_PLAN, texts=2, problems=3, longest_answer=4)
-    sources = draft.write_all("toy", tmp_path / "pair" / "target", out, data, few, 0, torch.device("cpu"), rows.append)
+    sources = draft.write_all(
+        TARGETS["toy"], tmp_path / "pair" / "target", out, data, few, 0, torch.device("cpu"), rows.append
+    )
     texts = [text for _, written in sources for text in written]
     assert len(texts) == 5
     assert [len(read_texts(out / folder)) for folder in ("texts", f"texts-{name}")] == [2, 3]

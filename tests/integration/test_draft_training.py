@@ -13,9 +13,13 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.config import DecodingConfig
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import load_pair
+from fsd_core.models.model_pairs import TARGETS
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
 from fsd_core.training.distillation import TOP_TOKENS, answer, common_tokens, read_texts, share_of_others, stack
@@ -218,7 +222,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_toy_pair(tmp_path / "pair")
-    monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
+    monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
     out, rows = tmp_path / "out", []
     monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
 
@@ -267,7 +271,7 @@ def test_texts_may_be_read_anew_for_each_batch(
 ) -> None:
     """What is stored of a text is its tokens; loss and agreement are those of texts stored with distributions."""
     save_toy_pair(tmp_path / "pair")
-    monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
+    monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
     monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
     tokenizer = toy_tokenizer()
     tokenizer.chat_template = TEMPLATE
@@ -304,9 +308,33 @@ def test_a_target_writes_prompts_of_its_own(target: LanguageModel, tmp_path: Pat
         own_prompts(target, tokenizer, 3, tmp_path / "none.json", 32)
 
 
+def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No question is read from a file, and the draft serves the pair that names both."""
+    folder = tmp_path / "pair" / "target"
+    save_toy_pair(tmp_path / "pair")
+    tokenizer = toy_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
+    plan = replace(PLAN, layers=(0, -1), head_tokens=16_384, texts=60, existing=0, own_prompts=60, side_by_side=32)
+    target = f"models:target={folder}"
+    figures = draft.main(target, tmp_path / "out", tmp_path / "nothing", plan, report=lambda row: None)
+    assert figures["plan"]["layers"] == (0, len(LlamaForCausalLM.from_pretrained(folder).model.layers) - 1)
+    pair = load_pair(f"{target};draft={tmp_path / 'out' / 'draft'}")
+    written = []
+    for rule in ("autoregressive", "speculative"):
+        decoder = PairDecoder(pair, DecodingConfig.checked(acceptance={"kind": rule}, max_new_tokens=20))
+        written.append(decoder.generate(decoder.prompt_ids("Why?"), 0).tokens)
+    assert written[0] == written[1]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    with pytest.raises(IncompatibleModels, match="gpt2"):
+        draft.main(target, tmp_path / "other", tmp_path, plan)
+
+
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
-    monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
+    monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
     with pytest.raises(InvalidSetting, match="Only 3 texts"):
         draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3, existing=0))
 

@@ -22,7 +22,8 @@ def _beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the token ids before a user's first word. Raises ``InvalidSetting`` without a chat template."""
     if not tokenizer.chat_template:
         raise InvalidSetting(
-            "The target has no chat template, so it cannot write prompts of its own: leave out --own-prompts."
+            "The target has no chat template, so it cannot write prompts of its own: give --own-prompts 0, and a "
+            "folder of questions in FSD_DATA_DIR."
         )
     before, _, _ = render_prompt(tokenizer, _MARK)[0].partition(_MARK)
     return tokenizer(before, add_special_tokens=False)["input_ids"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded: several processes share the processors
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Before torch is loaded. Of several threads, all wait for the one that a busy machine has set aside.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import gc
 import shutil

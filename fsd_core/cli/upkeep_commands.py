@@ -17,7 +17,7 @@ train = typer.Typer(help="Train the models that ship with the program.", **optio
 database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
 
 
-Batch = Annotated[int | None, options.number("--batch", int, "Texts of a batch. [default: as the shipped]", 1)]
+Batch = Annotated[int | None, options.number("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)]
 Target = Annotated[
     str,
     typer.Option(help="The pair whose target it drafts for, or models:target= and the folder or id of a Llama."),
@@ -68,24 +68,13 @@ def train_draft(
 ) -> None:
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR, if
     the target does not write all prompts itself."""
-    from dataclasses import replace
-
-    from fsd_core.models.loading import resolve_device
-    from fsd_core.training.draft import DRAFT_PLAN
     from fsd_core.training.draft import main as train_one
-    from fsd_core.training.targets import is_own
+    from fsd_core.training.draft import plan_for
 
-    before, anew = DRAFT_PLAN.schedule, resolve_device(device).type != "cpu"
-    plan = replace(
-        DRAFT_PLAN,
-        schedule=replace(before, steps=steps or before.steps, batch=batch or before.batch),
-        texts=(count := texts or DRAFT_PLAN.texts),
-        existing=(0 if is_own(target) else DRAFT_PLAN.existing) if existing is None else existing,
-        problems=problems or DRAFT_PLAN.problems,
-        own_prompts=(count if is_own(target) else 0) if own is None else own,
-        side_by_side=1024 if anew else DRAFT_PLAN.side_by_side,
-        anew=anew,
-    )
+    plan = plan_for(
+        target, steps=steps, batch=batch, texts=texts, existing=existing,
+        problems=problems, own_prompts=own, device=device,
+    )  # fmt: skip
     with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))
 
@@ -114,13 +103,12 @@ def train_eagle_head(
 ) -> None:
     """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR, if the target
     does not write all prompts itself."""
-    from fsd_core.models.loading import resolve_device
     from fsd_core.training.eagle_head import main as train_one
     from fsd_core.training.eagle_head import plan_for
 
     plan = plan_for(
         target, generation=generation, steps=test_steps, texts=texts,
-        batches=steps, batch=batch, own_prompts=own, anew=resolve_device(device).type != "cpu",
+        batches=steps, batch=batch, own_prompts=own, device=device,
     )  # fmt: skip
     with _reporting(f"EAGLE head for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))

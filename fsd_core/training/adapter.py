@@ -29,7 +29,7 @@ from fsd_core.models.prompt import encode_prompt
 from fsd_core.tasks.generators import long_problems, one_step_problems
 from fsd_core.tasks.short_problems import held_out_questions
 from fsd_core.tasks.word_problems import worked, zero_shot_prompt
-from fsd_core.training.loop import Schedule, learning, train
+from fsd_core.training.loop import Schedule, learning, mixed_precision, on_device, train
 
 HELD_OUT_PROBLEMS = 64  # problems for evaluation only
 _LONGEST = 320  # tokens; the few longer problems are left out
@@ -112,7 +112,7 @@ def answer_loss(model: PreTrainedModel | PeftModel, batch: Batch) -> Tensor:
     """Return the mean next-token cross-entropy over the tokens of the solutions, in nats."""
     tokens, answers = (part.to(model.device) for part in batch)
     llama: Any = model.get_base_model() if isinstance(model, PeftModel) else model
-    with torch.autocast(model.device.type, dtype=torch.bfloat16):
+    with mixed_precision(model.device):
         hidden = llama.model(tokens, use_cache=False).last_hidden_state[:, :-1]  # [B,T-1,H]
         logits = llama.lm_head(hidden[answers[:, 1:]])  # [N,V]
     return torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][answers[:, 1:]])
@@ -137,6 +137,7 @@ def main(
     folder = obtain(TARGETS[target])
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     base = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    base = on_device(base, torch.device("cpu"))
     torch.manual_seed(seed)
     lora = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     model: Any = get_peft_model(base, lora)

@@ -76,9 +76,10 @@ def answer(
     for position in range(shortest, longest + limit):
         log_p = target.forward(fed, cache, logits_to_keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
         if aux is not None:
+            new = aux.states.bfloat16()
             if not len(states):
-                states = aux.states.new_zeros(count, longest + limit, aux.states.shape[-1], dtype=torch.bfloat16)
-            states[rows, position - fed.shape[1] : position] = aux.states.bfloat16()
+                states = new.new_zeros(count, longest + limit, new.shape[-1])
+            states[rows, position - fed.shape[1] : position] = new
         # torch.multinomial takes ten times as long.
         sampled = draw(log_p.exp(), torch.rand(len(rows), generator=generator).to(device))
         sampled = torch.where(greedy[rows], log_p.argmax(-1), sampled).int()

@@ -43,7 +43,7 @@ from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
 from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.rereading import SAMPLE, Source, read_anew, reread
-from fsd_core.training.targets import Model, llama_of, target_of
+from fsd_core.training.targets import Model, is_own, llama_of, target_of, writing
 
 Report = Callable[[dict], None]
 HELD_OUT_ANSWERS = 64  # texts for evaluation only
@@ -76,6 +76,29 @@ class DraftPlan:
 
 
 DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
+
+
+def plan_for(
+    target: str,
+    *,
+    steps: int | None = None,
+    batch: int | None = None,
+    texts: int | None = None,
+    existing: int | None = None,
+    problems: int | None = None,
+    own_prompts: int | None = None,
+    device: str = "cpu",
+) -> DraftPlan:
+    """Return the plan of the shipped draft for a target, with the given changes. A target of one's own reads no
+    existing texts, unless they are asked for. Raises ``InvalidSetting`` for a device that is not here."""
+    plan = replace(DRAFT_PLAN, existing=0) if is_own(target) else DRAFT_PLAN
+    return replace(
+        plan,
+        schedule=replace(plan.schedule, steps=steps or plan.schedule.steps, batch=batch or plan.schedule.batch),
+        existing=plan.existing if existing is None else existing,
+        problems=problems or plan.problems,
+        **writing(target, texts or plan.texts, own_prompts, device),
+    )
 
 
 def build_draft(
@@ -115,7 +138,7 @@ def write_all(
         module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
         module = on_device(module if adapter is None else adapted(module, adapter), device)
         model = LanguageModel(module, static=False)  # a graph is captured for each number of rows, which falls
-        if adapter is None and plan.own_prompts:
+        if adapter is None:
             own = own_prompts(model, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
             questions = chain(own, questions)
         write_texts(

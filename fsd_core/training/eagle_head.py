@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting
 from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.language_model import LanguageModel
@@ -34,7 +34,7 @@ from fsd_core.training.own_prompts import own_prompts
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.rereading import SAMPLE, reread
 from fsd_core.training.states import batches, batches_anew, lessons, noisy, stack, states_of, stored
-from fsd_core.training.targets import is_own, llama_of
+from fsd_core.training.targets import check_target, llama_of, writing
 
 Report = Callable[[dict], None]
 HELD_OUT_TEXTS = 64  # texts for evaluation only
@@ -94,17 +94,14 @@ def plan_for(
     batches: int | None = None,
     batch: int | None = None,
     own_prompts: int | None = None,
-    anew: bool = False,
+    device: str = "cpu",
 ) -> HeadPlan:
     """Return the plan of the shipped head for a target, with the given changes.
 
-    Raises ``UnknownName`` for a target without a plan, ``InvalidSetting`` for an unknown generation.
+    Raises ``UnknownName`` for a target without a plan, ``InvalidSetting`` for an unknown generation and for a device
+    that is not here.
     """
-    if target not in HEAD_PLANS and not is_own(target):
-        raise UnknownName(
-            f"No EAGLE head can be trained for '{target}': expected one of {', '.join(HEAD_PLANS)}, or models:target= "
-            "and the folder or id of a Llama."
-        )
+    check_target(target, HEAD_PLANS, "EAGLE head")
     if generation not in (None, 1, 3):
         raise InvalidSetting("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
     plan = HEAD_PLANS.get(target) or replace(HEAD_PLANS[DRAFTED], existing=0)
@@ -112,11 +109,8 @@ def plan_for(
         plan,
         generation=generation or plan.generation,
         steps=steps or plan.steps,
-        texts=(count := texts or plan.texts),
         schedule=replace(plan.schedule, steps=batches or plan.schedule.steps, batch=batch or plan.schedule.batch),
-        own_prompts=(count if is_own(target) else 0) if own_prompts is None else own_prompts,
-        anew=anew,
-        side_by_side=1024 if anew else plan.side_by_side,
+        **writing(target, texts or plan.texts, own_prompts, device),
     )
 
 
@@ -193,12 +187,11 @@ def main(
     )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     reader = LanguageModel(on_device(module, where), static=False)
-    if plan.own_prompts:
-        own = own_prompts(reader, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
-        questions = chain(own, questions)
+    own = own_prompts(reader, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
     write_texts(
-        reader, tokenizer, questions, out / "texts", plan.texts, plan.longest_answer, batch=plan.side_by_side,
-        layers=() if plan.anew else layers, stored=0 if plan.anew else TOP_TOKENS, report=report,
+        reader, tokenizer, chain(own, questions), out / "texts", plan.texts, plan.longest_answer,
+        batch=plan.side_by_side, layers=() if plan.anew else layers, stored=0 if plan.anew else TOP_TOKENS,
+        report=report,
     )  # fmt: skip
     written, read = lessons(out / "texts"), []
     if plan.existing and not plan.anew:

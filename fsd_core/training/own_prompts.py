@@ -42,25 +42,27 @@ def own_prompts(
 
     Raises ``InvalidSetting`` for a target without a chat template, and if it hardly writes anything new.
     """
+    if not count:
+        return []
     if file.exists():
         return json.loads(file.read_text(encoding="utf-8"))[:count]
     beginning, found, generator = _beginning(tokenizer), dict[str, None](), torch.Generator().manual_seed(seed)
+    drawn = torch.zeros(side_by_side, dtype=torch.bool)
     while len(found) < count:
-        before, rows = len(found), side_by_side
-        drawn = torch.zeros(rows, dtype=torch.bool)
-        for text in answer(target, [beginning] * rows, drawn, LONGEST, generator, stored=0):
-            written = text.tokens[text.prompt :]
-            if int(written[-1]) in target.eos_tokens:
-                prompt = str(tokenizer.decode(written[:-1], skip_special_tokens=True)).strip()
-                found.update({prompt: None} if prompt else {})
-        if len(found) - before < rows / 100:
+        before = len(found)
+        texts = answer(target, [beginning] * side_by_side, drawn, LONGEST, generator, stored=0)
+        written = (text.tokens[text.prompt :].tolist() for text in texts)
+        ended = (tokens[:-1] for tokens in written if tokens[-1] in target.eos_tokens)
+        prompts = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip() for tokens in ended)
+        found |= dict.fromkeys(filter(None, prompts))
+        if len(found) - before < side_by_side / 100:
             raise InvalidSetting(
-                f"The target wrote {len(found):,} different prompts and hardly any new one among the last {rows:,}: "
-                f"ask for fewer than the {count:,} of --own-prompts."
+                f"The target wrote {len(found):,} different prompts and hardly any new one among the last "
+                f"{side_by_side:,}: ask for fewer than the {count:,} of --own-prompts."
             )
-    prompts = list(found)[:count]
+    kept = list(found)[:count]
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(prompts), encoding="utf-8")
+    partial.write_text(json.dumps(kept), encoding="utf-8")
     partial.replace(file)
-    return prompts
+    return kept

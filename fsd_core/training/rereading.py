@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
@@ -23,7 +24,6 @@ Source = tuple[LanguageModel, Sequence[TrainingText]]
 """a target, and the texts that it wrote"""
 
 
-@torch.no_grad()
 def read(
     target: LanguageModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]], layers: tuple[int, ...] = ()
 ) -> list[TrainingText]:
@@ -31,12 +31,18 @@ def read(
 
     layers: those whose states are stored, as ``AuxHiddenStates`` counts them.
     """
-    width = max(len(prompt) + len(answer) for prompt, answer in texts)
+    return _read(target, [(torch.tensor([*prompt, *answer]), len(prompt)) for prompt, answer in texts], layers)
+
+
+@torch.no_grad()
+def _read(target: LanguageModel, texts: Sequence[tuple[Tensor, int]], layers: tuple[int, ...]) -> list[TrainingText]:
+    """Return the same for the tokens of whole texts, each with the number of those that are the prompt."""
+    width = max(len(text) for text, _ in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
     judged = torch.zeros(len(texts), width - 1, dtype=torch.bool)
-    for row, (prompt, answer) in enumerate(texts):
-        tokens[row, : len(prompt) + len(answer)] = torch.tensor([*prompt, *answer])
-        judged[row, len(prompt) - 1 : len(prompt) + len(answer) - 1] = True
+    for row, (text, prompt) in enumerate(texts):
+        tokens[row, : len(text)] = text
+        judged[row, prompt - 1 : len(text) - 1] = True
     tokens, judged = tokens.to(target.device), judged.to(target.device)
     aux = AuxHiddenStates(layers) if layers else None
     cache = target.new_cache(width - 1, len(texts))  # nothing is predicted after the last token
@@ -44,13 +50,13 @@ def read(
     cache.release()
     likeliest, top = logits.topk(TOP_TOKENS)
     log_p = (likeliest - logits.logsumexp(-1, keepdim=True)).half()
-    answers = [len(answer) for _, answer in texts]
+    answers = [len(text) - prompt for text, prompt in texts]
     parts = zip(texts, top.int().split(answers), log_p.split(answers), strict=True)
     results = []
-    for row, ((prompt, answer), text_top, text_log_p) in enumerate(parts):
-        stop = len(prompt) + len(answer)
-        states = None if aux is None else aux.states[row, : stop - 1].bfloat16()
-        results.append(TrainingText(tokens[row, :stop].int(), len(prompt), text_top, text_log_p, states))
+    seen = None if aux is None else aux.states.bfloat16()
+    for row, ((text, prompt), text_top, text_log_p) in enumerate(parts):
+        states = None if seen is None else seen[row, : len(text) - 1]
+        results.append(TrainingText(tokens[row, : len(text)].int(), prompt, text_top, text_log_p, states))
     return results
 
 
@@ -60,8 +66,7 @@ def reread(target: LanguageModel, texts: Sequence[TrainingText], layers: tuple[i
     rows = max(1, at_once // max(map(tokens_of, texts)))
     found: list[TrainingText] = []
     for i in range(0, len(texts), rows):
-        split = [text.tokens.tensor_split([text.prompt]) for text in texts[i : i + rows]]
-        found += read(target, [(prompt.tolist(), answer.tolist()) for prompt, answer in split], layers)
+        found += _read(target, [(text.tokens, text.prompt) for text in texts[i : i + rows]], layers)
     return found
 
 

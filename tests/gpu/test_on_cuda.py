@@ -39,6 +39,7 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.device_meter import nvml_meter
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair, resolve_device
+from fsd_core.ops.graphed import Graphed
 from fsd_core.settings import get_settings
 from fsd_core.tasks.arithmetic import Arithmetic
 from fsd_core.testing.acceptance import judging_rules
@@ -160,6 +161,29 @@ def test_the_host_waits_once_a_round(both, name: str, monkeypatch: pytest.Monkey
         for _ in range(6):
             session.run_round()
     assert len(waits) == 6
+
+
+def test_what_is_launched_together_gives_the_same_results() -> None:
+    def steps(values: torch.Tensor, shift: torch.Tensor | None, factor: int) -> tuple[torch.Tensor | None, ...]:
+        moved = values if shift is None else values + shift
+        return (moved * factor).softmax(-1).cumsum(-1), None, moved.argmax(-1)
+
+    graphed, kept = Graphed(steps), []
+    for turn in range(12):
+        values = torch.randn(2 + turn % 2, 50, generator=torch.Generator().manual_seed(turn)).to(DEVICE)
+        shift = None if turn % 3 else values.flip(-1)
+        kept.append((graphed(values, shift, 2), steps(values, shift, 2)))
+    for found, expected in kept:  # no call overwrote what an earlier one returned
+        assert torch.equal(found[0], expected[0])
+        assert found[1] is None
+        assert torch.equal(found[2], expected[2])
+
+
+def test_what_makes_the_host_wait_runs_as_it_is_written() -> None:
+    graphed = Graphed(lambda values: (values * float(values.sum()),))
+    for turn in range(4):
+        values = torch.arange(5.0, device=DEVICE) + turn
+        assert torch.equal(graphed(values)[0], values * (10 + 5 * turn))
 
 
 @pytest.mark.parametrize("family", ["gemma2", "qwen3", "mistral", "gpt2", "phi3", *sorted(set(HYBRIDS) - set(STEPPED))])

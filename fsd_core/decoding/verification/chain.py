@@ -12,6 +12,7 @@ from fsd_core.config import SamplingConfig
 from fsd_core.decoding.proposal import DraftProposal, padded
 from fsd_core.decoding.verification.base import Feed, probability_of
 from fsd_core.decoding.verification.result import RoundResult
+from fsd_core.ops.graphed import Graphed
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.transfer import to_device
@@ -29,29 +30,58 @@ class ChainVerification:
     def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
         self._rule, self._sampling = rule, sampling
         self.judges_bonus, self.greedy_draft = rule.bonus_is_judged, rule.greedy_draft
+        self._verified = Graphed(self._verify)
 
     def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         return Feed(torch.cat([uncached, proposal.tree.tokens[:, : proposal.fed]], 1), proposal.fed + 1)
 
     def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
-        tree, fed, judged = proposal.tree, proposal.fed, proposal.tree.size
-        target, raw = warp(logits, self._sampling), logits.softmax(-1)
+        tree, judged, device = proposal.tree, proposal.tree.size, logits.device
         taken = [stream.take(2 * count + 1) for stream, count in zip(uniforms, proposal.judged, strict=True)]
-        last = torch.stack([values[-1] for values in taken])
-        scored = ScoredDraft(
-            tree.tokens, target[:, :judged], tree.warped, raw[:, :judged], tree.raw,
-            allowed(logits[:, :judged], self._sampling), logits[:, :judged], self._sampling.greedy,
-            to_device(torch.tensor(proposal.judged), logits.device) if min(proposal.judged) < judged else None,
-        )  # fmt: skip
         tests = padded([u[:count] for u, count in zip(taken, proposal.judged, strict=True)])
         noise = padded([u[count : 2 * count] for u, count in zip(taken, proposal.judged, strict=True)])
+        judged_lengths = lengths = None
+        if min(proposal.judged) < judged:  # some texts drafted fewer tokens
+            judged_lengths, lengths = (
+                to_device(torch.tensor(each), device) for each in (proposal.judged, proposal.drafted)
+            )
+        strictly = _judged_strictly(proposal, judged, device)
+        last = torch.stack([values[-1] for values in taken])
+        count, emitted, probability, details = self._verified(
+            tree.tokens, tree.warped, tree.raw, logits, tests, noise, last, judged_lengths, lengths, strictly
+        )
+        return RoundResult(tree.tokens[:, : proposal.fed], count, emitted, probability, details)
+
+    def _verify(
+        self,
+        tokens: Tensor,
+        warped: Tensor,
+        drafted_raw: Tensor,
+        logits: Tensor,
+        tests: Tensor,
+        noise: Tensor,
+        last: Tensor,
+        judged_lengths: Tensor | None,
+        lengths: Tensor | None,
+        strictly: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """Return the count, the emitted tokens, their probabilities and the details of a ``RoundResult``.
+
+        tokens: int64 [B,J], drafted from warped [B,J,V]; drafted_raw: the same at temperature 1. logits: [B,F+1,V] of
+        the target. tests, noise: [B,J]; last: [B]. judged_lengths, lengths: int64 [B], how many tokens of each text are
+        judged and fed; ``None`` if all are. strictly: bool [B,J], where the strict test judges; ``None`` if nowhere.
+        """
+        judged, fed = tokens.shape[1], logits.shape[1] - 1
+        target, raw = warp(logits, self._sampling), logits.softmax(-1)
+        scored = ScoredDraft(
+            tokens, target[:, :judged], warped, raw[:, :judged], drafted_raw,
+            allowed(logits[:, :judged], self._sampling), logits[:, :judged], self._sampling.greedy, judged_lengths,
+        )  # fmt: skip
         verdict = self._rule.judge(scored, tests, noise)
-        accepted, lengths, judged_lengths = verdict.accepted, fed, scored.lengths
-        strictly = _judged_strictly(proposal, judged, accepted.device)
+        accepted = verdict.accepted
         if strictly is not None:
             accepted = torch.where(strictly, verdict.strict, accepted)
-        if judged_lengths is not None:  # some texts drafted fewer tokens
-            lengths = to_device(torch.tensor(proposal.drafted), accepted.device)
+        if judged_lengths is not None:
             accepted = accepted & (torch.arange(judged, device=accepted.device) < judged_lengths[:, None])
         count = accepted.long().cumprod(-1).sum(-1)  # [B]
         index = count.clamp_max(judged - 1)
@@ -60,7 +90,7 @@ class ChainVerification:
         if strictly is not None:
             strict = residual(closing.target, closing.draft)[:, 0]
             weights = torch.where(strictly.gather(1, index[:, None]), strict, weights.to(strict.dtype))
-        if isinstance(lengths, Tensor) and judged_lengths is not None:
+        if lengths is not None and judged_lengths is not None:
             bonus = target[torch.arange(len(lengths), device=lengths.device), lengths]
             weights = torch.where(
                 ((count == lengths) & (judged_lengths == lengths))[:, None], bonus.to(weights.dtype), weights
@@ -68,7 +98,7 @@ class ChainVerification:
         elif judged == fed:  # the bonus comes from the target
             weights = torch.where((count == fed)[:, None], target[:, fed].to(weights.dtype), weights)
         recovered = draw(weights, last)
-        drafted = F.pad(tree.tokens, (0, fed + 1 - judged))
+        drafted = F.pad(tokens, (0, fed + 1 - judged))
         emitted = torch.where(torch.arange(fed + 1, device=count.device) < count[:, None], drafted, recovered[:, None])
         details = torch.stack(
             [
@@ -79,7 +109,7 @@ class ChainVerification:
             ],
             1,
         )
-        return RoundResult(tree.tokens[:, :fed], count, emitted, probability_of(raw, emitted), details)
+        return count, emitted, probability_of(raw, emitted), details
 
 
 def _judged_strictly(proposal: DraftProposal, judged: int, device: torch.device) -> Tensor | None:

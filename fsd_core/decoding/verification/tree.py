@@ -12,6 +12,7 @@ from fsd_core.decoding.proposal import DraftProposal
 from fsd_core.decoding.verification.base import Feed
 from fsd_core.decoding.verification.nodes import NodeVerifier, TreeNode
 from fsd_core.decoding.verification.result import RoundResult
+from fsd_core.ops.graphed import Graphed
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.tree_attention import AcceptedPath, TreeAttention, tree_layout
 from fsd_core.ops.warping import warp
@@ -26,6 +27,7 @@ class TreeVerification:
     def __init__(self, node: NodeVerifier, sampling: SamplingConfig) -> None:
         self._node, self._sampling = node, sampling
         self.greedy_draft = node.greedy_draft
+        self._verified = Graphed(self._verify)
 
     def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         tree, structure = proposal.tree, _structure(proposal.tree)
@@ -39,7 +41,36 @@ class TreeVerification:
         tree, structure = proposal.tree, _structure(proposal.tree)
         (stream,) = uniforms
         taken = stream.take(tree.depth + 1, self._node.num_uniforms(structure))
-        return verify_tree(tree, structure, logits, self._node, self._sampling, taken, proposal.strict[0])
+        drafted, count, emitted, probability, details, reach, nodes, fed = self._verified(
+            tree.tokens, tree.warped, tree.raw, structure.parents, structure.levels, structure.drawn_from,
+            structure.fed, structure.chains, logits, taken, tree.depth, min(proposal.strict[0], tree.depth),
+        )  # fmt: skip
+        return RoundResult(drafted, count, emitted, probability, details, reach, AcceptedPath(nodes, fed))
+
+    def _verify(
+        self,
+        tokens: Tensor,
+        warped: Tensor,
+        raw: Tensor,
+        parents: Tensor,
+        levels: Tensor,
+        drawn_from: Tensor,
+        fed: Tensor,
+        chains: Tensor | None,
+        logits: Tensor,
+        taken: Tensor,
+        depth: int,
+        strict: int,
+    ) -> tuple[Tensor | None, ...]:
+        """Return the fields of :func:`verify_tree`'s result, for those of a ``DraftTree`` and its structure."""
+        structure = TreeStructure(parents, levels, drawn_from, fed, chains)
+        tree = DraftTree(tokens, depth, warped, raw, structure)
+        found = verify_tree(tree, structure, logits, self._node, self._sampling, taken, strict)
+        assert found.path is not None
+        return (
+            found.drafted, found.count, found.emitted, found.emitted_probability, found.details, found.reach,
+            found.path.nodes, found.path.fed,
+        )  # fmt: skip
 
 
 def _structure(tree: DraftTree) -> TreeStructure:

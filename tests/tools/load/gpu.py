@@ -3,13 +3,16 @@
 limits: forwards, and rounds of every shape and of several texts, on random weights in real sizes, against the time that
 reading the weights takes. rules: what verifying by each rule costs beside a round. profile: a trace of some rounds for
 Chrome, and what most time goes into. peers: the bundled pair beside transformers' own loops, and drafts, heads, chains
-and trees of it, exact and fuzzy, each prompt in turn. Each section writes DIR/NAME.json as soon as it is done, and says
-on the way what it found; one that fails says so, and the next begins.
+and trees of it, exact and fuzzy, each prompt in turn. trees: the same of SmolLM2 on Spec-Bench, beside transformers'
+``generate``, as it comes and compiled; with ``--quiet FILE`` the timing waits until the file is there, as all has been
+compiled and captured by then. Each section writes DIR/NAME.json as soon as it is done, and says on the way what it
+found; one that fails says so, and the next begins.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import gc
 import json
@@ -21,6 +24,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from transformers import GenerationConfig
 
 from fsd_core.config import (
     Autoregressive,
@@ -43,17 +47,21 @@ from fsd_core.evaluation.speed import measure
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import load_pair, resolve_device
+from fsd_core.models.loading import LoadedPair, load_pair, resolve_device
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.random_pairs import synthetic_pair
 from fsd_core.ops.transfer import finished_at
 from fsd_core.rules import KSeq
+from fsd_core.statistics.intervals import median_interval
+from fsd_core.tasks import get_task
 from fsd_core.tasks.arithmetic import Arithmetic
 from tests.tools.load.rule_cost import measure as rule_costs
 
 SAMPLED = SamplingConfig(temperature=1.0)
 ROUNDS = 24
 Models = tuple[LanguageModel, LanguageModel]
+Writer = Callable[[list[int]], tuple[int, int]]
+"""writes a text after prompt ids; returns its tokens and rounds"""
 
 
 def methods() -> dict[str, dict[str, Any]]:
@@ -148,19 +156,94 @@ def peers(device: torch.device, say: Callable[[str], None]) -> dict[str, Any]:
                 f"{dtype}: {row['title']}: {row['tokens_per_second']:.0f} tokens/s, {ratio['median']:.2f} "
                 f"[{ratio['low']:.2f}, {ratio['high']:.2f}] x assisted, {row['identical']} of {len(prompts)} identical"
             )
-    decoders = {name: PairDecoder(pair, config) for name, config in shapes().items()}
-    ids = [decoders["target alone"].prompt_ids(prompt) for prompt in prompts]
-    times: dict[str, list[tuple[float, int, int]]] = {name: [] for name in decoders}
-    for turn, prompt in enumerate([*ids[:3], *ids]):
-        for name, decoder in decoders.items():
+    say_times("bundled", times := race(our_loops(pair, 128), prompts_of(pair, prompts), device), say)
+    return found | {"shapes": times}
+
+
+def trees(device: torch.device, quiet: Path | None, say: Callable[[str], None]) -> dict[str, Any]:
+    """SmolLM2's drafts and heads on four prompts of each category of Spec-Bench, 64 tokens each."""
+    pair, tokens = load_pair("smollm2-135m", str(device), "bfloat16"), 64
+    texts = [example.model_input for example in get_task("spec-bench").examples(24)]  # its categories alternate
+    prompts = prompts_of(pair, texts)
+    longest = max(prompts, key=len)
+    writers = our_loops(pair, tokens) | {
+        "transformers generate": generate(pair, tokens),
+        "transformers generate, compiled": generate(pair, tokens, cache_implementation="static"),
+    }
+    for name, write in writers.items():
+        began = time.perf_counter()
+        for prompt in (longest, longest, *prompts[::8]):  # a static cache is made once, for the longest
+            write(prompt)
+        say(f"{name}: ready after {time.perf_counter() - began:.0f} s")
+    while quiet is not None and not quiet.exists():
+        time.sleep(0.5)
+    times = race(writers, prompts, device, warm_up=0)
+    say_times("smollm2-135m", times, say)
+    return {"prompts": len(prompts), "tokens": tokens, "times": times}
+
+
+def prompts_of(pair: LoadedPair, texts: list[Any]) -> list[list[int]]:
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive()))
+    return [decoder.prompt_ids(text) for text in texts]
+
+
+def our_loops(pair: LoadedPair, tokens: int) -> dict[str, Writer]:
+    def writer(decoder: PairDecoder) -> Writer:
+        def write(ids: list[int]) -> tuple[int, int]:
+            text = decoder.generate(ids, seed=0)
+            return len(text.tokens), len(text.records)
+
+        return write
+
+    return {
+        name: writer(PairDecoder(pair, config.model_copy(update={"max_new_tokens": tokens})))
+        for name, config in shapes().items()
+    }
+
+
+def generate(pair: LoadedPair, tokens: int, **extra: Any) -> Writer:
+    module: Any = pair.target.module
+    eos = sorted(pair.target.eos_tokens)
+    config = GenerationConfig(
+        do_sample=False, max_new_tokens=tokens, eos_token_id=eos, pad_token_id=eos[0], **extra
+    )  # fmt: skip
+
+    def write(ids: list[int]) -> tuple[int, int]:
+        inputs = torch.tensor([ids], device=pair.device)
+        mask = torch.ones_like(inputs)
+        out = module.generate(inputs, attention_mask=mask, generation_config=copy.deepcopy(config))
+        count = out.shape[1] - len(ids)
+        return count, count
+
+    return write
+
+
+def race(
+    writers: dict[str, Writer], prompts: list[list[int]], device: torch.device, warm_up: int = 3
+) -> dict[str, list[tuple[float, int, int]]]:
+    """Seconds, tokens and rounds of each text, all writers one prompt before the next."""
+    times: dict[str, list[tuple[float, int, int]]] = {name: [] for name in writers}
+    for turn, prompt in enumerate([*prompts[:warm_up], *prompts]):
+        names = list(writers)
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
             began = finished_at(device)
-            text = decoder.generate(prompt, seed=0)
-            if turn >= 3:  # the graphs are captured
-                times[name].append((finished_at(device) - began, len(text.tokens), len(text.records)))
+            tokens, rounds = writers[name](prompt)
+            if turn >= warm_up:  # the graphs are captured
+                times[name].append((finished_at(device) - began, tokens, rounds))
+    return times
+
+
+def say_times(pair: str, times: dict[str, list[tuple[float, int, int]]], say: Callable[[str], None]) -> None:
+    alone = [tokens / seconds for seconds, tokens, _ in times["target alone"]]
     for name, each in times.items():
         seconds, tokens, rounds = (sum(column) for column in zip(*each, strict=True))
-        say(f"bundled, {name}: {tokens / seconds:.0f} tokens/s, {tokens / rounds:.2f} tokens a round")
-    return found | {"shapes": times}
+        ratios = [text[1] / text[0] / speed for text, speed in zip(each, alone, strict=True)]
+        low, high = median_interval(ratios) or (float("nan"), float("nan"))
+        say(
+            f"{pair}, {name}: {tokens / seconds:.0f} tokens/s, {tokens / rounds:.2f} tokens a round, "
+            f"{median(ratios):.2f} [{low:.2f}, {high:.2f}] x target alone"
+        )
 
 
 def shapes() -> dict[str, DecodingConfig]:
@@ -185,10 +268,11 @@ def shapes() -> dict[str, DecodingConfig]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sections", nargs="+", choices=["limits", "rules", "profile", "peers"])
+    parser.add_argument("sections", nargs="+", choices=["limits", "rules", "profile", "peers", "trees"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pair", default="llama-8b/1b")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--quiet", type=Path)
     given = parser.parse_args()
     device = resolve_device(given.device)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -203,6 +287,7 @@ def main() -> None:
         "rules": lambda: rules(pair(), say),
         "profile": lambda: profile(pair(), given.out, say),
         "peers": lambda: peers(device, say),
+        "trees": lambda: trees(device, given.quiet, say),
     }
     for section in given.sections:
         try:

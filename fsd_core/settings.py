@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fsd_core import setting_checks as checked
 from fsd_core.addresses import LOOPBACK, without_secrets
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import sentence
-from fsd_core.roles import ROLES, check_organisations, read_roles
+from fsd_core.roles import ROLES, read_roles
 from fsd_core.space import SPACE_DATA, OAuthApp, here
 
 Executor = Literal["worker", "in-process", "ray"]
@@ -27,12 +27,6 @@ HIGHEST_PRICE = 1_000_000
 """per hour, of a machine, in any currency"""
 MLFLOW_PATH = "/mlflow"
 """below the app's own address"""
-_OF_EVERYBODY = frozenset(
-    ("accept", "accept-encoding", "accept-language", "authorization", "connection", "content-length", "content-type",
-     "cookie", "forwarded", "host", "origin", "referer", "user-agent", "x-forwarded-for", "x-forwarded-host",
-     "x-forwarded-proto")
-)  # fmt: skip
-"""headers that say nothing of who is signed in at a proxy"""
 
 
 class Settings(BaseSettings):
@@ -40,14 +34,16 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FSD_", env_ignore_empty=True, frozen=True)
 
-    home: Path = Field(default=Path.home() / ".fsd-lab", description="Folder of the database, MLflow's files and logs.")
+    home: checked.AbsolutePath = Field(
+        default=Path.home() / ".fsd-lab", description="Folder of the database, MLflow's files and logs."
+    )
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
-    data_dir: Path | None = Field(
+    data_dir: checked.AbsolutePath | None = Field(
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
-    tasks: Path | None = Field(
+    tasks: checked.AbsolutePath | None = Field(
         default=None, description="Folder of task files of your own, NAME.jsonl; default: tasks under home."
     )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
@@ -75,10 +71,10 @@ class Settings(BaseSettings):
     keep_traces_days: float | None = Field(
         default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: no limit."
     )
-    root_path: str = Field(
+    root_path: checked.BasePath = Field(
         default="", description="Path below which a proxy serves the app, such as /lab; it removes the path itself."
     )
-    allowed_hosts: str = Field(
+    allowed_hosts: checked.HostNames = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
 
@@ -88,7 +84,7 @@ class Settings(BaseSettings):
     unprotected: bool = Field(
         default=False, description="Whether access 'none' may listen on an address that others reach."
     )
-    admin_password_file: Path | None = Field(
+    admin_password_file: checked.AbsolutePath | None = Field(
         default=None,
         description="File with the first admin's password, where people sign in with one; default: a random password.",
     )
@@ -96,26 +92,26 @@ class Settings(BaseSettings):
         default=False,
         description="Whether everybody may look, and use the Playground within limits, unnamed.",
     )
-    snapshots: Path | None = Field(
+    snapshots: checked.AbsolutePath | None = Field(
         default=None, description="Folder that cannot hold a database, to which the databases are copied every minute."
     )
     model_roots: str = Field(
         default="", description="Folders below which the pages take models, with commas between; any without access."
     )
-    endpoint_hosts: str = Field(
+    endpoint_hosts: checked.EndpointHosts = Field(
         default="",
         description="Hosts of engines, such as 10.0.0.7:8000, that people who sign in may name beside public ones.",
     )
-    proxy_header: str = Field(
-        default="X-Forwarded-User", pattern=r"^[A-Za-z0-9-]+$", description="Header in which a proxy names the user."
+    proxy_header: checked.ProxyHeader = Field(
+        default="X-Forwarded-User", description="Header in which a proxy names the user."
     )
-    proxy_addresses: str = Field(
+    proxy_addresses: checked.ProxyAddresses = Field(
         default="127.0.0.1", description="Addresses of the proxy, with commas between them; nobody else is believed."
     )
-    proxy_roles: str = Field(
+    proxy_roles: checked.ProxyRoles = Field(
         default="*=viewer", description="Roles behind a proxy, such as ann=admin,bob=reviewer,*=viewer."
     )
-    hf_roles: str = Field(
+    hf_roles: checked.HubRoles = Field(
         default="*=viewer",
         description="Roles of people of Hugging Face, such as ann=admin,org:team=author,org:team/admin=admin,*=viewer.",
     )
@@ -125,7 +121,7 @@ class Settings(BaseSettings):
     )
     webhook_url: str = Field(default="", description="Address to which what happens in reviews is posted.")
     webhook_secret: SecretStr | None = Field(default=None, description="Secret that signs what is posted.")
-    webhook_secret_file: Path | None = Field(default=None, description="File with that secret.")
+    webhook_secret_file: checked.AbsolutePath | None = Field(default=None, description="File with that secret.")
     webhook_private: bool = Field(
         default=False, description="Whether the webhook may be at a private or loopback address, and without TLS."
     )
@@ -134,86 +130,11 @@ class Settings(BaseSettings):
     smtp_security: Literal["starttls", "tls", "none"] = Field(default="starttls", description="starttls, tls or none.")
     smtp_user: str = Field(default="", description="Name to sign in with at the mail server; default: none.")
     smtp_password: SecretStr | None = Field(default=None, description="Password for that name.")
-    smtp_password_file: Path | None = Field(default=None, description="File with that password.")
+    smtp_password_file: checked.AbsolutePath | None = Field(default=None, description="File with that password.")
     mail_from: str = Field(default="", description="Address that mail is sent from.")
     mail_to: str = Field(
         default="", description="Addresses of people, such as ann=ann@example.org,*=team@example.org; * gets all mail."
     )
-
-    @field_validator("proxy_addresses")
-    @classmethod
-    def _addresses(cls, value: str) -> str:
-        for address in filter(None, map(str.strip, value.split(","))):
-            try:
-                ip_address(address)
-            except ValueError:
-                raise InvalidSetting(
-                    f"The proxy's address {address[:60]!r} is none: expected addresses such as 10.0.0.7, with commas "
-                    "between them."
-                ) from None
-        return value
-
-    @field_validator("proxy_header")
-    @classmethod
-    def _header(cls, value: str) -> str:
-        if value.lower() in _OF_EVERYBODY:
-            raise InvalidSetting(
-                f"The header {value} is of every request, so it names nobody: expected one that the proxy sets, such "
-                "as X-Forwarded-User."
-            )
-        return value
-
-    @field_validator("proxy_roles")
-    @classmethod
-    def _roles(cls, value: str) -> str:
-        read_roles(value)
-        return value
-
-    @field_validator("hf_roles")
-    @classmethod
-    def _hf_roles(cls, value: str) -> str:
-        check_organisations(read_roles(value))
-        return value
-
-    @field_validator(
-        "home", "data_dir", "tasks", "snapshots", "admin_password_file", "webhook_secret_file", "smtp_password_file"
-    )
-    @classmethod
-    def _absolute(cls, value: Path | None) -> Path | None:
-        try:
-            str(value).encode()
-        except UnicodeEncodeError:
-            raise InvalidSetting("The path is not valid UTF-8: expected one that is.") from None
-        return value and value.expanduser().absolute()
-
-    @field_validator("root_path")
-    @classmethod
-    def _path(cls, value: str) -> str:
-        path = value.rstrip("/")
-        if re.fullmatch(r"(/[\w~-][\w.~-]*)*", path, re.ASCII):
-            return path
-        raise InvalidSetting(f"The path {value!r} cannot be used: expected one such as /lab, or /tools/fsd-lab.")
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _host_names(cls, value: str) -> str:
-        if all(re.fullmatch(r"\*|(\*\.)?[\w.:\[\]-]*", name.strip()) for name in value.split(",")):
-            return value
-        raise InvalidSetting(
-            f"The host names {value!r} cannot be read: expected names such as lab.example.org, or *.example.org, "
-            "with commas between them."
-        )
-
-    @field_validator("endpoint_hosts")
-    @classmethod
-    def _engine_hosts(cls, value: str) -> str:
-        names = filter(None, map(str.strip, value.split(",")))
-        if all(re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?", name, re.ASCII) for name in names):
-            return value
-        raise InvalidSetting(
-            f"FSD_ENDPOINT_HOSTS is {value[:60]!r}: expected hosts such as engine.internal or 10.0.0.7:8000, with "
-            "commas between them."
-        )
 
     @property
     def hosts(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Steps that commands share: load pairs, find tasks, perform runs and mirror them."""
+"""Steps that commands share: read the options, load pairs, find tasks, perform runs and mirror them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.cli import shared_options as options
 from fsd_core.cli.bars import download_bar, progress_bar
 from fsd_core.cli.output import say
-from fsd_core.config import RunConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
+from fsd_core.config.building import checked, method
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, TrackingUnavailable
 from fsd_core.settings import HIGHEST_PRICE, Settings
 
@@ -24,6 +27,18 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
     from fsd_core.tasks import Task
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
+
+
+def config_of(option_values: dict[str, Any], settings: Settings) -> RunConfig:
+    """Build the run config from the options. Raises ``InvalidSetting``."""
+    return config_with(method(options.only(option_values, METHOD_OPTIONS), options.flag), option_values, settings)
+
+
+def config_with(decoding: DecodingConfig, option_values: dict[str, Any], settings: Settings) -> RunConfig:
+    """Build the run config of a decoding from the other options. Raises ``InvalidSetting``."""
+    setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
+    given = {"device": settings.device} | options.run_of(option_values)
+    return checked(RunConfig, options.flag, setting=setting, **given)
 
 
 def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fsd_core.cli.commands import generate, run, sweep
+from fsd_core.cli.commands import generate
+from fsd_core.cli.measuring_commands import run, sweep
 from fsd_core.cli.shared_options import flag, swept_flag, swept_name
 from fsd_core.config import (
     DRAFTERS,

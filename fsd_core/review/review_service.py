@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import uuid4
 
-from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnderReview
+from fsd_core.errors import InvalidSetting, Refused, UnderReview
 from fsd_core.review import history
+from fsd_core.review.act_checks import check_author, check_evidence, check_gate, check_open, check_seen
 from fsd_core.review.chosen_runs import setting_of
-from fsd_core.review.evidence import REQUIREMENT_TITLES
-from fsd_core.review.log_access import news_text
 from fsd_core.review.measured_weights import certain_weights
 from fsd_core.review.passages import checked_passage
 from fsd_core.review.proposal_review import ProposalReview, requirement_names
@@ -34,9 +33,6 @@ from fsd_core.storage.review_events import (
     Waived,
     Withdrawn,
 )
-
-_ASIDE = Voted | VotingStopped | ReviewersAsked
-"""events that are no news to a reviewer"""
 
 
 class ReviewService(UseService):
@@ -103,9 +99,9 @@ class ReviewService(UseService):
         )
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
-        _check_author(person, review, "Choosing other evidence")
-        _check_evidence(review, shown)
+        check_open(review)
+        check_author(person, review, "Choosing other evidence")
+        check_evidence(review, shown)
         if setting_of(self.repository, event.runs, event.baselines) != proposal.setting:
             raise InvalidSetting("These runs are of another setting than the proposal's: propose that one instead.")
         if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
@@ -122,7 +118,7 @@ class ReviewService(UseService):
         event = ReviewersAsked.checked(proposal=review.proposal.id, reviewers=asked)
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
+        check_open(review)
         if asked != tuple(review.proposal.reviewers):
             self._append_last(review.use.id, person, event, key)
 
@@ -143,10 +139,10 @@ class ReviewService(UseService):
         )
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
+        check_open(review)
         if review.proposal.is_by(person.name):
             raise Refused("Nobody waives a requirement of their own proposal: ask somebody else.")
-        _check_evidence(review, shown)
+        check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
         self._append(review.use.id, person, [event], review.use.sequence, key)
@@ -194,7 +190,7 @@ class ReviewService(UseService):
         act = {"kind": "voted", "proposal": review.proposal.id, "position": position, "choice": choice}
         if self._stored(key, review.use.id, person, act):
             return
-        _check_open(review)
+        check_open(review)
         if not review.evidence:
             raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
         setting_pool, baseline_pool, _ = review.evidence[0]
@@ -218,7 +214,7 @@ class ReviewService(UseService):
         event = VotingStopped(proposal=review.proposal.id)
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
+        check_open(review)
         if person.name not in review.proposal.stopped:
             self._append_last(review.use.id, person, event, key)
 
@@ -239,17 +235,17 @@ class ReviewService(UseService):
         event = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=shown)
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
+        check_open(review)
         if proposal.is_by(person.name):
             raise Refused("Nobody judges their own proposal: ask somebody else.")
-        self._check_seen(review, person, seen)
-        _check_evidence(review, shown)
+        check_seen(review, person, seen)
+        check_evidence(review, shown)
         events: list[ReviewEvent] = [event]
         if verdict != "approve":
             if not event.comment:
                 raise InvalidSetting("Say what is missing: a comment is needed with this verdict.")
         else:
-            self._check_gate(review)
+            check_gate(review)
             measured = certain_weights(self.repository.runs([*proposal.runs, *proposal.baselines], limit=None))
             now = datetime.now(UTC)
             proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, review.hash, now))
@@ -261,38 +257,9 @@ class ReviewService(UseService):
         event = Withdrawn.checked(proposal=review.proposal.id, comment=comment.strip())
         if self._stored(key, review.use.id, person, event.as_json()):
             return
-        _check_open(review)
-        _check_author(person, review, "Withdrawing it")
+        check_open(review)
+        check_author(person, review, "Withdrawing it")
         self._append(review.use.id, person, [event], review.use.sequence, key)
-
-    def _check_gate(self, review: ProposalReview) -> None:
-        if review.missing:
-            raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
-        if review.open_requirements:
-            unsettled = ", ".join(REQUIREMENT_TITLES[name].lower() for name in review.open_requirements)
-            raise InvalidSetting(
-                f"The evidence does not settle {unsettled}: measure more prompts, or have somebody waive it in words."
-            )
-
-    def _check_seen(self, review: ProposalReview, person: Person, seen: int) -> None:
-        later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
-        if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, _ASIDE)]:
-            raise Overtaken(news_text(news))
-
-
-def _check_open(review: ProposalReview) -> None:
-    if review.proposal.state != "open":
-        raise InvalidSetting(f"This proposal is {review.proposal.state}: make a new one.")
-
-
-def _check_evidence(review: ProposalReview, shown: str) -> None:
-    if shown != review.hash:
-        raise Overtaken("The evidence has changed since this page showed it: look at its figures, and say it again.")
-
-
-def _check_author(person: Person, review: ProposalReview, what: str) -> None:
-    if not review.proposal.is_by(person.name) and (person.is_program or not person.may("admin")):
-        raise Refused(f"{what} is for its author, {review.proposal.author}, and for admins.")
 
 
 def _approval(review: ProposalReview, comment: str, measured: dict[str, str]) -> AliasMoved:

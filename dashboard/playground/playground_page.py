@@ -12,20 +12,18 @@ from dashboard.playground.followed_jobs import FollowedJobs, owner_of
 from dashboard.playground.job_panels import JobPanels
 from dashboard.playground.paying import slow_pair
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
-from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, payload
+from dashboard.playground.requested_job import check_choices, differs, requested
+from dashboard.playground.setting_card import SettingCard, default_cards, fill_defaults
+from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob
 from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.components import PRIVATE_EVENT, heading, notice, page_note, show
-from dashboard.ui.option_fields import decoding_of
-from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
 from dashboard.ui.polled import Polled
 from dashboard.ui.question import Act, Asked, Updates, Values, digest
 from dashboard.ui.templates import joined, script
 from dashboard.ui.view import View
 from fsd_core.conditions import SHARED_DEVICE
-from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, Refused
-from fsd_core.models.model_pairs import check_drafter
+from fsd_core.errors import DatabaseUnavailable, FsdError, Refused
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.pair_names import check_offered
@@ -39,10 +37,6 @@ _MEASURED_SECONDS = 10.0
 _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
-DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
-_LENGTH = {"draft_length": "exact_length"}
-_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
-"""for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
 _BOUNDS = {
     1: "The last setting stays: there is nothing to generate without one.",
     MOST_OUTPUT_PANELS: f"These are all: at most {MOST_OUTPUT_PANELS} settings take turns.",
@@ -72,11 +66,7 @@ class Playground:
             show(page_note(SHARED_DEVICE))
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
-            defaults = pair_defaults(BUNDLED)
-            self.cards = [
-                SettingCard(i + 1, kind, **{name: getattr(defaults, value) for name, value in fields.items()})
-                for i, (kind, fields) in enumerate(zip(DEFAULTS, _PAIR_DEFAULTS, strict=True))
-            ]
+            self.cards = default_cards(BUNDLED)
         with gr.Row(elem_classes=["actions"]):
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140, elem_id="generate")
             self.stop = gr.Button("Stop", variant="stop", scale=0, min_width=90, interactive=False)
@@ -138,12 +128,8 @@ class Playground:
 
     def _begin(self, values: Values, asked: Asked) -> None:
         check_offered(self.repository, values[self.form.pair])
-        for part in self.fields:
-            if part is self.form.pair or not isinstance(part, gr.Dropdown):
-                continue
-            if all(values[part] != choice for _, choice in part.choices):
-                raise InvalidSetting(f"{part.label} has no such choice: reload the page.")
-        message = self._requested(values, owner_of(asked))
+        check_choices((part for part in self.fields if part is not self.form.pair), values)
+        message = requested(self.form, self._chosen_cards(values), values, owner_of(asked))
         if self._is_open(asked.shown.get("job"), asked):
             raise Refused("The texts of this page are still being written: stop them, or wait for their end.")
 
@@ -157,14 +143,9 @@ class Playground:
             self.visitors.begin(asked.person, visit, message.pair, message.decodings, enqueue)
         gpu_billing.remember_requester(values.key)
 
-    def _requested(self, values: Mapping[Any, Any], owner: str | None) -> PlaygroundJob:
-        """Return what the form asks for. Raises ``InvalidSetting``."""
-        pair, prompt, seed, sampling = self.form.values(values)
-        cards = self.cards[: _clamped(values[self.number])]
-        decodings = [decoding_of(card.values(values) | sampling) for card in cards]
-        for decoding in decodings:
-            check_drafter(pair, decoding)
-        return payload(pair, prompt, seed, decodings, owner)
+    def _chosen_cards(self, values: Mapping[Any, Any]) -> list[SettingCard]:
+        """Return the cards of the settings that take turns."""
+        return self.cards[: _clamped(values[self.number])]
 
     def _is_open(self, id: str | None, asked: Asked) -> bool:
         try:
@@ -237,7 +218,7 @@ class Playground:
         pair = asked.current(self.form.pair)
         updates = self.form.redraw(asked, pair, chosen=chosen)
         if updates and chosen and any(pair == name for _, name in self.pairs()):
-            self._fill_defaults(asked, pair)
+            fill_defaults(self.cards, asked, pair)
         updates |= redraw_pairs(asked, self.form.pair, self.pairs())
         if asked.differs("pays", slow := self.slow_pair(pair)):
             updates[self.pays] = notice(slow, "warn") if slow else ""
@@ -256,14 +237,6 @@ class Playground:
             }
         return updates
 
-    def _fill_defaults(self, asked: Asked, pair: str) -> None:
-        """Fill in the defaults measured for a pair, in fields that nobody has changed."""
-        defaults = pair_defaults(pair)
-        for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True):
-            for name, value in fields.items():
-                if is_default(value, asked[card.fields[name]]):
-                    asked.fill(card.fields[name], getattr(defaults, value))
-
     def _values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields as this answer leaves them."""
         return {field: asked.current(field) for field in self.fields}
@@ -272,8 +245,9 @@ class Playground:
         """Return what differs of the texts, and of the buttons."""
         values = self._values(asked)
         updates = self.texts.redraw(
-            asked, job, list(values.values()), lambda message: self._differs_from_form(values, message)
-        )
+            asked, job, list(values.values()),
+            lambda message: differs(self.form, self._chosen_cards(values), values, message),
+        )  # fmt: skip
         return updates | self._redraw_buttons(asked, job)
 
     def _redraw_failure(self, asked: Asked, error: FsdError) -> Updates:
@@ -290,16 +264,6 @@ class Playground:
             self.generate: gr.Button(interactive=not running),
             self.stop: gr.Button(interactive=stoppable),
         }
-
-    def _differs_from_form(self, values: Mapping[Any, Any], message: PlaygroundJob) -> bool:
-        """Return whether a form asks for something else than a job did."""
-        try:
-            form = self._requested(values, message.owner)
-            return (form.pair, form.prompt, form.seed) != (message.pair, message.prompt, message.seed) or (
-                form.decodings != message.decodings
-            )
-        except FsdError:
-            return True
 
 
 def _clamped(number: Any) -> int:

@@ -1,8 +1,8 @@
-"""The controls of one setting of the playground."""
+"""The controls of one setting of the playground, and their defaults for a pair."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -10,6 +10,7 @@ import gradio as gr
 from dashboard.ui.algorithms import about, choices, knob_range
 from dashboard.ui.components import show
 from dashboard.ui.option_fields import field, settings_of, visible_fields
+from dashboard.ui.pair_defaults import is_default, pair_defaults
 from dashboard.ui.question import Asked, Updates
 from fsd_core.config import DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
@@ -25,6 +26,11 @@ OF_RULE = [name for name in CARD_OPTIONS if name != "acceptance" and name not in
 _DIALS = [*OF_RULE, *OF_DRAFT]
 _SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
 WIDE = {"divergence", "drafter", "topology", "length_by"}
+DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
+"""the rule of each setting before anybody changes it"""
+_LENGTH = {"draft_length": "exact_length"}
+_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
+"""for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
 
 
 class SettingCard:
@@ -74,6 +80,24 @@ class SettingCard:
         for name, value in settings_of(method).items():
             if name in self.fields:
                 asked.fill(self.fields[name], value)
+
+
+def default_cards(pair: str) -> list[SettingCard]:
+    """Build a card for each setting, with the defaults of a pair."""
+    defaults = pair_defaults(pair)
+    return [
+        SettingCard(i + 1, kind, **{name: getattr(defaults, value) for name, value in fields.items()})
+        for i, (kind, fields) in enumerate(zip(DEFAULTS, _PAIR_DEFAULTS, strict=True))
+    ]
+
+
+def fill_defaults(cards: Sequence[SettingCard], asked: Asked, pair: str) -> None:
+    """Fill in the defaults measured for a pair, in fields that nobody has changed."""
+    defaults = pair_defaults(pair)
+    for card, fields in zip(cards, _PAIR_DEFAULTS, strict=True):
+        for name, value in fields.items():
+            if is_default(value, asked[card.fields[name]]):
+                asked.fill(card.fields[name], getattr(defaults, value))
 
 
 def control_properties(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -8,8 +8,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from dashboard.tables.prompt_pairs import DiffPiece, difference
-from fsd_core.config import LONGEST_PROMPT, DecodingConfig
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import DataDamaged
 from fsd_core.formatting import count
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
@@ -79,19 +79,6 @@ class FollowedJob:
                 raise DataDamaged(f"The job has no setting {chunk.setting + 1}: what is stored of it was damaged.")
             panels[chunk.setting] = panels[chunk.setting].with_chunk(sequence, chunk)
         return replace(self, panels=tuple(panels))
-
-
-def payload(
-    pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig], owner: str | None = None
-) -> PlaygroundJob:
-    """Return the job's payload. Raises ``InvalidSetting`` for an empty or too long prompt, or an invalid seed."""
-    if len(prompt) > LONGEST_PROMPT:
-        raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
-    if not prompt.strip():
-        raise InvalidSetting("The prompt is empty: write one, or pick an example.")
-    if not 0 <= seed < 2**31:
-        raise InvalidSetting(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
-    return PlaygroundJob.of(pair, prompt, seed, decodings, owner)
 
 
 def comparison(panels: Sequence[OutputPanel]) -> list[str]:

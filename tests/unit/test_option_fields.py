@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dashboard.experiments import experiment_form
-from dashboard.playground import playground_page
-from dashboard.playground.setting_card import CARD_OPTIONS, control_properties
+from dashboard.playground.setting_card import CARD_OPTIONS, DEFAULTS, control_properties
 from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
 from dashboard.ui.option_fields import decoding_of, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
@@ -29,7 +28,7 @@ def test_every_rule_is_offered_by_every_page() -> None:
     assert {*PLAIN_RULES, *TUNED, *SEVERAL, *BEAM_RULES} == set(RULES)
     assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
-    assert set(playground_page.DEFAULTS) <= set(RULES)
+    assert set(DEFAULTS) <= set(RULES)
     offered = {*experiment_form.DEPENDENT, *experiment_form.SELECTORS, "acceptance", "draft_length"}
     elsewhere = ("sampling", "template", "decoding")
     assert {n for n, o in METHOD_OPTIONS.items() if o.part not in elsewhere} <= offered | {*CARD_OPTIONS}

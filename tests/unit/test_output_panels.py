@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dashboard.playground.paying import slow_pair, slow_prompt
-from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison, payload
+from dashboard.playground.requested_job import payload
+from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison
 from fsd_core.config import DecodingConfig, Fuzzy, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.database.repository import Repository

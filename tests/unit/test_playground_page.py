@@ -13,7 +13,7 @@ import pytest
 
 from dashboard.playground.job_panels import FORMER
 from dashboard.playground.playground_page import Playground
-from dashboard.playground.setting_views import payload
+from dashboard.playground.requested_job import payload
 from dashboard.playground.visitors import Visitors
 from dashboard.ui.question import Asked, Values
 from fsd_core.config import DecodingConfig

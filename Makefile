@@ -1,5 +1,6 @@
 # make run        installs what is needed and starts the application on http://127.0.0.1:7860
-# make test       installs what tests need as well, checks the code and runs the tests
+# make test       installs what tests need as well, checks the code and runs the tests: something of everything
+# make test-all   the same with every case of every test
 # make test-fast  the unit tests that take no time, for in between
 # make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
 # make lint       the checks alone
@@ -19,7 +20,9 @@ DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 ENGINES := .venv-engines
 RAY := .venv-ray
 
-.PHONY: run test test-fast test-long test-engines test-ray test-gpu lint attack coverage-table
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+.PHONY: run test test-all test-fast test-long test-engines test-ray test-gpu lint attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -30,7 +33,10 @@ run: $(RUNTIME)
 
 # Three processes on two cores: a test that waits for a browser or a clock leaves its core to another.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=15
+	$(PYTEST) -m "not long and not wide" --durations=15
+
+test-all: lint
+	$(PYTEST) -m "not long" --durations=15
 
 test-fast: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 -q -m "not slow and not long" tests/unit --ignore-glob='*/test_sandbox*'

@@ -44,6 +44,7 @@ def fit_of_texts(
     return target, draft
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("rule", "topology"), [*((Speculative(), length) for length in LENGTHS), (Block(), LENGTHS[2])], ids=str
 )
@@ -68,6 +69,7 @@ class Dropping(Chain):
         return DraftTree(tree.tokens, tree.depth, tree.warped, tree.raw, lengths=lengths.tolist())
 
 
+@pytest.mark.wide
 def test_the_test_tells_a_draft_that_leaves_out_what_it_thinks_unlikely(models, monkeypatch) -> None:
     monkeypatch.setattr(ChainTopology, "load", lambda self: Dropping)
     target, _ = fit_of_texts(models, ChainTopology(length=3), Speculative(), size(2000, 20_000))

@@ -121,6 +121,7 @@ def least_p_value(written: Counter, law: dict, width: int) -> float:
 
 
 class TestLaw:
+    @pytest.mark.wide
     @pytest.mark.parametrize(
         ("rule", "drafts"),
         [(BeamSampling(beams=2), 0), (fixed(2), 3), pytest.param(fixed(2), 2, marks=pytest.mark.long)],
@@ -137,6 +138,7 @@ class TestLaw:
         written = texts(config(fixed(width), layers, length, drafts), 20_000)
         assert p_value(written, beam_law(width, layers)) > 1e-5
 
+    @pytest.mark.wide
     def test_a_layer_filled_from_the_wrong_law_is_caught(self, monkeypatch):
         def without_residual(p, q, drafts, widths, tests, fills):
             judged = judge_layer(p, q, drafts, widths, tests, fills)
@@ -146,6 +148,7 @@ class TestLaw:
         monkeypatch.setattr(beam_batch, "judge_layer", without_residual)
         assert least_p_value(texts(config(fixed(2), 2, drafts=2), 300), beam_law(2, 2), 2) < 1e-7
 
+    @pytest.mark.wide
     def test_acceptance_of_the_first_layer(self):
         p, q = (recomputed_logits(model, PROMPT).softmax(-1).double() for model in (TARGET, DRAFT))
         for drafts in (1, 3):  # that of SD, and that of RRS
@@ -155,6 +158,7 @@ class TestLaw:
             error = (rejected * (1 - rejected) / count) ** 0.5
             assert abs(accepted / count - (1 - rejected)) < 5 * error
 
+    @pytest.mark.wide
     def test_one_draft_of_one_beam_is_speculative_decoding(self):
         speculative = DecodingConfig(
             acceptance=Speculative(), sampling=SamplingConfig(temperature=1.0), max_new_tokens=60

@@ -183,6 +183,7 @@ def test_a_text_fills_the_context_over_a_state_that_does_not_grow():
     assert max(sizes[30:]) == max(sizes[12:30])
 
 
+@pytest.mark.wide
 def test_texts_of_sd_are_distributed_as_those_of_the_target():
     model, prompt, length = linear(5, 3), [0, 1, 2, 1], 2
     draft = LanguageModel(related(model.module, 0.6, seed=1))

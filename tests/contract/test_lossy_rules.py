@@ -245,6 +245,7 @@ def test_side_by_side_a_text_is_what_it_is_alone_and_begins_strictly(kind):
         assert "lenient" not in kinds[:3]
 
 
+@pytest.mark.wide
 def test_a_strict_beginning_is_written_as_speculative_decoding_writes_it(models):
     """`fsd` at its largest threshold keeps everything; with a strict beginning, not before that is over."""
     shared = {"sampling": SAMPLED, "max_new_tokens": 24, "topology": ChainTopology(length=4)}

@@ -184,6 +184,7 @@ def test_what_one_text_needed_serves_the_next(models) -> None:
     assert texts[0] == run(open_session(target, draft, config, PROMPT, 0, frozenset())).history
 
 
+@pytest.mark.wide
 def test_the_memory_of_a_text_that_nobody_closes_goes_with_it(models) -> None:
     _, _, target, draft = models
     session = run(open_session(target, draft, DecodingConfig(acceptance=Speculative()), PROMPT, 5, frozenset()))

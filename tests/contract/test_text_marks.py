@@ -75,6 +75,7 @@ def thinking(prefix: Sequence[int], *, opened: bool = False) -> bool:
     return inside
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("marks")
 @pytest.mark.parametrize("lenient_in", ["thoughts", "answers"])
 def test_the_draft_writes_where_the_rule_is_lenient_and_the_target_elsewhere(models, lenient_in: str) -> None:

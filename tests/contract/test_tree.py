@@ -192,6 +192,7 @@ class Published(SingleDraftNode):
         return NodeResult(written, torch.ones_like(written, dtype=torch.bool), torch.zeros(1))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("paths", "expected"), [(1, (0.75, 0.15, 0.1)), (4, (0.96875, 0.01875, 0.0125))])
 def test_the_published_check_of_a_search_tree_prefers_what_was_drafted(paths, expected):
     """On p = (.5, .3, .2) with token 0 drafted; ours follows p."""
@@ -217,6 +218,7 @@ def test_the_published_check_of_a_search_tree_prefers_what_was_drafted(paths, ex
         assert fit(written, other) < 1e-9
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("drafter", [TrigramDrafter(), PromptLookupDrafter()], ids=lambda one: one.kind)
 def test_whole_texts_of_a_search_tree_follow_the_target_and_those_of_the_published_check_do_not(monkeypatch, drafter):
     """χ² against the target's exact distribution, by enumeration."""

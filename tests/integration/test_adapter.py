@@ -88,6 +88,7 @@ def test_batches_hold_problems_of_like_length(data: Path) -> None:
     assert max(lengths) - min(lengths) < 60
 
 
+@pytest.mark.wide
 def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

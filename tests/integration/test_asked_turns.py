@@ -96,6 +96,7 @@ def by_transformers(pair: LoadedPair, questions: Sequence[Sequence[str]]) -> lis
     return answers
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("decoding", "batch"), [(STRICT, 1), (PLAIN, 1), (STRICT, 3)])
 def test_a_conversation_is_that_of_plain_transformers(
     repository: Repository, pair: LoadedPair, decoding: DecodingConfig, batch: int
@@ -179,6 +180,7 @@ def test_a_turn_whose_earlier_one_failed_is_not_asked(repository: Repository, pa
     assert (repository.run(run_id).metrics or {})["tokens"] == sum(g.tokens for g in others)
 
 
+@pytest.mark.wide
 def test_bounds_are_measured_behind_what_was_written(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository, FUZZY, limit=2)
     run(repository, pair, run_id)
@@ -200,6 +202,7 @@ def test_the_first_turns_are_those_of_the_task_without_turns() -> None:
     assert (alone.size, turns.size) == (3, 6)
 
 
+@pytest.mark.wide
 def test_pages_show_each_turn_and_what_was_said_before(repository: Repository, pair: LoadedPair) -> None:
     run_id, target = new_run(repository, FUZZY, limit=5), new_run(repository, PLAIN, limit=5)
     run(repository, pair, run_id, target)
@@ -216,6 +219,7 @@ def test_pages_show_each_turn_and_what_was_said_before(repository: Repository, p
     assert paired.count("turn 2 of a conversation: each follows its own answers") == 2
 
 
+@pytest.mark.wide
 def test_matched_points_take_a_conversation_as_one_prompt(repository: Repository, pair: LoadedPair) -> None:
     ids = [new_run(repository, decoding) for decoding in (PLAIN, STRICT, FUZZY)]
     run(repository, pair, *ids)

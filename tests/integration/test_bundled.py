@@ -32,7 +32,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.tasks import get_task
-from tests.tools.sizes import sized
+from tests.tools.sizes import sized, some
 from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")
@@ -63,6 +63,7 @@ def accuracy(pair: LoadedPair, config: DecodingConfig, limit: int) -> float:
     return sum(record.outcome == "correct" for record in records) / limit
 
 
+@pytest.mark.wide
 def test_it_loads_without_any_code_of_ours(pair: LoadedPair) -> None:
     spec, prompt = get_pair("bundled"), TASK.examples(1)[0].prompt
     texts = []
@@ -88,6 +89,7 @@ def test_the_task_is_large_enough_to_tell_settings_apart() -> None:
     assert len({example.prompt for example in TASK.all_examples()}) == TASK.size
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("limit", sized(40, 200))
 def test_the_target_knows_its_task(pair: LoadedPair, limit: int) -> None:
     assert accuracy(pair, DecodingConfig(acceptance=Autoregressive()), limit) >= 0.95
@@ -127,6 +129,7 @@ def lenient(pair: LoadedPair, acceptance: AcceptanceConfig, limit: int) -> Writt
     return Written(solved / limit, tokens / sum(record.rounds for record in records), tokens)
 
 
+@pytest.mark.wide
 def test_neither_model_writes_padding(pair: LoadedPair, alone: list[tuple[list[int], list[int]]]) -> None:
     """As one does that was trained on texts padded in their middle: its answers are right, its drafts are not."""
     draft = PairDecoder(pair, DecodingConfig(acceptance=DraftOnly()))
@@ -175,7 +178,11 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     "drafter",
-    [DraftModelDrafter(), PromptLookupDrafter(), SuffixDrafter(), TrigramDrafter(), TrigramDrafter(memory="run")],
+    [
+        DraftModelDrafter(),
+        PromptLookupDrafter(),
+        *some([SuffixDrafter(), TrigramDrafter(), TrigramDrafter(memory="run")]),
+    ],
     ids=str,
 )
 def test_greedy_sd_writes_what_the_target_writes(

@@ -35,6 +35,7 @@ def pair() -> Iterator[LoadedPair]:
         yield load_pair("bundled-linear", device="cpu")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("count", sized(12, 300))
 def test_it_solves_the_problems(pair: LoadedPair, count: int) -> None:
     decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive()))

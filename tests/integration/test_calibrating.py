@@ -73,6 +73,7 @@ def asked(**more: object) -> CalibrationConfig:
     return CalibrationConfig.model_validate({"decodings": tuple(found)} | SMALL | more)
 
 
+@pytest.mark.wide
 def test_cut_off_anywhere_it_goes_on_and_no_prompt_is_done_twice(repository: Repository, pair: LoadedPair) -> None:
     config = asked()
     id = repository.create_experiment(config, enqueue=False)
@@ -98,6 +99,7 @@ def test_cut_off_anywhere_it_goes_on_and_no_prompt_is_done_twice(repository: Rep
     assert (again.reason, again.chosen.decoding) == (outcome.reason, outcome.chosen.decoding)
 
 
+@pytest.mark.wide
 def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Repository, pair: LoadedPair) -> None:
     found = candidates({"acceptance": ["fsd-reducible", "fsd"], "threshold": "0.1,0.3", "draft_length": 8, **SHORT})
     found += candidates({"acceptance": "margin", "logit_ratio": "1", "draft_length": 8, **SHORT})
@@ -127,6 +129,7 @@ def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Reposit
             assert run.metrics["target_passes"] == pytest.approx(run.predicted["target_passes"])  # greedily it is exact
 
 
+@pytest.mark.wide
 def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path) -> None:
     pair = load_pair("bundled")  # where the rule is twice as fast as exact decoding
     options = {"acceptance": "fsd-reducible", "threshold": 0.1, "draft_length": 16}
@@ -170,6 +173,7 @@ def test_the_command_prints_a_verdict_and_resume_repeats_it(call: Call, saved: s
     assert f"Experiment {told['experiment_id']}" in out
 
 
+@pytest.mark.wide
 def test_the_command_times_the_finalists_again_and_nothing_else(call: Call, saved: str) -> None:
     """The prompts are written once more, token for token, and the verdict says that its times are of that time."""
     chosen = ["--acceptance", "fsd-reducible", "--thresholds", "0.3", "--draft-length", "5", "--max-new-tokens", "12"]
@@ -189,6 +193,7 @@ def test_the_command_times_the_finalists_again_and_nothing_else(call: Call, save
     assert "There is no run and no experiment 'ffffffff'" in err
 
 
+@pytest.mark.wide
 def test_the_same_command_with_more_minutes_goes_on_where_they_ended(call: Call, saved: str) -> None:
     chosen = ["--accepted", "0.1", "--limit", "32", "--choosing", "8", "--acceptance", "ensemble", "--pair", saved]
     begun = [

@@ -100,6 +100,7 @@ def figures(outcome: Outcome) -> list[Any]:
     ]
 
 
+@pytest.mark.wide
 def test_from_nothing_to_a_proposal_and_equal_to_our_own_loop(
     repository: Repository, saved: str, pair: LoadedPair, engine: ToyEngine
 ) -> None:
@@ -160,6 +161,7 @@ class Stops:
         self.left -= 1
 
 
+@pytest.mark.wide
 def test_cut_off_it_goes_on_and_asks_no_prompt_twice(
     repository: Repository, saved: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_cut_off_it_goes_on_and_asks_no_prompt_twice(
     assert len(engine.asked) == total
 
 
+@pytest.mark.wide
 def test_the_library_finds_the_setting_of_a_running_engine(saved: str, engine: ToyEngine, home: Path) -> None:
     repository = open_repository(Settings(home=home))
     repository.add_engine(engine.served(), "", "Ann")
@@ -201,6 +204,7 @@ def test_the_library_finds_the_setting_of_a_running_engine(saved: str, engine: T
         fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy")
 
 
+@pytest.mark.wide
 def test_a_knob_that_does_nothing_is_noticed(repository: Repository, saved: str, engine: ToyEngine) -> None:
     engine.obeys = False
     id, config = of_engine(saved, repository, engine)
@@ -213,6 +217,7 @@ def test_a_knob_that_does_nothing_is_noticed(repository: Repository, saved: str,
     assert len(engine.asked) == 8 * len(OWN)
 
 
+@pytest.mark.wide
 def test_an_engine_that_says_that_another_rule_is_in_force_is_not_measured(
     repository: Repository, saved: str, engine: ToyEngine
 ) -> None:
@@ -224,6 +229,7 @@ def test_an_engine_that_says_that_another_rule_is_in_force_is_not_measured(
     assert not any(run.prompts_done for run in runs if not run.decoding.acceptance.is_exact)
 
 
+@pytest.mark.wide
 def test_somebody_else_turns_the_knob_in_the_middle_and_that_answer_is_not_kept(
     repository: Repository, saved: str, engine: ToyEngine
 ) -> None:
@@ -238,6 +244,7 @@ def test_somebody_else_turns_the_knob_in_the_middle_and_that_answer_is_not_kept(
     assert sum(run.prompts_done for run in repository.experiment(id).runs) == 0
 
 
+@pytest.mark.wide
 def test_without_its_address_and_without_counts_an_engine_is_refused_in_a_sentence(
     repository: Repository, saved: str, engine: ToyEngine
 ) -> None:
@@ -273,6 +280,7 @@ with ToyEngine(load_pair(folder, "cpu", "float32"), decoding, port=int(port)) as
 """
 
 
+@pytest.mark.wide
 def test_an_engine_that_a_command_restarts(
     repository: Repository, saved: str, engine: ToyEngine, tmp_path: Path
 ) -> None:

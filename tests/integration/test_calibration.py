@@ -44,6 +44,7 @@ def test_too_few_problems_leave_a_small_loss_open():
         assert told[1]["region"] == region
 
 
+@pytest.mark.wide
 def test_a_calibration_holds_every_setting_and_the_best(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(threshold_sweep, "EXACT_LENGTHS", (2, 4))
     monkeypatch.setattr(threshold_sweep, "LENIENT_LENGTHS", (4,))

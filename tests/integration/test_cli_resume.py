@@ -16,6 +16,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.worker import lock
 from tests.tools.forked import ForkedCommand
+from tests.tools.sizes import some
 from tests.tools.tracking_examples import generation, run_config, sweep
 from tests.tools.turnstile import Turnstile
 
@@ -82,7 +83,7 @@ RUN, SWEEP = ("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3",
 
 @pytest.mark.parametrize(
     ("command", "how", "by_id"),
-    [(SWEEP, "killed", True), (SWEEP, "left off", False), (RUN, "left off", True), (RUN, "left off", False)],
+    [(SWEEP, "killed", True), (RUN, "left off", False), *some([(SWEEP, "left off", False), (RUN, "left off", True)])],
 )
 def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     call: Call,
@@ -132,6 +133,7 @@ def refused(call: Call, id: str) -> str:
     return err
 
 
+@pytest.mark.wide
 def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repository) -> None:
     run_id = repository.create_run(run_config())
     experiment_id = repository.create_experiment(sweep(), enqueue=False)
@@ -186,6 +188,7 @@ def test_what_failed_at_the_worker_is_queued_for_it_again(call: Call, repository
     assert (repository.job(id).status, repository.job(id).error) == ("queued", None)
 
 
+@pytest.mark.wide
 def test_one_run_of_an_experiment_can_be_resumed(call: Call, home: Path, toy: str, repository: Repository) -> None:
     config = sweep().model_copy(update={"pair": toy})
     id = repository.create_experiment(config, enqueue=False)
@@ -220,6 +223,7 @@ def test_a_database_that_fails_under_way_is_told_with_the_command(
     assert (status, err) == (2, f"error: The disk is full. Finished prompts are kept: {resume}\n")
 
 
+@pytest.mark.wide
 def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, repository: Repository) -> None:
     def start(*more: str) -> str:
         status, out, _ = call("run", "--pair", toy, "--limit", "2", "--max-new-tokens", "8", "--json", *more)

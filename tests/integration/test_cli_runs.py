@@ -58,6 +58,7 @@ def test_a_first_run_makes_the_database_and_prints_its_figures(call: Call, home:
     assert {key: figures[key] for key in run.metrics} == run.metrics
 
 
+@pytest.mark.wide
 def test_an_infinite_threshold_is_json_too(call: Call, toy: str) -> None:
     infinite = ("--pair", toy, "--divergence", "kl", "--threshold", "inf", "--max-new-tokens", "8", "--json")
     status, out, err = call("run", "--limit", "1", *infinite)
@@ -68,6 +69,7 @@ def test_an_infinite_threshold_is_json_too(call: Call, toy: str) -> None:
     assert json.loads(out)["decoding"]["acceptance"]["threshold"] == "Infinity"
 
 
+@pytest.mark.wide
 def test_without_json_a_run_is_a_table(call: Call, toy: str) -> None:
     status, out, err = call("run", "--pair", toy, *SHORT, "--acceptance", "autoregressive")
     assert (status, err) == (0, "")
@@ -76,12 +78,14 @@ def test_without_json_a_run_is_a_table(call: Call, toy: str) -> None:
     assert out.splitlines()[-1].startswith("Run ")
 
 
+@pytest.mark.wide
 def test_the_same_seed_writes_the_same_text(call: Call, toy: str) -> None:
     sampled = ("--pair", toy, "--temperature", "1", "--max-new-tokens", "16")
     first, second, other = (call("generate", "Ava has", *sampled, "--seed", seed)[1] for seed in ("1", "1", "2"))
     assert first == second != other
 
 
+@pytest.mark.wide
 def test_generate_tells_what_it_did(call: Call, toy: str) -> None:
     status, out, err = call("generate", "Ava has", "--pair", toy, "--max-new-tokens", "6", "--json")
     assert (status, err) == (0, "")
@@ -117,6 +121,7 @@ def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, to
     assert repository(home).queue_length() == 0  # nothing is left for a worker to do again
 
 
+@pytest.mark.wide
 def test_what_nothing_scores_is_measured_by_its_fidelity_to_the_target(call: Call, home: Path, toy: str) -> None:
     asked = ("--pair", toy, *SHORT, "--limit", "2", "--task", "everyday")
     status, out, err = call("sweep", *asked, "--thresholds", "0.3", "--json")
@@ -131,6 +136,7 @@ def test_what_nothing_scores_is_measured_by_its_fidelity_to_the_target(call: Cal
     assert ">Accuracy<" not in page
 
 
+@pytest.mark.wide
 def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home: Path, toy: str) -> None:
     status, out, err = call(
         "sweep", "--acceptance", "k-seq", "--acceptance", "fsd", "--thresholds", "0.3", "--drafts", "2",
@@ -145,6 +151,7 @@ def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home:
     assert all(run.status == "finished" for run in found.runs)
 
 
+@pytest.mark.wide
 def test_trees_and_chains_are_compared_in_an_experiment_and_bounded(call: Call, home: Path) -> None:
     status, out, err = call(
         "sweep", "--thresholds", "0.3", "--drafter", "draft-model", "--drafter", "eagle", "--topology", "chain",
@@ -194,6 +201,7 @@ def test_a_sweep_brings_all_that_stands_beside_its_rules(call: Call, home: Path,
     assert kinds == ["autoregressive", "speculative", "block", "draft-only", "fsd-reducible"]
 
 
+@pytest.mark.wide
 def test_bench_times_all_contenders(call: Call, toy: str) -> None:
     status, out, err = call("bench", "--pair", toy, "--limit", "2", "--max-new-tokens", "8", "--json")
     assert (status, err) == (0, "")
@@ -234,6 +242,7 @@ def test_an_outdated_database_is_refused_with_the_command(
     assert err.count("\n") == 1
 
 
+@pytest.mark.wide
 def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     call: Call, home: Path, toy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +256,7 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     assert figures["run_id"] in {run.id for run in repository(home).unsynced_runs()}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str, number: int, status: int) -> None:
     command = ("run", "--pair", toy, "--task", "arithmetic", "--limit", "4", "--max-new-tokens", "8")
@@ -273,6 +283,7 @@ def test_db_upgrade_can_be_called_again(call: Call, tmp_path: Path, monkeypatch:
     assert open_database(f"sqlite:///{tmp_path / 'deep' / 'new.db'}")
 
 
+@pytest.mark.wide
 def test_rescore_judges_again(call: Call, toy: str) -> None:
     _, out, _ = call("run", "--pair", toy, *SHORT, "--json")
     run_id = json.loads(out)["run_id"]

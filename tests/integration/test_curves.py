@@ -10,6 +10,7 @@ from fsd_core.tracking.mlflow_store import connect
 from fsd_core.training.curves import curves
 
 
+@pytest.mark.wide
 def test_every_number_is_logged_at_its_step(tmp_path: Path) -> None:
     uri, told = f"sqlite:///{tmp_path / 'mlflow.db'}", []
     with curves(uri, "A draft", told.append) as log:

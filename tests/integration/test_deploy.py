@@ -57,6 +57,7 @@ def experiments(url: str) -> list[str]:
     return names
 
 
+@pytest.mark.wide
 def test_a_team_moves_to_postgresql_backs_it_up_and_restores_it(workspace: Path, postgres_url: str) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute('CREATE DATABASE "deployed"')

@@ -218,6 +218,7 @@ def test_the_common_tokens_are_those_with_most_probability(target: LanguageModel
     assert rest == pytest.approx(float(1 - mass[tokens].sum() / mass.sum()), abs=1e-3)
 
 
+@pytest.mark.wide
 def test_the_whole_command_goes_on_where_it_was_interrupted(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +267,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert again["overlap"] == pytest.approx(figures["overlap"], abs=0.01)
 
 
+@pytest.mark.wide
 def test_texts_may_be_read_anew_for_each_batch(
     data: Path, tmp_path: Path, target: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +296,7 @@ def test_texts_may_be_read_anew_for_each_batch(
         torch.testing.assert_close(text.log_p, kept.log_p, atol=0.02, rtol=0.02)
 
 
+@pytest.mark.wide
 def test_a_target_writes_prompts_of_its_own(target: LanguageModel, tmp_path: Path) -> None:
     tokenizer, file = toy_tokenizer(), tmp_path / "own.json"
     tokenizer.chat_template = TEMPLATE
@@ -308,6 +311,7 @@ def test_a_target_writes_prompts_of_its_own(target: LanguageModel, tmp_path: Pat
         own_prompts(target, tokenizer, 3, tmp_path / "none.json", 32)
 
 
+@pytest.mark.wide
 def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No question is read from a file, and the draft serves the pair that names both."""
     folder = tmp_path / "pair" / "target"

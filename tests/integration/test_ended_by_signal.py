@@ -20,7 +20,7 @@ from fsd_core.worker.device import LocalDevice
 from fsd_core.worker.in_process import InProcess
 from tests.tools.forked import Forked, ForkedCommand
 from tests.tools.mirrored import sync_pending
-from tests.tools.sizes import PATIENCE
+from tests.tools.sizes import PATIENCE, some
 from tests.tools.tracking_examples import run_config, sweep
 from tests.tools.turnstile import Turnstile
 from tests.tools.worker_process import Home, until
@@ -41,6 +41,7 @@ def statuses(repository: Repository) -> set[str]:
     return {run.status for run in repository.runs()}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_runs_of_a_worker_wait_for_the_next(served_home: Home, number: int) -> None:
     repository = served_home.repository
@@ -65,7 +66,7 @@ def test_the_runs_of_a_killed_worker_wait_once_the_next_one_knows(served_home: H
     assert statuses(repository) == {"queued"}
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", some(SIGNALS, SIGNALS[0]))
 def test_an_experiment_of_the_command_line_is_stopped_and_goes_on(tmp_path: Path, toy: str, number: int) -> None:
     options = ("--pair", toy, "--task", "arithmetic", "--limit", "2", "--max-new-tokens", "8", "--no-baselines")
     environment = {**os.environ, "FSD_HOME": str(tmp_path / "home"), "FSD_MLFLOW_URI": "http://127.0.0.1:9"}
@@ -103,6 +104,7 @@ def _mirror_held(arguments: tuple[str, ...], held: Path) -> None:
     main(arguments)
 
 
+@pytest.mark.wide
 def test_a_copy_whose_making_is_interrupted_is_not_left_running_in_mlflow(tmp_path: Path, toy: str) -> None:
     settings = Settings(home=tmp_path / "home")
     options = ("--pair", toy, "--task", "arithmetic", "--limit", "1", "--max-new-tokens", "4", "--no-baselines")
@@ -122,6 +124,7 @@ def test_a_copy_whose_making_is_interrupted_is_not_left_running_in_mlflow(tmp_pa
     assert in_mlflow(settings) == ["FINISHED", "FINISHED"]
 
 
+@pytest.mark.wide
 def test_an_experiment_that_goes_on_is_not_running_in_mlflow(tmp_path: Path) -> None:
     """For nobody would tell MLflow if it did not go on."""
     settings = Settings(home=tmp_path / "home")
@@ -150,6 +153,7 @@ def in_mlflow(settings: Settings) -> list[str]:
     return [run.info.status for run in client.search_runs([e.experiment_id for e in client.search_experiments()])]
 
 
+@pytest.mark.wide
 def test_a_worker_as_a_thread_hands_back_what_it_cannot_end(
     served_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def repository_of(home: Path) -> Repository:
     return Repository(open_database(f"sqlite:///{home / 'fsd.db'}"))
 
 
+@pytest.mark.wide
 def test_an_endpoint_is_named_measured_exported_and_forgotten_and_its_key_is_nowhere(
     call: Call, home: Path, toy: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +91,7 @@ def test_an_endpoint_is_named_measured_exported_and_forgotten_and_its_key_is_now
     assert SECRET not in out + err
 
 
+@pytest.mark.wide
 def test_loads_are_runs_of_one_experiment_and_a_sweep_takes_an_endpoint_beside_ours(
     call: Call, toy: str, engine: ToyEngine, home: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_what_cannot_be_is_one_sentence(
     assert (status, sentence in err, err.count("\n")) == (2, True, 1), err
 
 
+@pytest.mark.wide
 def test_a_killed_run_goes_on_by_the_same_command_and_counts_nothing_twice(
     call: Call, home: Path, toy: str, engine: ToyEngine
 ) -> None:

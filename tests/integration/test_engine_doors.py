@@ -182,6 +182,7 @@ def test_the_connection_goes_to_the_address_that_was_checked_with_a_certificate_
             check_engine(other, hosts=EngineHosts(frozenset()))
 
 
+@pytest.mark.wide
 def test_the_page_adds_chooses_asks_and_forgets_and_what_people_say_is_text(
     repository: Repository, home: Path, engine: ToyEngine
 ) -> None:

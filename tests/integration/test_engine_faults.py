@@ -151,6 +151,7 @@ def test_what_is_no_engine_ends_the_run_and_the_first_prompts_stay(
     assert (run.prompts_done, run.ended) == (1, False)
 
 
+@pytest.mark.wide
 def test_a_busy_engine_is_asked_again_and_nothing_is_counted_twice(
     repository: Repository, engine: ToyEngine, measure: Measure
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_busy_engine_is_asked_again_and_nothing_is_counted_twice(
         measure()
 
 
+@pytest.mark.wide
 def test_an_engine_that_is_too_slow_fails_the_prompt_at_its_deadline(
     engine: ToyEngine, measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

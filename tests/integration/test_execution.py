@@ -54,6 +54,7 @@ class Stops:
         self.left -= 1
 
 
+@pytest.mark.wide
 def test_a_run_keeps_every_prompt_its_trace_and_its_figures(repository: Repository, pair: LoadedPair) -> None:
     run_id, seen = new_run(repository), []
     execute_runs(repository, [run_id], lambda *_: pair, RunObserver(seen.append))
@@ -89,6 +90,7 @@ def test_the_loader_is_asked_for_what_the_run_says(repository: Repository, pair:
     assert asked == [("bundled", "cpu", "float32")]
 
 
+@pytest.mark.wide
 def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repository, pair: LoadedPair) -> None:
     whole, broken = new_run(repository), new_run(repository)
     execute_runs(repository, [whole], lambda *_: pair)
@@ -105,6 +107,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repositor
     assert texts(repository, broken) == texts(repository, whole)
 
 
+@pytest.mark.wide
 def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository)
     with threads_kept():
@@ -122,6 +125,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, p
     )
 
 
+@pytest.mark.wide
 def test_threads_that_change_within_a_process_are_another_sitting(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository, limit=4)
     with threads_kept():  # as threads.fit does where a neighbour comes and goes
@@ -147,6 +151,7 @@ def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: Lo
     assert (run.metrics or {})["n"] == 2  # what is done keeps its figures
 
 
+@pytest.mark.wide
 def test_a_run_never_goes_on_with_prompts_that_are_rendered_otherwise(repository: Repository) -> None:
     """Not even where no weights were recorded, as of modules in memory."""
     pair = toy_pair()
@@ -196,6 +201,7 @@ def test_what_was_cancelled_before_its_first_prompt_has_no_figures(repository: R
     assert (repository.run(run_id).status, repository.run(run_id).metrics) == ("cancelled", None)
 
 
+@pytest.mark.wide
 def test_runs_take_turns_and_each_is_first_as_often(repository: Repository, pair: LoadedPair) -> None:
     runs = [new_run(repository, limit=6, seed=seed) for seed in range(3)]
     turns: list[tuple[str, int]] = []
@@ -207,6 +213,7 @@ def test_runs_take_turns_and_each_is_first_as_often(repository: Repository, pair
     assert {repository.run(id).status for id in runs} == {"finished"}
 
 
+@pytest.mark.wide
 def test_runs_that_stand_at_different_prompts_go_on_together(repository: Repository, pair: LoadedPair) -> None:
     ahead, behind, fresh = (new_run(repository, seed=seed) for seed in range(3))
     for run_id, prompts in ((ahead, 4), (behind, 2)):
@@ -225,6 +232,7 @@ def test_runs_that_stand_at_different_prompts_go_on_together(repository: Reposit
     assert {repository.run(id).status for id in (ahead, behind, fresh)} == {"finished"}
 
 
+@pytest.mark.wide
 def test_a_run_that_fails_does_not_stop_the_others(repository: Repository, pair: LoadedPair) -> None:
     missing, cut_short, good = (new_run(repository, limit=3, seed=seed) for seed in range(3))
     asked = []
@@ -272,6 +280,7 @@ def test_a_pair_that_cannot_be_loaded_fails_the_run_with_its_sentence(repository
     assert (run.status, run.error) == ("failed", "The folder is empty.")
 
 
+@pytest.mark.wide
 def test_a_database_that_goes_away_leaves_the_run_to_be_continued(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository)
     with pytest.raises(DatabaseUnavailable):
@@ -279,6 +288,7 @@ def test_a_database_that_goes_away_leaves_the_run_to_be_continued(repository: Re
     assert repository.run(run_id).status == "running"
 
 
+@pytest.mark.wide
 def test_a_prompt_that_fails_does_not_stop_the_run(repository: Repository) -> None:
     # A context in which the short problems fit and the long ones do not.
     examples = TASK.examples(12)
@@ -308,6 +318,7 @@ def test_a_run_in_which_nothing_could_be_generated_has_failed(repository: Reposi
     assert run.prompts_done == 3
 
 
+@pytest.mark.wide
 def test_greedy_speculation_writes_what_the_target_alone_writes(repository: Repository, pair: LoadedPair) -> None:
     alone, speculative = (
         new_run(repository, DecodingConfig(acceptance=rule, max_new_tokens=16))
@@ -321,6 +332,7 @@ def test_greedy_speculation_writes_what_the_target_alone_writes(repository: Repo
     assert figures[0]["negative_log_likelihood"] == pytest.approx(figures[1]["negative_log_likelihood"], rel=1e-4)
 
 
+@pytest.mark.wide
 def test_runs_beside_the_target_alone_say_how_far_they_stray(repository: Repository, pair: LoadedPair) -> None:
     rules = (Autoregressive(), Speculative(), FuzzyReducible(divergence="js", threshold=0.5), DraftOnly())
     alone, exact, loose, drafted = (

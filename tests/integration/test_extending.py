@@ -97,6 +97,7 @@ def test_the_document_shows_a_package_its_code_and_its_test() -> None:
     assert SHOWN.keys() == {"pyproject.toml", "fsd_extras.py", "test_extras.py"}
 
 
+@pytest.mark.wide
 def test_the_command_line_offers_them(package: Path, home: Path) -> None:
     shown = " ".join(call(package, home, "-m", "fsd_core", "sweep", "--help").stdout.split())
     assert "dsbd, mixture" in shown
@@ -117,10 +118,12 @@ def worked(package: Path, home: Path) -> subprocess.CompletedProcess[str]:
     return call(package, home, "-c", WORK)
 
 
+@pytest.mark.wide
 def test_the_contract_holds_as_its_author_checks_it(worked: subprocess.CompletedProcess[str]) -> None:
     assert "CHECKED" in worked.stdout, worked.stderr
 
 
+@pytest.mark.wide
 def test_an_experiment_with_them_is_compared_on_the_pages(
     package: Path, home: Path, worked: subprocess.CompletedProcess[str]
 ) -> None:

@@ -59,10 +59,12 @@ def test_logits_through_our_cache_are_those_of_the_whole_text(family: PreTrained
     torch.testing.assert_close(model.forward(tokens[:, 21:28], cache), whole[:, 21:28], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.wide
 def test_greedy_sd_is_the_greedy_target(family: PreTrainedModel) -> None:
     check_greedy_sd_is_the_greedy_target(family, noise=0.2, tokens=24)
 
 
+@pytest.mark.wide
 def test_a_target_spread_over_several_devices_decodes_as_on_one(tmp_path: Path) -> None:
     """Half of the layers live on disk here, as they would on a second GPU: accelerate brings their inputs to them."""
     family = toy_pair().target.module

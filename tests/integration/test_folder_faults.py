@@ -62,6 +62,7 @@ def asked(pair: LoadedPair, **template: str) -> str:
     return str(pair.tokenizer.decode(ids))
 
 
+@pytest.mark.wide
 def test_of_several_templates_the_default_is_taken_and_no_other(folder: Path) -> None:
     file = folder / "target" / "tokenizer_config.json"
     named = {"default": "[D]{{ messages[0]['content'] }}{{ x }}", "rag": "[R]{{ messages[0]['content'] }}"}

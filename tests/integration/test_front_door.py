@@ -74,12 +74,14 @@ def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
     shows_us(client, forwarded, "https://localhost")
 
 
+@pytest.mark.wide
 def test_the_name_that_a_stranger_gives_a_proxy_stands_in_no_page(served: Served) -> None:
     named, headers = served(proxy_addresses="10.0.0.7"), PERSON | {"X-Forwarded-Host": "evil.example"}
     assert "evil.example" not in named.get("/runs", headers=headers).text
     assert "evil.example" not in named.get("/config", headers=headers).text
 
 
+@pytest.mark.wide
 def test_so_do_links_where_people_sign_in_and_nothing_else_is_told(served: Served) -> None:
     client = served(access="password", root_path="/lab")
     assert client.get("/compare", headers=PERSON).headers["location"] == "/lab/login?next=/compare"
@@ -91,6 +93,7 @@ def test_so_do_links_where_people_sign_in_and_nothing_else_is_told(served: Serve
     has_icon(client, client.get("/nowhere", headers=PERSON).text, "/lab/favicon.ico")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("root", ["", "/lab"])
 def test_the_playground_has_its_name(served: Served, root: str) -> None:
     client = served(root_path=root)
@@ -103,6 +106,7 @@ def test_the_playground_has_its_name(served: Served, root: str) -> None:
     assert client.get("/playgrounds", headers=PERSON).status_code == 404
 
 
+@pytest.mark.wide
 def test_who_is_not_signed_in_learns_nothing_of_the_database(
     served: Served, repository: Repository, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -22,6 +22,7 @@ from fsd_core.training import eagle_head, head_card, loop
 from fsd_core.training.eagle_head import HeadPlan, main, plan_for
 from fsd_core.training.loop import Schedule
 from fsd_core.training.states import lessons, stored
+from tests.tools.sizes import some
 
 STEPS = 30
 SMALL = Schedule(steps=STEPS, batch=4, adamw_lr=1e-2, muon_lr=0.05, every=STEPS // 2)
@@ -51,7 +52,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], tu
     return train
 
 
-@pytest.mark.parametrize(("generation", "steps"), [(1, 1), pytest.param(1, 2, marks=pytest.mark.long), (3, 3)])
+@pytest.mark.parametrize(("generation", "steps"), [(3, 3), *some([(1, 1)]), pytest.param(1, 2, marks=pytest.mark.long)])
 def test_a_head_learns_and_drafts(trained, generation, steps) -> None:
     folder, figures = trained(generation, steps)
     log = json.loads((folder / "head" / "training.json").read_text())["log"]
@@ -78,6 +79,7 @@ def test_a_head_learns_and_drafts(trained, generation, steps) -> None:
     assert len(generation_.records) < len(generation_.tokens)
 
 
+@pytest.mark.wide
 def test_a_head_may_have_each_batch_read_anew(tmp_path: Path, trained) -> None:
     """Only tokens are stored; what is learnt is what stored states and distributions teach."""
     folder, first = trained(3, 3)
@@ -89,6 +91,7 @@ def test_a_head_may_have_each_batch_read_anew(tmp_path: Path, trained) -> None:
     assert figures["overlap"] == pytest.approx(first["overlap"], abs=0.05)
 
 
+@pytest.mark.wide
 def test_it_goes_on_where_it_was_cut_off(tmp_path: Path, trained) -> None:
     """Killed behind a checkpoint, the same head comes out; texts that are there are not written again."""
     whole, cut = trained(1, 1)[0], tmp_path / "cut"
@@ -111,6 +114,7 @@ def test_it_goes_on_where_it_was_cut_off(tmp_path: Path, trained) -> None:
     assert one == other
 
 
+@pytest.mark.wide
 def test_an_earlier_head_learns_from_the_layers_that_it_reads(tmp_path: Path, trained) -> None:
     start, layers = tmp_path / "start" / "head", [1, 5, 9]
     shutil.copytree(trained(3, 3)[0] / "head", start)
@@ -125,6 +129,7 @@ def test_an_earlier_head_learns_from_the_layers_that_it_reads(tmp_path: Path, tr
     assert load_head(tmp_path / "out" / "head", module).aux_layers(12) == tuple(layers)
 
 
+@pytest.mark.wide
 def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
     plan = _plan(3, 3)
     folder, first = trained(3, 3)

@@ -225,6 +225,7 @@ def with_a_folder_as_hub(repo: str) -> None:
     task.hub = (replace(task.hub[0], repo=repo),)
 
 
+@pytest.mark.wide
 def test_a_worker_without_a_network_says_so_and_goes_on(served: Home) -> None:
     served.worker(first=without_a_network)
     job = served.repository.enqueue(FetchJob("gsm8k"))
@@ -238,6 +239,7 @@ def test_a_worker_without_a_network_says_so_and_goes_on(served: Home) -> None:
     assert (served.repository.job(again).error or "").startswith("'nothing' cannot be fetched: expected one of gsm8k")
 
 
+@pytest.mark.wide
 def test_a_worker_fetches_between_two_prompts(hub: Path, tmp_path: Path, served: Home) -> None:
     experiment = served.repository.create_experiment(served.sweep(limit=2))
     served.held_worker(1, first=partial(with_a_folder_as_hub, str(tmp_path / "hub" / "humaneval")))

@@ -103,6 +103,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
     container.worker.close()
 
 
+@pytest.mark.wide
 @pytest.mark.processes
 def test_without_settings_people_sign_in_with_a_password_that_is_printed_once(container: Container) -> None:
     said = container.ready()
@@ -127,6 +128,7 @@ def test_without_settings_people_sign_in_with_a_password_that_is_printed_once(co
     assert container.sign_in(password)[0] == 303
 
 
+@pytest.mark.wide
 @pytest.mark.processes
 def test_a_password_in_a_file_is_taken_and_not_printed(container: Container, tmp_path: Path) -> None:
     file = tmp_path / "password"

@@ -192,6 +192,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     assert "FSD_GPU_SECONDS" in last.sentence
 
 
+@pytest.mark.wide
 def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     worker = Worker(home.settings, RemoteDevice)

@@ -58,6 +58,7 @@ SHORTER = (
 """What of the page's code is made less in the gate: prompts and tokens, and no name."""
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("shorter", [SHORTER, pytest.param((), marks=pytest.mark.long, id="as it stands")])
 def test_the_page_runs_from_top_to_bottom(
     capsys: pytest.CaptureFixture[str], shorter: tuple[tuple[str, str], ...]
@@ -83,6 +84,7 @@ def test_the_page_runs_from_top_to_bottom(
     assert all(column in shown for column in FINALIST_COLUMNS)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(library.__path__)])
 def test_examples_of_docstrings_do_what_they_say(name: str) -> None:
     module = import_module(f"fsd_core.library.{name}")
@@ -168,6 +170,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: fsd_core.LoadedPair, tmp_
         fsd_core.sweep(limit=601, pair=pair, threshold=0.1)
 
 
+@pytest.mark.wide
 def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Comparison) -> None:
     frame = measured.to_frame()
     assert list(frame["baseline"]) == [True, False, False]
@@ -191,6 +194,7 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
     assert frame["same_text"].iloc[1] is not None
 
 
+@pytest.mark.wide
 def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None:
     from fsd_core.plots.gallery import COMPARISON_FIGURES, comparison_figures
 

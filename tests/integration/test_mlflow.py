@@ -89,6 +89,7 @@ def artifact_folder(client, run_id: str) -> Path:
     return Path(client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
 
 
+@pytest.mark.wide
 def test_a_run_says_which_version_of_a_task_it_was_asked(repository: Repository, store: str) -> None:
     task = repository.add_task("mine", "{}", title="", scorer="none", prompts=2, who="Ann")
     run_id = repository.create_run(run_config(0.1).model_copy(update={"task": task.full_name}))
@@ -166,6 +167,7 @@ def test_a_run_that_drafted_nothing_says_so(tmp_path: Path) -> None:
     assert NOTHING_DRAFTED in (tmp_path / "figures.html").read_text()
 
 
+@pytest.mark.wide
 def test_a_second_copy_changes_the_first(repository: Repository, store: str) -> None:
     run_id = repository.create_run(run_config(0.2))
     finished(repository, run_id)
@@ -202,6 +204,7 @@ def test_the_parent_ends_with_its_last_child(repository: Repository, store: str)
     assert sync_pending(mirror, repository) == 0
 
 
+@pytest.mark.wide
 def test_an_experiment_that_is_renamed_is_renamed_there(repository: Repository, store: str) -> None:
     experiment_id, ann = repository.create_experiment(sweep("before"), enqueue=False), Person("Ann", "author")
     runs = [run.id for run in repository.experiment(experiment_id).runs]
@@ -255,6 +258,7 @@ def test_a_run_that_failed_and_was_gone_on_with_has_no_error_left(repository: Re
     assert "fsd.error" not in client.get_run(copy).data.tags
 
 
+@pytest.mark.wide
 def test_a_speed_that_is_not_one_figure_is_tagged(repository: Repository, store: str) -> None:
     run_id = repository.create_run(run_config(0.65))
     for threads in (1, 2):
@@ -272,6 +276,7 @@ def test_a_speed_that_is_not_one_figure_is_tagged(repository: Repository, store:
     assert "fsd.speed_mixed" not in client.get_run(copy).data.tags
 
 
+@pytest.mark.wide
 def test_what_is_deleted_here_goes_there_with_its_files(repository: Repository, store: str, tmp_path: Path) -> None:
     experiment_id = repository.create_experiment(sweep("unwanted"), enqueue=False)
     runs = [run.id for run in repository.experiment(experiment_id).runs]
@@ -330,6 +335,7 @@ def test_no_room_for_the_files_of_a_copy_is_one_sentence(
     assert refused(store, repository, run_id).startswith("The temporary folder cannot be written to (")
 
 
+@pytest.mark.wide
 def test_a_home_may_have_any_name(tmp_path: Path) -> None:
     name = "50% über?# a%20b"
     settings = Settings(home=tmp_path / name)
@@ -366,6 +372,7 @@ prepare_store(Settings(home=Path(sys.argv[1])))
 """
 
 
+@pytest.mark.wide
 def test_a_kill_while_the_store_is_created_leaves_none(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
     settings.make_folders()
@@ -383,6 +390,7 @@ def test_a_kill_while_the_store_is_created_leaves_none(tmp_path: Path) -> None:
     assert [file.name for file in settings.mlflow_folder.iterdir() if file.is_file()] == ["mlflow.db"]
 
 
+@pytest.mark.wide
 def test_a_store_that_was_never_completed_gives_way(copied: Settings) -> None:
     with closing(sqlite3.connect(copied.mlflow_folder / "mlflow.db", isolation_level=None)) as half:
         half.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
@@ -425,6 +433,7 @@ def refused(uri: str, repository: Repository, run_id: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("impatient")
 def test_what_is_missed_while_mlflow_is_down_comes_later(repository: Repository, store: str, tmp_path: Path) -> None:
     run_id = repository.create_run(run_config(0.3))
@@ -479,6 +488,7 @@ def test_a_server_that_refuses_is_told_without_its_page(
     assert not {"password", "html", "secret"} & set(re.findall(r"\w+", sentence))
 
 
+@pytest.mark.wide
 def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
     code = (
         "import sys, fsd_core.storage.database.repository, fsd_core.tracking.mlflow_links, "
@@ -488,6 +498,7 @@ def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.wide
 def test_copies_say_what_their_setting_is_approved_for(repository: Repository, store: str) -> None:
     ann, bob = Person("Ann", "author"), Person("Bob", "admin")
     whole = plausible.sweep("Find the knee", limit=4)

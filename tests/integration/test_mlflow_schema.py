@@ -91,6 +91,7 @@ def upgraded_as_told(sentence: str) -> None:
     subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, capture_output=True)
 
 
+@pytest.mark.wide
 def test_the_worker_says_once_what_to_run_and_goes_on_afterwards(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_worker_says_once_what_to_run_and_goes_on_afterwards(
     assert repository.unsynced_runs() == []
 
 
+@pytest.mark.wide
 def test_a_command_measures_and_says_what_to_run(
     call: Callable[..., tuple[int, str, str]], settings: Settings, toy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_command_measures_and_says_what_to_run(
     assert "Traceback" not in err
 
 
+@pytest.mark.wide
 def test_the_pages_say_what_to_run_and_come_up_afterwards(settings: Settings) -> None:
     service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(settings.home)})
     service.keep_alive()

@@ -287,6 +287,7 @@ def test_who_is_signed_in_reads_and_nobody_else(tmp_path: Path) -> None:
         assert mlflow.asked == [("POST", "/graphql")]
 
 
+@pytest.mark.wide
 def test_while_mlflow_is_away_a_sentence_says_so_and_an_answer_that_is_cut_off_is_no_whole_one(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def results() -> list[Any]:
     return shown
 
 
+@pytest.mark.wide
 def test_the_notebook_runs_from_top_to_bottom(results: list[Any]) -> None:
     version, completion, measured, table = results
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
@@ -61,6 +62,7 @@ def test_the_notebook_runs_from_top_to_bottom(results: list[Any]) -> None:
     assert list(table["label"]) == [run.label for run in measured.runs]
 
 
+@pytest.mark.wide
 def test_a_text_shows_its_tokens_with_their_kinds(results: list[Any]) -> None:
     completion = results[1]
     html = completion._repr_html_()
@@ -92,6 +94,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.wide
 def test_a_bar_is_shown_where_somebody_looks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     pair = fsd_core.load_pair("bundled")
 

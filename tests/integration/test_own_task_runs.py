@@ -89,6 +89,7 @@ def test_without_a_scorer_fidelity_to_the_target_is_measured_and_accuracy_is_not
     assert {(g.outcome, g.reference) for g in repository.generations(runs[1])} == {("unscored", None)}
 
 
+@pytest.mark.wide
 def test_the_pair_is_given_the_conversation_itself(repository: Repository, pair: LoadedPair) -> None:
     turns = [("system", "be brief"), ("user", "a"), ("assistant", "b"), ("user", "c")]
     rows = {"messages": [{"role": role, "content": content} for role, content in turns]}
@@ -130,6 +131,7 @@ def test_the_pair_is_given_the_conversation_itself(repository: Repository, pair:
         pair.tokenizer.chat_template = None
 
 
+@pytest.mark.wide
 def test_the_library_measures_a_file_and_keeps_it_where_the_runs_are(tmp_path: Path) -> None:
     file = tmp_path / "Two Sums.jsonl"
     question = "Question: Eva has {} apples. Eva eats 2. How many are left?\nAnswer:"

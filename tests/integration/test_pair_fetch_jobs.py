@@ -81,6 +81,7 @@ def status(repository: Repository) -> str:
     return pair_fetches(repository)[PAIR].status
 
 
+@pytest.mark.wide
 def test_a_fetch_tells_its_bytes_is_cancelled_and_goes_on(
     stand_in: StandInHub, home: Path, repository: Repository
 ) -> None:

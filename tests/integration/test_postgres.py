@@ -45,6 +45,7 @@ def test_each_job_is_claimed_once(repository: Repository, database_url: str) -> 
     claim_at_once(repository, database_url)
 
 
+@pytest.mark.wide
 def test_mlflow_keeps_files_in_the_home_where_its_server_looks_for_them(database_url: str, home: Path) -> None:
     get_settings.cache_clear()
     client, experiment = connect(database_url.replace("postgresql://", "postgresql+psycopg://"))

@@ -65,6 +65,7 @@ def greedy(rule: Rule, length: int) -> DecodingConfig:
     return DecodingConfig(acceptance=rule, topology=ChainTopology(length=length))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.long), 3, LENGTH])
 def test_greedily_strict_decoding_is_predicted_exactly(bundled: LoadedPair, trace: Trace, length: int) -> None:
     """At each draft length up to the recorded one: rounds, drafted and accepted tokens of every prompt."""
@@ -73,6 +74,7 @@ def test_greedily_strict_decoding_is_predicted_exactly(bundled: LoadedPair, trac
     assert said.counts.tolist() == measured
 
 
+@pytest.mark.wide
 def test_the_first_round_of_every_rule_is_exact(bundled: LoadedPair, trace: Trace) -> None:
     """Nothing lenient has been written yet, so that replay must say what decoding does."""
     replay = Replay(trace)
@@ -89,6 +91,7 @@ def test_the_first_round_of_every_rule_is_exact(bundled: LoadedPair, trace: Trac
     assert len(differing) > 1
 
 
+@pytest.mark.wide
 def test_sampled_strict_decoding_is_the_recorded_run(bundled: LoadedPair) -> None:
     sampled = SamplingConfig(temperature=1)
     trace = record(bundled, get_task("arithmetic"), 12, sampling=sampled, draft_length=LENGTH, timed_rounds=0)
@@ -102,6 +105,7 @@ def test_sampled_strict_decoding_is_the_recorded_run(bundled: LoadedPair) -> Non
     assert abs(rate - said.acceptance_rate.value) < 3 * (said.acceptance_rate.value - said.acceptance_rate.low)
 
 
+@pytest.mark.wide
 def test_limits_and_full_rows(bundled: LoadedPair, tmp_path: Path) -> None:
     """An answer that its limit ends drafts less at its end. Full rows predict the same."""
     few, all_of_them = (
@@ -137,6 +141,7 @@ def recorded(bundled: LoadedPair, tmp_path_factory: pytest.TempPathFactory) -> P
     return file
 
 
+@pytest.mark.wide
 def test_commands(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     recorded = tmp_path / "run.jsonl.gz"
     short = ("--limit", "3", "--max-new-tokens", "24", "--draft-length", "3", "--device", "cpu")

@@ -23,6 +23,7 @@ SMALL = LlamaConfig(
 )  # fmt: skip
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("probability", [0.0, 0.6, 1.0])
 def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float) -> None:
     pair, gamma = toy_pair(), 4
@@ -87,6 +88,7 @@ def test_rounds_take_about_what_their_parts_take() -> None:
     assert 0.5e9 < read_bandwidth(torch.device("cpu"), size=2**26) < 5e12
 
 
+@pytest.mark.wide
 def test_bench_times_a_synthetic_pair(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(random_pairs.RANDOM_PAIR_SHAPES, "small/small", (SMALL, SMALL))
     status, out, _ = call("bench", "--synthetic", "small/small", "--draft-length", "2")

@@ -40,6 +40,7 @@ def _run(repository: Repository, pair, temperature: float) -> str:
     return id
 
 
+@pytest.mark.wide
 def test_they_are_those_of_the_distributions_where_the_run_has_been(repository, pair):
     """All positions of two texts against the models asked token by token."""
     id = _run(repository, pair, temperature=1.0)
@@ -73,6 +74,7 @@ def test_they_are_those_of_the_distributions_where_the_run_has_been(repository, 
         assert all(row["rate"] <= own[row["drafts"] - 1]["rate"] + 1e-9 for row in rows)
 
 
+@pytest.mark.wide
 def test_each_temperature_is_kept_once_and_a_greedy_run_is_asked_at_1(repository, pair):
     id = _run(repository, pair, temperature=0.0)
     assert bounds.measure(repository, id, pair, positions=1)["temperature"] == 1.0

@@ -284,6 +284,7 @@ def test_a_text_that_fills_the_engines_context_is_cut_there_and_a_prompt_that_do
     assert f"and the engine's context is {max(lengths)}" in (generations[longest].error or "")
 
 
+@pytest.mark.wide
 def test_the_library_measures_an_endpoint_beside_ours_under_several_loads(
     home: Path, toy: str, pair: LoadedPair, engine: ToyEngine
 ) -> None:

@@ -55,6 +55,7 @@ def test_the_table_of_tri_grams_is_what_its_card_says() -> None:
     assert int(tokens.max()) < 49_152
 
 
+@pytest.mark.wide
 @torch.inference_mode()
 def test_the_adapter_fits_the_target_and_changes_it(target: PreTrainedModel) -> None:
     assert ADAPTER is not None
@@ -78,6 +79,7 @@ def test_the_adapters_card_shows_what_was_measured() -> None:
         assert taught > solved[ADAPTED, "draft-only", task]
 
 
+@pytest.mark.wide
 @torch.inference_mode()
 def test_the_draft_fits_the_target_and_costs_a_sixth_at_most(target: PreTrainedModel) -> None:
     module = reduced_vocab.load(DRAFT, target)

@@ -35,6 +35,7 @@ def test_texts_of_every_shape_are_those_of_one_process(toy: str, home: Path) -> 
     assert split["texts"] == texts(load_pair(toy, "cpu", "float32"))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("command", "pair", "reason"),
     [("run", "bundled", "error: The pair 'bundled' has an adapter, an EAGLE head or a draft"),

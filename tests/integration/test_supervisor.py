@@ -89,6 +89,7 @@ def working(home: Home) -> int | None:
     return (lock.holder(home.settings.home / "worker.lock") or {}).get("pid")
 
 
+@pytest.mark.wide
 def test_a_killed_worker_is_replaced_and_a_clean_stop_ends_it(home: Home) -> None:
     """By the real one, which does what there is to do."""
     supervisor = Supervisor(home.settings)
@@ -127,6 +128,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
     until(lambda: not alive(worker), "the worker's end")
 
 
+@pytest.mark.wide
 def test_mlflow_s_pages_begin_once_the_worker_is_idle(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsd_core.worker.supervisor.HEAD_START", 1e9)
     supervisor = Supervisor(settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True}))
@@ -152,6 +154,7 @@ def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: py
         assert "idle" not in (lock.holder(worker.path) or {})
 
 
+@pytest.mark.wide
 def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
     assert lock.holder(settings.home / "worker.lock") is None
 
 
+@pytest.mark.wide
 def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home")
     settings.make_folders()

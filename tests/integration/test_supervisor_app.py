@@ -90,6 +90,7 @@ def refused(app: App, **environment: str) -> str:
     return said
 
 
+@pytest.mark.wide
 def test_it_says_where_it_is_and_the_worker_comes_before_the_pages(app: App) -> None:
     """And a killed application leaves its worker to the next, which takes it along."""
     first = app.start_as_typed()
@@ -122,6 +123,7 @@ def test_a_hangup_ends_it_with_its_worker_and_the_run_waits(app: App) -> None:
     assert repository.job(experiment).status == "queued"
 
 
+@pytest.mark.wide
 def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> None:
     port = free_port(app.port + 1)
     process = app.start(SPACE_ID="team/lab", FSD_PORT=None, FSD_MLFLOW_UI=None, GRADIO_SERVER_PORT=str(port))
@@ -160,6 +162,7 @@ def test_a_variable_that_cannot_be_read_is_told(app: App) -> None:
     assert "port" in refused(app, FSD_PORT="many")
 
 
+@pytest.mark.wide
 def test_arguments_go_before_variables(app: App, tmp_path: Path) -> None:
     port, other = free_port(app.port + 1), tmp_path / "other"
     environment = app._variables({"FSD_HOST": "nowhere.invalid"})

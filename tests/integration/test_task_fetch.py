@@ -97,6 +97,7 @@ def test_a_full_disk_keeps_nothing(hub: StandInHub, data_folder: Path) -> None:
     assert kept(data_folder) == []
 
 
+@pytest.mark.wide
 def test_a_worker_is_stopped_in_a_file_and_the_next_job_goes_on(
     hub: StandInHub, data_folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

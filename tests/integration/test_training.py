@@ -79,6 +79,7 @@ def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
     assert (tokens == tokenizer.pad_token_id).sum() == (weights == 0).sum()
 
 
+@pytest.mark.wide
 def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path):
     def run(report=lambda row: None):
         model = bundled_pair.build_model(TINY, tokenizer, seed=0)
@@ -105,6 +106,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.wide
 def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "REPORT_EVERY", 5)
     plan = replace(TINY, schedule=Schedule(steps=10, batch=4))
@@ -122,6 +124,7 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path, monkeypatch):
     assert "no claim about other pairs" in card
 
 
+@pytest.mark.wide
 def test_a_model_that_is_made_is_left_alone_until_its_plan_changes(tokenizer, tmp_path):
     plan, rows = replace(TINY, schedule=Schedule(steps=5, batch=2)), []
 
@@ -173,6 +176,7 @@ def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_
     assert (figures["plan"]["parts"], figures["held_out_accuracy"], "log" in figures) == (parts, 0.25, False)
 
 
+@pytest.mark.wide
 def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):
     problems = [replace(problem, answer=7) for problem in long_problems.held_out(3)]
     plan = linear_target.LinearPlan(**vars(TINY))

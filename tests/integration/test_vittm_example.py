@@ -38,6 +38,7 @@ def test_memory_has_no_order_but_its_positions() -> None:
         Patches(8, 5, 64)
 
 
+@pytest.mark.wide
 def test_training_lowers_the_loss_of_both_heads() -> None:
     torch.manual_seed(0)
     (digits, _), model = load(128), ViTTM(8, 10, 4, 16)
@@ -50,6 +51,7 @@ def test_training_lowers_the_loss_of_both_heads() -> None:
     assert all(after < first for after, first in zip(losses(), before, strict=True))
 
 
+@pytest.mark.wide
 def test_it_trains_measures_and_logs_one_line_a_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with threads_kept():
         ids = main(["--home", str(tmp_path), "--epochs", "1", "--images", "128", "--repeats", "1", "--no-mlflow"])

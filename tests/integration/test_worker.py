@@ -77,6 +77,7 @@ def test_an_idle_worker_has_loaded_the_pair_that_pages_offer_first(home: Home) -
     until(lambda: (worker := home.repository.worker()) and worker.activity == "idle", "the worker's rest")
 
 
+@pytest.mark.wide
 def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=6))
     job_id = home.job_of(experiment)
@@ -94,6 +95,7 @@ def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
     assert home.repository.job(job_id).lost_workers == 0
 
 
+@pytest.mark.wide
 def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=6))
     home.held_worker(2)
@@ -105,6 +107,7 @@ def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Ho
     assert home.until_done(playground_job(home)) == "finished"
 
 
+@pytest.mark.wide
 def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
     decodings = home.sweep(1).decodings[1:]
     config = CalibrationConfig(pair=home.pair, decodings=decodings, goal="speed", limit=32, choosing=8)
@@ -121,6 +124,7 @@ def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
     assert isinstance(calibration_status(home.repository, config, runs), Outcome)
 
 
+@pytest.mark.wide
 def test_a_calibration_of_a_running_engine_is_the_worker_s_too(home: Home) -> None:
     strict = home.sweep(1).decodings[1]
     with ToyEngine(load_pair(home.pair, "cpu", "float32"), strict) as engine:
@@ -154,6 +158,7 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
     assert home.until_done(home.job_of(experiment)) == "finished"
 
 
+@pytest.mark.wide
 def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(home: Home) -> None:
     executor = JobExecutor(home.settings, LocalDevice, Event(), LEASE, "", "", None, scheduled=False)
     held = lock.acquire(home.settings.home / "worker.lock")
@@ -173,6 +178,7 @@ def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(
     assert threads._pair is ours
 
 
+@pytest.mark.wide
 def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(home: Home) -> None:
     payloads: dict[str, Any] = {"experiment": {}, "run": [], "playground": {"prompt": "x"}, "bounds": {"run_id": None}}
     payloads["fetch"] = {"task": None}
@@ -185,6 +191,7 @@ def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(ho
     assert home.until_done(playground_job(home)) == "finished"
 
 
+@pytest.mark.wide
 def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=1))
     away = home.worker()
@@ -200,6 +207,7 @@ def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Hom
     assert (home.settings.mlflow_folder / "mlflow.db").exists()
 
 
+@pytest.mark.wide
 def test_a_home_has_one_worker(home: Home) -> None:
     first = home.worker()
     until(lambda: (state := home.repository.worker()) and state.alive and state.pid == first.pid, "the first worker")
@@ -220,6 +228,7 @@ def test_a_worker_without_its_device_says_so_and_ends(home: Home) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.wide
 def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home, tmp_path: Path) -> None:
     weights = tmp_path / "broken" / "target" / "model.safetensors"
     (tmp_path / "pair").rename(tmp_path / "broken")
@@ -236,6 +245,7 @@ def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home
     assert worker.poll() is None
 
 
+@pytest.mark.wide
 def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_be_resumed(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=6))
     job_id = home.job_of(experiment)
@@ -262,6 +272,7 @@ def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_
     assert {run.error for run in home.repository.experiment(experiment).runs} == {None}
 
 
+@pytest.mark.wide
 def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=2))
     job_id = home.job_of(experiment)
@@ -276,6 +287,7 @@ def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
     assert home.repository.job(job_id).lost_workers == 1
 
 
+@pytest.mark.wide
 def test_a_database_that_is_locked_for_a_while_costs_time_alone(home: Home) -> None:
     """For longer than a writer waits, and than a lease lasts."""
     experiment = home.repository.create_experiment(home.sweep(limit=4))

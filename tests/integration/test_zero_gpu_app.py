@@ -82,6 +82,7 @@ def test_a_text_and_an_experiment_are_written_by_a_forked_process_and_marked(spa
     assert (worker.pid, worker.device) == (process.pid, "ZeroGPU")
 
 
+@pytest.mark.wide
 def test_a_gpu_that_is_taken_back_or_not_lent_loses_nothing(space: Space) -> None:
     slices = len([call for call in space.calls if call["call"] == "RunSlice"])
     (space.folder / "abort").write_text("5")
@@ -122,6 +123,7 @@ def test_a_gpu_that_is_taken_back_or_not_lent_loses_nothing(space: Space) -> Non
     assert len(texts(repository, cut)) == ended < 15
 
 
+@pytest.mark.wide
 def test_the_playground_does_not_wait_for_an_experiment_and_stops_when_asked(space: Space) -> None:
     """The last of those with this app, which it ends."""
     repository = space.repository
@@ -141,6 +143,7 @@ def test_the_playground_does_not_wait_for_an_experiment_and_stops_when_asked(spa
     assert repository.job(experiment).lost_workers == 0
 
 
+@pytest.mark.wide
 def test_an_app_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     space = Space(tmp_path, free_port(8300))
     try:

@@ -14,7 +14,7 @@ from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go
 from tests.tools.site import Site
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_repository.py")]
 
 
 @pytest.fixture

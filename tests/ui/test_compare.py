@@ -83,6 +83,7 @@ def choose(page: Page, label: str, option: str) -> None:
     page.get_by_role("option", name=option, exact=True).click()
 
 
+@pytest.mark.wide
 def test_without_runs_the_page_says_what_to_do(page: Page, site: Site):
     page.goto(f"{site.url}/compare")
     expect(page.locator(".fsd-empty")).to_contain_text("Nothing to compare yet")
@@ -113,6 +114,7 @@ def test_the_address_reproduces_the_page_and_the_exports_follow_the_choice(
     assert page.locator(".cmp").first.inner_text() == shown
 
 
+@pytest.mark.wide
 def test_all_figures_are_drawn_and_names_stay_text(opened: Page):
     page = opened
     expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
@@ -130,6 +132,7 @@ OVERLAPS = """(figure) => {
 }"""
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("window", ["opened", "narrow"])
 def test_no_line_runs_through_the_labels_of_the_throughputs(request: pytest.FixtureRequest, window: str):
     page: Page = request.getfixturevalue(window)
@@ -175,6 +178,7 @@ def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, exp
     expect(page.locator(".fsd-notice.bad")).to_contain_text("nonsense")
 
 
+@pytest.mark.wide
 def test_the_answer_is_on_the_first_screen_and_nothing_folded_is_drawn(page: Page, site: Site, experiment: str):
     page.set_viewport_size({"width": 1440, "height": 900})
     go(page, f"{site.url}/compare?experiment={experiment}")
@@ -205,6 +209,7 @@ def test_the_answer_is_on_the_first_screen_and_nothing_folded_is_drawn(page: Pag
     expect(page.get_by_text("3 settings × 1 seed × 600 prompts")).to_be_visible()  # all that the task has
 
 
+@pytest.mark.wide
 def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, site: Site):
     repository = site.repository
     ids = experiment_runs(repository, repository.create_experiment(sweep("Under way"), enqueue=False))
@@ -406,6 +411,7 @@ def test_an_export_that_cannot_be_is_told(
     assert answer.text().startswith(sentence)
 
 
+@pytest.mark.wide
 def test_the_exported_page_needs_nothing_else(opened: Page, browser: Browser, tmp_path: Path):
     with opened.expect_download() as download:
         opened.get_by_role("link", name="Export HTML").click()
@@ -433,6 +439,7 @@ def test_a_narrow_page_does_not_scroll_sideways(narrow: Page):
     assert narrow.evaluate("document.documentElement.scrollWidth") <= PHONE
 
 
+@pytest.mark.wide
 def test_nor_do_the_experiments(page: Page, site: Site, experiment: str):
     page.set_viewport_size({"width": PHONE, "height": 900})
     page.goto(f"{site.url}/experiments?experiment={experiment}")

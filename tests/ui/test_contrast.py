@@ -78,6 +78,7 @@ def failing_in_a_theme(page: Page) -> dict[str, list[str]]:
     return {theme: texts for theme, texts in faint.items() if texts}
 
 
+@pytest.mark.wide
 def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str]) -> None:
     faint, words, wide = {}, {}, {}
     for name, address in addresses.items():

@@ -18,7 +18,7 @@ from tests.tools.site import Site, serving
 from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_task_reading.py")]
 
 
 def lines(*rows: object) -> bytes:

@@ -19,6 +19,7 @@ from tests.tools.transformers_server import serving_bundled_target
 pytestmark = pytest.mark.ui
 
 
+@pytest.mark.wide("test_served_runs.py")
 def test_an_engine_of_others_answers_as_our_loop_does_and_compare_says_so(
     page: Page, site: Site, tmp_path: Path
 ) -> None:

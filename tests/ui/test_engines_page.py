@@ -35,6 +35,7 @@ def engine(pair: LoadedPair) -> Iterator[ToyEngine]:
         yield engine
 
 
+@pytest.mark.wide("test_served_runs.py")
 def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     page: Page, site: Site, toy: str, pair: LoadedPair, engine: ToyEngine
 ) -> None:

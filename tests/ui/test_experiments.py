@@ -48,6 +48,7 @@ def opened(page: Page, site: Site) -> None:
     page.get_by_label("Draft lengths").fill("5")
 
 
+@pytest.mark.wide
 def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: Site):
     opened(page, site)
     expect(page.locator(".fsd-empty")).to_contain_text("No experiment yet")
@@ -142,6 +143,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     expect(page.locator(".fsd-notice.warn")).to_contain_text("1 run failed")
 
 
+@pytest.mark.wide
 def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_resumed_and_deleted(
     page: Page, site: Site
 ):
@@ -188,6 +190,7 @@ def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_
         repository.experiment(id)
 
 
+@pytest.mark.wide
 def test_older_experiments_are_one_click_away(page: Page, site: Site):
     for number in range(11):
         site.repository.create_experiment(sweep(f"Number {number:02d}"))
@@ -203,6 +206,7 @@ def choose(page: Page, label: str, option: str) -> None:
     page.get_by_role("option", name=re.compile(rf"^{re.escape(option)}( · .*)?$")).click()
 
 
+@pytest.mark.wide
 def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
     opened(page, site)
     task = page.get_by_label("Task", exact=True)
@@ -256,6 +260,7 @@ def test_what_is_chosen_while_an_answer_is_late_stays_chosen(page: Page, site: S
         shutil.rmtree(site.home / "data" / "gsm8k")
 
 
+@pytest.mark.wide
 def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, site: Site):
     repository, folder = site.repository, site.home / "data" / "gsm8k"
 
@@ -308,6 +313,7 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         shutil.rmtree(folder)
 
 
+@pytest.mark.wide
 def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     opened(page, site)
     page.get_by_label("Thresholds").fill("0.05, 0.3")
@@ -393,6 +399,7 @@ def played(repository: Repository, id: str) -> Outcome:
     return step
 
 
+@pytest.mark.wide
 def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: Site):
     opened(page, site)
     page.get_by_label("Thresholds").fill("0.05, 0.3")

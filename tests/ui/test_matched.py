@@ -11,7 +11,7 @@ import fsd_core
 from tests.tools.settled import go
 from tests.tools.site import Site
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_matching.py")]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
 from tests.ui.test_cross_site import FORM, SEND, Blank
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_mlflow_server.py")]
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,7 @@ def click_twice(page: Page, button: Locator, answered: Locator) -> None:
     settled(page)
 
 
+@pytest.mark.wide
 def test_a_double_click_archives_one_card(page: Page, site: Site) -> None:
     names = [cancelled(site) for _ in range(2)]
     opened(page, site)
@@ -90,6 +91,7 @@ def test_a_double_click_starts_one_experiment(page: Page, site: Site) -> None:
     assert len(site.repository.experiments(1000)) == count + 1
 
 
+@pytest.mark.wide
 def test_a_double_click_finds_one_setting(page: Page, site: Site) -> None:
     opened(page, site)
     field(page, "Name").fill(name := new_name())
@@ -153,6 +155,7 @@ def test_two_experiments_are_cancelled_while_the_first_is_answered(page: Page, s
     assert [site.repository.experiment(id).status for id in ids] == ["cancelled"] * 2
 
 
+@pytest.mark.wide
 def test_the_name_of_the_next_experiment_stays(page: Page, site: Site) -> None:
     opened(page, site)
     field(page, "Name").fill(name := new_name())
@@ -167,6 +170,7 @@ def test_the_name_of_the_next_experiment_stays(page: Page, site: Site) -> None:
     expect(field(page, "Name")).to_have_value("The next one")
 
 
+@pytest.mark.wide
 def test_what_is_typed_after_another_pair_was_chosen_stays(page: Page, site: Site) -> None:
     opened(page, site)
     other = pair_defaults("smollm2-135m")
@@ -183,6 +187,7 @@ def test_what_is_typed_after_another_pair_was_chosen_stays(page: Page, site: Sit
     expect(field(page, "Task")).to_have_value("Everyday prompts")
 
 
+@pytest.mark.wide
 def test_a_bound_stays_while_another_goal_is_chosen(page: Page, site: Site) -> None:
     opened(page, site)
     unfold(page, "More")
@@ -215,6 +220,7 @@ def is_filled_in(page: Page, name: str) -> None:
     expect(field(page, "Task")).to_have_value("Short word problems")
 
 
+@pytest.mark.wide
 def test_a_form_outlasts_a_lost_question_a_reload_and_the_way_back(page: Page, site: Site) -> None:
     opened(page, site)
     name = new_name()
@@ -246,6 +252,7 @@ def test_a_form_outlasts_a_lost_question_a_reload_and_the_way_back(page: Page, s
     assert {(run.pair, run.task) for run in experiment.runs} == {("smollm2-135m", "short-problems")}
 
 
+@pytest.mark.wide
 def test_a_form_that_a_link_fills_in_keeps_what_is_changed(page: Page, site: Site) -> None:
     run = site.repository.experiment(site.repository.create_experiment(sweep("Like it", seeds=(3,)))).runs[1].id
     opened(page, site, f"?like={run}")

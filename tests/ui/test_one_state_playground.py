@@ -15,7 +15,7 @@ from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prom
 from tests.ui.test_playground import worker_that_is_there as worker_that_is_there
 from tests.ui.test_reload import begins
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_view_in_browser.py")]
 QUEUE = ("playground",)
 
 

@@ -114,6 +114,7 @@ def test_a_double_click_votes_once(page: Page, site: Site, proposal: str, choice
     assert len(read(site, proposal).votes) == 1
 
 
+@pytest.mark.wide
 def test_votes_on_a_slow_line_are_on_what_was_read(page: Page, site: Site, proposal: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     first = ballot(page).inner_text()
@@ -143,6 +144,7 @@ def test_a_vote_on_answers_that_were_replaced_is_refused(
     expect(notices(page).filter(has_text="replaced")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_a_double_click_on_propose_leaves_the_link(page: Page, site: Site, runs: Sequence[RunView], use: str) -> None:
     open_form(page, site, runs[3], use)
     button(page, "Propose").dblclick()
@@ -173,6 +175,7 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     expect(page.get_by_role("link", name="Open it")).to_have_attribute("href", f"review?proposal={proposal}")
 
 
+@pytest.mark.wide
 def test_figures_that_changed_are_drawn_before_they_are_approved(
     page: Page, site: Site, runs: Sequence[RunView], proposal: str
 ) -> None:
@@ -200,6 +203,7 @@ def test_figures_that_changed_are_drawn_before_they_are_approved(
     assert read(site, proposal).state == "approved"
 
 
+@pytest.mark.wide
 def test_a_comment_that_is_typed_meanwhile_stays(page: Page, site: Site, proposal: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     comment = field(page, "Comment Kept with your name")
@@ -216,6 +220,7 @@ def test_a_comment_that_is_typed_meanwhile_stays(page: Page, site: Site, proposa
     expect(comment).to_have_value("")
 
 
+@pytest.mark.wide
 def test_acts_on_a_proposal_keep_the_prompts_that_are_read(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     page.get_by_label("All", exact=True).check()
@@ -238,6 +243,7 @@ def test_acts_on_a_proposal_keep_the_prompts_that_are_read(page: Page, site: Sit
     expect(page.get_by_label("All", exact=True)).to_be_checked()
 
 
+@pytest.mark.wide
 def test_a_page_that_is_turned_beside_another_act_is_turned_once(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     held = Held(page)
@@ -251,6 +257,7 @@ def test_a_page_that_is_turned_beside_another_act_is_turned_once(page: Page, sit
     expect(page.get_by_text("6 to 10 shown")).to_be_visible()
 
 
+@pytest.mark.wide
 def test_a_late_answer_to_a_filter_does_not_undo_a_comment(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     held = Held(page, answers=True)

@@ -48,6 +48,7 @@ def field(page: Page, label: str) -> Locator:
     return page.get_by_label(label, exact=True).locator("visible=true")
 
 
+@pytest.mark.wide
 def test_a_double_click_archives_once(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Archive").dblclick()
@@ -85,6 +86,7 @@ def test_filters_that_are_chosen_while_an_answer_is_late_all_count(page: Page, s
     expect(page).to_have_url(re.compile(rf"\?search={name}&algorithm=speculative&sort=oldest$"))
 
 
+@pytest.mark.wide
 def test_a_late_look_at_a_run_keeps_the_filter_that_was_chosen_meanwhile(
     page: Page, site: Site, under_way: str
 ) -> None:
@@ -102,6 +104,7 @@ def test_a_late_look_at_a_run_keeps_the_filter_that_was_chosen_meanwhile(
     expect(page.locator("#prompts tbody tr")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_the_first_prompt_of_a_run_keeps_the_filters(page: Page, site: Site, under_way: str) -> None:
     go(page, f"{site.url}/runs?run={under_way}")
     choose(page, "Outcome", "Failed")
@@ -122,6 +125,7 @@ def test_a_run_that_is_deleted_elsewhere_says_so(page: Page, site: Site) -> None
     expect(page.get_by_role("link", name="See all runs")).to_be_visible()
 
 
+@pytest.mark.wide
 def test_prompts_that_are_opened_while_an_answer_is_late_end_with_the_last(
     page: Page, site: Site, experiment: str
 ) -> None:
@@ -152,6 +156,7 @@ def test_what_is_typed_after_saving_stays(page: Page, site: Site, experiment: st
     expect(page.locator("#experiment-said")).to_contain_text("First, and then second")
 
 
+@pytest.mark.wide
 def test_a_name_that_was_saved_is_not_overtaken_by_an_older_answer(page: Page, site: Site) -> None:
     experiment = site.repository.create_experiment(plausible.sweep("Old name", limit=3))
     go(page, f"{site.url}/runs?experiment={experiment}")

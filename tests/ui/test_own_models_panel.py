@@ -12,7 +12,7 @@ from fsd_core.testing.toy import save_toy_pair
 from tests.tools.settled import settled
 from tests.tools.site import Site
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_pairs.py")]
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,7 @@ def test_the_page_is_marked_tells_of_the_worker_and_two_settings_are_asked_for_w
     expect(detail).to_be_hidden()
 
 
+@pytest.mark.wide
 def test_controls_follow_the_algorithm_up_to_four_settings_and_bad_input_is_told(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page).fill("  ")
@@ -164,6 +165,7 @@ def test_controls_follow_the_algorithm_up_to_four_settings_and_bad_input_is_told
     expect(page.locator("#verdict")).to_contain_text("The models of the pair cannot be read.")
 
 
+@pytest.mark.wide
 def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_found_again(
     page: Page, site: Site
 ) -> None:
@@ -200,6 +202,7 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     finish(site, job)
 
 
+@pytest.mark.wide
 def test_a_search_tree_of_a_table_is_offered_and_asked_for(page: Page, site: Site) -> None:
     page.goto(site.url)
     second = page.locator(".setting").nth(1)
@@ -231,6 +234,7 @@ def unfold_sampling(page: Page) -> None:
     expect(page.get_by_label("Temperature")).to_be_visible()
 
 
+@pytest.mark.wide
 def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_merely_left_changes_nothing(
     page: Page, site: Site
 ) -> None:
@@ -286,6 +290,7 @@ def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_
     assert len(asked) == 1
 
 
+@pytest.mark.wide
 def test_stop_asks_the_worker_and_keeps_what_is_written_after_a_reload_too(page: Page, site: Site) -> None:
     page.goto(site.url)
     for reloaded in (False, True):
@@ -303,6 +308,7 @@ def test_stop_asks_the_worker_and_keeps_what_is_written_after_a_reload_too(page:
         expect(page.locator("#lane-1 .tok")).to_have_count(2)
 
 
+@pytest.mark.wide
 def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page).fill("".join(HOSTILE))
@@ -354,6 +360,7 @@ def remember(page: Page, job: str) -> None:
     )
 
 
+@pytest.mark.wide
 def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Browser) -> None:
     page.goto(site.url)
     job = start(page, site)

@@ -12,7 +12,7 @@ from tests.tools.settled import settled
 from tests.tools.site import Site, serving
 from tests.ui.test_playground import chunk, claim, finish, found_again, remember
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_playground_job.py")]
 SECRET = "a prompt of ann's own"
 
 

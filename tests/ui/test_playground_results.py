@@ -43,6 +43,7 @@ def written(setting: int, texts: list[str], per_second: float) -> Chunk:
     return Chunk(setting, tuple(tokens), figures, True, "eos")
 
 
+@pytest.mark.wide("test_playground.py")
 def test_a_result_is_explained_marked_and_one_step_from_a_task_and_an_experiment(touched: Page, site: Site) -> None:
     page = touched
     page.goto(site.url)

@@ -10,7 +10,7 @@ from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.ui.test_playground import HOSTILE, chunk, claim, finish, prompt, questions, worker_that_is_there
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_playground.py")]
 __all__ = ["worker_that_is_there"]  # a fixture, which every test here uses
 
 

@@ -107,6 +107,7 @@ def comment_on_a_passage(page: Page, words: str) -> None:
     assert "".join(page.locator("mark.quoted").all_text_contents()) == quote
 
 
+@pytest.mark.wide
 def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     ann = window("Ann")
     expect(ann.locator("body")).to_contain_text("No use yet")
@@ -268,6 +269,7 @@ def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team:
     expect(first.locator(".side").nth(1)).to_contain_text("correct")
 
 
+@pytest.mark.wide
 def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     """After the tests above: one use had its setting rolled back, the other has one."""
     token = f"Bearer {credentials.add_token(team.repository, 'fleet', 'viewer')}"

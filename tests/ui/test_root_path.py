@@ -58,6 +58,7 @@ def watched(page: Page, proxy: PrefixProxy) -> list[str]:
     return problems
 
 
+@pytest.mark.wide
 def test_a_browser_never_leaves_the_path(fresh: Page, behind: tuple[Site, PrefixProxy]) -> None:
     """Signing in, every page and all its links, an act, a download, signing out."""
     (site, proxy), page = behind, fresh
@@ -145,6 +146,7 @@ def test_the_doors_hold_below_the_path(behind: tuple[Site, PrefixProxy]) -> None
     assert f"Path={ROOT};" in headers["set-cookie"]
 
 
+@pytest.mark.wide
 def test_signing_in_with_hugging_face_leads_below_the_path(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_signing_in_with_hugging_face_leads_below_the_path(
         assert visitor.post(f"{ROOT}/logout").headers["location"] == f"{ROOT}/login"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("root", ["/runs", "/runs/compare"])
 def test_the_path_may_be_named_as_a_page(repository: Repository, tmp_path: Path, root: str) -> None:
     client = TestClient(build_app(repository, Settings(home=tmp_path, root_path=f"{root}/")), "http://127.0.0.1")

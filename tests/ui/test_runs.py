@@ -54,6 +54,7 @@ def rows(page: Page) -> Locator:
     return page.locator("#runs tbody tr")
 
 
+@pytest.mark.wide
 def test_an_empty_list_says_what_to_do(page: Page, site: Site) -> None:
     if site.repository.count_runs():
         pytest.fail("This test comes before the ones that fill the database.")
@@ -63,6 +64,7 @@ def test_an_empty_list_says_what_to_do(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile("/experiments$"))
 
 
+@pytest.mark.wide
 def test_filters_and_search_leave_what_matches_in_the_order_that_is_chosen(page: Page, filled: Site) -> None:
     go(page, f"{filled.url}/runs")
     with clockless(page):
@@ -84,6 +86,7 @@ def test_filters_and_search_leave_what_matches_in_the_order_that_is_chosen(page:
     expect(rows(page).first).to_contain_text("Draft alone")
 
 
+@pytest.mark.wide
 def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Page, filled: Site) -> None:
     page.goto(f"{filled.url}/runs")
     choose(page, "Algorithm", "SD")
@@ -130,6 +133,7 @@ def test_filters_offer_the_pairs_that_have_runs_and_each_row_names_its_own(page:
         filled.repository.delete_run(elsewhere)
 
 
+@pytest.mark.wide
 def test_a_choice_counts_at_once_and_a_text_that_is_pasted_or_deleted_as_one_that_is_typed(
     page: Page, filled: Site
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_choice_counts_at_once_and_a_text_that_is_pasted_or_deleted_as_one_tha
     expect(rows(page)).to_have_count(50)
 
 
+@pytest.mark.wide
 def test_many_runs_come_in_pages_and_ticks_outlast_paging_and_go_to_compare(page: Page, filled: Site) -> None:
     page.goto(f"{filled.url}/runs")
     expect(rows(page)).to_have_count(50)
@@ -263,6 +268,7 @@ def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None
     assert "Slower" not in page.redraw(asked(fields), target)[page.tiles]
 
 
+@pytest.mark.wide
 def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: Page, site: Site) -> None:
     experiment = plausible.add_finished(site.repository, "Resumed", limit=4)
     run = site.repository.experiment(experiment).runs[2]
@@ -292,6 +298,7 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
+@pytest.mark.wide
 def test_the_worst_prompts_come_first_where_the_address_asks_for_them(page: Page, site: Site) -> None:
     run = site.repository.experiment(plausible.add_finished(site.repository, "Worst")).runs[2]
     worst = site.repository.generations(run.id, worst_first=True, limit=1)[0].position

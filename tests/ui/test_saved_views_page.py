@@ -31,6 +31,7 @@ def save(page: Page, name: str) -> None:
     expect(page.get_by_label("Name of the view")).to_have_value("")
 
 
+@pytest.mark.wide("test_saved_views.py")
 def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: Site) -> None:
     experiment = plausible.add_finished(site.repository, "Find the knee", limit=3)
     runs = site.repository.experiment(experiment).runs

@@ -40,6 +40,7 @@ def experiment(site: Site) -> str:
     return finished
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("page", ["runs", "compare"])
 def test_visitors_leave_next_to_nothing(site: Site, experiment: str, page: str) -> None:
     process = psutil.Process(site.pid)

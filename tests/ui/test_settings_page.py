@@ -22,6 +22,7 @@ def experiment(site: Site) -> str:
     return add_finished(site.repository)
 
 
+@pytest.mark.wide
 def test_without_a_run_it_says_what_to_do(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/settings")
     expect(page.locator(".fsd-empty")).to_contain_text("No setting was measured yet")

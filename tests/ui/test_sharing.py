@@ -40,6 +40,7 @@ def saved(page: Page, figure: str, kind: str) -> tuple[str, bytes]:
     return download.value.suggested_filename, Path(download.value.path()).read_bytes()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("address", "figure", "name"),
     [
@@ -66,6 +67,7 @@ def test_a_figure_is_saved_for_paper(
     assert (called, data[:5]) == (f"{name}.pdf", b"%PDF-")
 
 
+@pytest.mark.wide
 def test_a_figure_that_no_address_draws_is_saved_by_the_browser_on_white(page: Page, site: Site) -> None:
     go(page, f"{site.url}/theory?__theme=dark")
     plot = page.locator(".js-plotly-plot").first
@@ -114,6 +116,7 @@ def test_a_figure_is_shown_in_a_frame_of_another_site_and_the_pages_are_not(
     assert not any("embed" in text for text in refused)
 
 
+@pytest.mark.wide
 def test_a_link_leads_to_one_prompt_side_by_side(
     page: Page, profile: BrowserContext, site: Site, experiment: str
 ) -> None:

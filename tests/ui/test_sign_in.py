@@ -114,6 +114,7 @@ def test_a_viewer_looks_and_writes_nothing(page: Page, closed: Site) -> None:
     assert len(closed.repository.experiments(1000)) == 1
 
 
+@pytest.mark.wide
 def test_an_author_starts_and_does_not_delete(page: Page, closed: Site) -> None:
     sign_in(page, closed, "Author", "/experiments")
     expect(page.locator("article.exp")).to_have_count(1)
@@ -126,6 +127,7 @@ def test_an_author_starts_and_does_not_delete(page: Page, closed: Site) -> None:
     assert len(closed.repository.experiments(1000)) == 2
 
 
+@pytest.mark.wide
 def test_an_admin_deletes(page: Page, closed: Site) -> None:
     sign_in(page, closed, "Admin", "/experiments")
     finished = page.locator("article.exp", has_text="Find the knee")
@@ -134,6 +136,7 @@ def test_an_admin_deletes(page: Page, closed: Site) -> None:
     expect(finished).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_people_and_tokens_have_a_page(page: Page, closed: Site) -> None:
     """An admin adds somebody, who signs in once and chooses a password; a program that shows a token sees nothing."""
     sign_in(page, closed, "Admin", "/people")

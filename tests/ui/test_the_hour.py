@@ -222,6 +222,7 @@ def measured_though_its_worker_dies(hand: Hand, page: Page, app: Application) ->
     return ended
 
 
+@pytest.mark.wide
 def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application, token: str, models: Path) -> None:
     hand = Hand(page)
     with hand.reaching("A first answer"):
@@ -442,6 +443,7 @@ def every_token_tells_its_numbers(page: Page, app: Application) -> None:
     expect(page.locator("#tok-detail dl")).to_have_text(numbers)
 
 
+@pytest.mark.wide
 def test_an_experiment_goes_on_without_its_page_and_without_the_web_process(page: Page, app: Application) -> None:
     with under_way(page, app, "Left alone", "0.1") as (_, name):
         another = page.context.new_page()

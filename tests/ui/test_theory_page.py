@@ -42,6 +42,7 @@ def test_the_bounds_follow_what_is_typed_and_a_large_coupling_is_told_and_not_dr
     expect(page.locator(".heatmaplayer")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_bounds_of_a_run_are_asked_for_and_shown(site: Site, page: Page) -> None:
     """Without a worker the page says what to do; when the bounds are there it shows them."""
     experiment = add_finished(site.repository, "Bounds")
@@ -109,6 +110,7 @@ def end(site: Site, bounds: bool = True) -> None:
     )
 
 
+@pytest.mark.wide
 def test_a_late_look_at_the_jobs_keeps_the_runs_that_were_chosen_meanwhile(page: Page, site: Site) -> None:
     runs = site.repository.experiment(add_finished(site.repository, "Late")).runs
     first, second = [run for run in runs if run.decoding.drafter][:2]
@@ -130,6 +132,7 @@ def test_a_late_look_at_the_jobs_keeps_the_runs_that_were_chosen_meanwhile(page:
     expect(page.get_by_role("button", name="Measure bounds")).to_be_enabled()
 
 
+@pytest.mark.wide
 def test_a_double_click_measures_once_and_a_second_tab_follows(page: Page, site: Site, profile: BrowserContext) -> None:
     run = site.repository.experiment(add_finished(site.repository, "Once")).runs[-1]
     other = profile.new_page()
@@ -153,6 +156,7 @@ def test_a_double_click_measures_once_and_a_second_tab_follows(page: Page, site:
         expect(tab.get_by_role("button", name="Measure bounds")).to_be_enabled()
 
 
+@pytest.mark.wide
 def test_what_was_typed_last_counts_and_outlasts_a_reload(page: Page, site: Site) -> None:
     go(page, f"{site.url}/theory")
     held = Held(page)

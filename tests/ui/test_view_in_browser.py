@@ -336,6 +336,7 @@ def test_a_refused_act_says_so_and_keeps_what_was_typed(page: Page, small: Small
     expect(page.get_by_text("Now was saved.")).to_be_visible()
 
 
+@pytest.mark.wide
 def test_a_server_that_is_lost_is_said_and_the_page_opens_again_when_it_is_back(page: Page, small: Small) -> None:
     lost = threading.Event()
     lost.set()

@@ -11,6 +11,7 @@ from fsd_core.statistics.intervals import wilson
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import go
 from tests.tools.site import Site
+from tests.tools.sizes import some
 from tests.ui.test_playground import unfold_sampling
 
 pytestmark = pytest.mark.ui
@@ -25,14 +26,18 @@ def experiment(site: Site) -> str:
     ("address", "sentence", "way", "leads"),
     [
         ("/runs?run=unknown", "There is no run", "See all runs", "/runs"),
-        ("/settings?setting=unknown", "There is no setting", "See all settings", "/settings"),
-        ("/review?use=unknown", "There is no use", "See all uses", "/review"),
-        ("/review?proposal=unknown", "There is no proposal", "See all uses", "/review"),
-        ("/review?propose=unknown", "There is no setting", "See all uses", "/review"),
         ("/compare?runs=unknown", "is not in this database: unknown", "Find the knee", "/compare?experiment="),
-        ("/compare?experiment=unknown", "There is no experiment", "Find the knee", "/compare?experiment="),
-        ("/runs?search=nothing+such", "No run matches", "Show all runs", "/runs"),
         ("/nosuch", "There is nothing at this address", "To the first page", "/"),
+        *some(
+            [
+                ("/settings?setting=unknown", "There is no setting", "See all settings", "/settings"),
+                ("/review?use=unknown", "There is no use", "See all uses", "/review"),
+                ("/review?proposal=unknown", "There is no proposal", "See all uses", "/review"),
+                ("/review?propose=unknown", "There is no setting", "See all uses", "/review"),
+                ("/compare?experiment=unknown", "There is no experiment", "Find the knee", "/compare?experiment="),
+                ("/runs?search=nothing+such", "No run matches", "Show all runs", "/runs"),
+            ]
+        ),
     ],
 )
 def test_an_address_that_leads_nowhere_says_so_and_where_to_go(
@@ -65,6 +70,7 @@ def test_a_word_is_explained_by_mouse_keyboard_and_touch(page: Page, site: Site)
     expect(hint).to_be_hidden()
 
 
+@pytest.mark.wide
 def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> None:
     go(page, site.url)
     lenient = page.locator(".setting").nth(1)

@@ -70,6 +70,7 @@ def test_the_icon_is_ours(site: Site) -> None:
         assert b"#0f6b65" in answer.read()
 
 
+@pytest.mark.wide
 def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, site: Site) -> None:
     answer = page.goto(f"{site.url}/nosuch")
     assert answer is not None

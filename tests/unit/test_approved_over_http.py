@@ -82,6 +82,7 @@ def test_what_is_not_there_is_told(repository: Repository, client: TestClient) -
     assert client.get("/api/v1/uses/nowhere/approved").status_code == 404
 
 
+@pytest.mark.wide
 def test_what_an_engine_cannot_run_is_a_problem_and_no_file(repository: Repository, client: TestClient) -> None:
     baseline, *_, run = repository.experiment(add_finished(repository)).runs  # of a lossy rule
     approve(repository, run, baseline, "d1")

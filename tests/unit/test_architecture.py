@@ -101,3 +101,25 @@ def constants(node: ast.stmt) -> Iterator[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     named = (target.id for target in targets if isinstance(target, ast.Name))
     return (name for name in named if re.fullmatch("[A-Z][A-Z0-9_]+", name))
+
+
+WIDE = "pytest.mark.wide"
+
+
+def test_what_the_gate_leaves_out_has_a_twin_in_it() -> None:
+    """In the same file, or in one that the mark names, which has tests in the gate itself."""
+    marks = {file.name: marks_of(file) for file in sorted(ROOT.glob("tests/*/test_*.py"))}
+    whole = {name for name, found in marks.items() if found and all(found)}
+    twins = {name: set(re.findall(r"test_\w+\.py", " ".join(found))) for name, found in marks.items()}
+    assert not [name for name in whole if not twins[name]], "leave some tests unmarked, or name a file of twins"
+    assert set().union(*twins.values()) <= marks.keys() - whole, "name files that have tests in the gate"
+
+
+def marks_of(file: Path) -> list[str]:
+    """How each test of a file, or the file as a whole, is marked as wide, in the words of the source; or empty."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test")]
+    assigned = (ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign))
+    whole = next((text for text in assigned if text.startswith("pytestmark") and WIDE in text), "")
+    decorators = [[ast.unparse(node) for node in test.decorator_list] for test in tests]
+    return [whole or next((text for text in those if text.startswith(WIDE)), "") for those in decorators]

@@ -84,6 +84,7 @@ def test_every_call_has_types_and_says_what_it_does(endpoints: list[Endpoint]) -
     assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair", "remove_endpoint"}
 
 
+@pytest.mark.wide
 def test_answers_are_what_is_promised(client: TestClient, repository: Repository) -> None:
     author = key(repository, "author")
     experiment = add_finished(repository)

@@ -138,6 +138,7 @@ def test_a_run_has_no_name_of_its_own(repository: Repository, ended: str) -> Non
         repository.annotate("run", "f" * 32, Edit(note="x"), ANN)
 
 
+@pytest.mark.wide
 def test_what_was_said_travels_and_goes_on(
     repository: Repository, ended: str, database_url: str, tmp_path: Path
 ) -> None:

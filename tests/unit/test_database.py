@@ -209,6 +209,7 @@ def test_the_alembic_command_uses_the_same_scripts(home: Path) -> None:
     open_database(f"sqlite:///{home / 'fsd.db'}").close()
 
 
+@pytest.mark.wide
 def test_damaged_bytes_are_a_sentence_wherever_they_are(tmp_path: Path) -> None:
     trials = size(12, 40)
     seen = damage.attack(tmp_path, trials)

@@ -148,6 +148,7 @@ def _siblings(p: torch.Tensor, children: list[int]) -> float:
     return 1 - passed
 
 
+@pytest.mark.wide
 def test_at_a_node_with_several_children_the_distribution_is_the_targets():
     """χ²; what is kept agrees with the walk along the siblings."""
     torch.manual_seed(0)

@@ -57,6 +57,7 @@ def experiment(repository: Repository) -> str:
     return add_finished(repository, HOSTILE)
 
 
+@pytest.mark.wide
 def test_the_first_run_is_the_baseline_unless_another_is_chosen(repository: Repository, experiment: str):
     ids = experiment_runs(repository, experiment)
     first = compare(repository, ids, None)
@@ -265,6 +266,7 @@ def test_the_latex_tables_are_whole_and_fit_a_page(repository: Repository, exper
     assert "Overfull" not in result.stdout
 
 
+@pytest.mark.wide
 def test_the_command_writes_what_the_page_exports(
     repository: Repository, experiment: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -98,6 +98,7 @@ def test_a_method_is_called_with_the_values_of_each_line() -> None:
     assert outcome(SOLVED.replace("return i,", "return [i],"), 1)[0] == "wrong"
 
 
+@pytest.mark.wide
 def test_large_arguments_reach_a_method(data: Path) -> None:
     pairs = [[i, i] for i in range(200_000)]
     tests = ((("[[1, 2]]\n9", "3"),), ((f"{pairs}\n9", str(sum(map(sum, pairs)))),))
@@ -201,6 +202,7 @@ def test_hidden_tests_of_another_form_are_refused(name: str, tmp_path: Path, mon
     assert not Path("run-by-a-pickle").exists()
 
 
+@pytest.mark.wide
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_tests, "LARGEST_TESTS", 1 << 20)
     bomb = packed(bytes(1 << 28))

@@ -77,6 +77,7 @@ def click(page: TheoryPage, runs: list[Any], temperature: str = "1", key: str = 
     return view.answer(lambda asked: {}, given, gr.Request(Request({"type": "http", "state": {}, PERSON: LOCAL})))
 
 
+@pytest.mark.wide
 def test_a_click_begins_one_job_for_each_run_however_often_it_is_sent(
     page: TheoryPage, repository: Repository, runs: list[RunView]
 ) -> None:

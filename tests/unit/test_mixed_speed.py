@@ -67,6 +67,7 @@ def marks(html: str) -> list[str | None]:
     return [attributes["title"] for tag, attributes in Reader(html).elements if tag == "sup"]
 
 
+@pytest.mark.wide
 def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: list[str]) -> None:
     html = runs_html([repository.run(runs[2])], filtered=False)
     (mark,) = [attributes for tag, attributes in Reader(html).elements if tag == "sup"]  # of s/answer alone

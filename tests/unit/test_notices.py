@@ -118,6 +118,7 @@ def due_now(repository: Repository) -> None:
         session.execute(update(OutboxRow).values(due_at=datetime.now(UTC) - timedelta(seconds=1)))
 
 
+@pytest.mark.wide
 def test_everything_that_is_promised_is_posted_once_and_signed(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:
@@ -153,6 +154,7 @@ def test_everything_that_is_promised_is_posted_once_and_signed(
     assert len({json.loads(body)["id"] for _, body in hook.posts}) == len(hook.posts)
 
 
+@pytest.mark.wide
 def test_a_message_waits_for_a_receiver_that_is_down_and_keeps_its_id(
     repository: Repository, service: ReviewService, runs: list[RunView], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,6 +197,7 @@ def test_a_sender_that_was_killed_leaves_the_message_to_the_next(
     assert [json.loads(body)["id"] for _, body in hook.posts] == [killed.id]
 
 
+@pytest.mark.wide
 def test_two_senders_at_once_send_each_message_once(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:
@@ -212,6 +215,7 @@ def test_two_senders_at_once_send_each_message_once(
     assert (len(ids), len(set(ids))) == (6, 6)
 
 
+@pytest.mark.wide
 def test_an_approval_that_expires_is_told_once(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:
@@ -229,6 +233,7 @@ def test_an_approval_that_expires_is_told_once(
     assert (kind, text.endswith("for Support chat has expired: have it reviewed again.")) == ("approval-expired", True)
 
 
+@pytest.mark.wide
 def test_mail_reaches_those_whom_it_concerns_and_holds_no_header_that_somebody_wrote(
     repository: Repository, service: ReviewService, runs: list[RunView], box: Mailbox
 ) -> None:
@@ -269,6 +274,7 @@ def test_a_name_cannot_write_headers_of_a_mail() -> None:
     assert parsed["Subject"] == "FSD Lab: Ann Bcc: eve@example.org comments."
 
 
+@pytest.mark.wide
 def test_a_message_that_nobody_takes_is_given_up(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:

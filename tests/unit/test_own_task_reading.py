@@ -169,6 +169,7 @@ def test_a_reference_must_suit_the_scorer(scorer: str, reference: str | None, to
     assert told in sentence
 
 
+@pytest.mark.wide
 def test_what_is_wrong_with_the_whole_file() -> None:
     assert problems(b"") == ['The file has no prompt: expected a line such as {"prompt": "…"}.']
     assert problems(lines({"scorer": "none"})) == problems(b"")

@@ -61,6 +61,7 @@ def test_a_call_with_too_few_values_is_refused(data: Any) -> None:
         assert calling.call({"fn_index": 4, "data": ["one", 2, 3]}, path)[0] == 200
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", [2, 3, -1, 10**30, True, None, "1", 1.5, [1], {"a": 1}])
 def test_functions_of_the_browser_alone_and_unknown_ones_are_refused(number: Any) -> None:
     calling = Calling()

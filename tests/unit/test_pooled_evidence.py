@@ -166,6 +166,7 @@ def test_no_prompt_counts_twice(repository: Repository) -> None:
     assert {pool.writers[position] for position in overlap} == {runs[1].id}
 
 
+@pytest.mark.wide
 def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
     service: ReviewService, repository: Repository, done: Calibrated
 ) -> None:

@@ -65,6 +65,7 @@ def test_each_figure_is_dark_on_white_with_every_name_of_its_legend(comparison: 
     assert plain_title(drawn).split("\n")[0] in written
 
 
+@pytest.mark.wide
 def test_a_pdf_embeds_its_fonts_and_the_same_figure_is_the_same_file(comparison: ComparedRuns):
     drawn = named(comparison, "tradeoff")
     pdf = printed(drawn, "pdf")
@@ -76,6 +77,7 @@ def test_a_pdf_embeds_its_fonts_and_the_same_figure_is_the_same_file(comparison:
         assert printed(drawn, form) == printed(drawn, form)
 
 
+@pytest.mark.wide
 def test_a_name_is_neither_a_formula_nor_markup_and_a_long_legend_is_whole():
     drawn = figure("Title", "x", "y")
     names = [f"{HOSTILE.replace('<', '&lt;')} {i} {'long ' * 20}" for i in range(30)]
@@ -123,6 +125,7 @@ def client(repository: Repository) -> TestClient:
     return TestClient(app)
 
 
+@pytest.mark.wide
 def test_a_figure_has_an_address_for_each_kind_of_file(client: TestClient, comparison: ComparedRuns):
     query = urlencode({"figure": "tradeoff", "runs": ",".join(run.id for run in comparison.runs)})
     for form, kind, begins in (

@@ -50,6 +50,7 @@ def opened(repository: Repository, calibration: str, rationale: str = "") -> tup
     return form, question
 
 
+@pytest.mark.wide
 def test_the_rationale_begins_with_the_verdict_of_the_calibration(repository: Repository, calibration: str) -> None:
     verdict = calibration_verdict(repository, calibration)
     assert verdict.startswith("Use ")

@@ -134,6 +134,7 @@ def test_a_margin_of_nothing_asks_for_more_accuracy(repository: Repository):
     assert told(comparison).startswith("Fastest more accurate than the target: FSD reducible")
 
 
+@pytest.mark.wide
 def test_runs_that_are_not_finished_are_told_and_get_no_verdict(repository: Repository):
     known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0)}
     comparison = compared(repository, known, 20.0, done={STRICT: 40})
@@ -149,6 +150,7 @@ def test_runs_that_are_not_finished_are_told_and_get_no_verdict(repository: Repo
     assert "before the baseline is measured" in told(compared(repository, known, done={TARGET: 3}))
 
 
+@pytest.mark.wide
 def test_what_cannot_be_answered_says_why(repository: Repository):
     known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0)}
     assert "Without a margin of 0 to 20 points" in told(compared(repository, known, margin=None))
@@ -158,6 +160,7 @@ def test_what_cannot_be_answered_says_why(repository: Repository):
     assert told(compared(repository, {TARGET: (0, 1.0), SD: (0, 2.0)})) == "Nothing here is faster than the target."
 
 
+@pytest.mark.wide
 def test_every_figure_and_file_is_made_of_runs_under_way(repository: Repository):
     known = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0), LOOSE: (9, 0.5)}
     for done in ({TARGET: 3, SD: 0, STRICT: 0, LOOSE: 0}, {SD: 1, STRICT: 3, LOOSE: 5}):

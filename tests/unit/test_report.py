@@ -69,6 +69,7 @@ def test_bounds_that_were_measured_stand_below(repository: Repository) -> None:
     assert "| SpecHub | – | 60.0 | – |" in text
 
 
+@pytest.mark.wide
 def test_the_command_writes_files_and_tells_what_it_cannot_find(
     home: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_damaged_trace_is_told_of(repository: Repository) -> None:
         repository.trace(repository.generations(run_id)[0].id)
 
 
+@pytest.mark.wide
 def test_traces_are_read_in_order_and_keep_nobody_from_writing(repository: Repository) -> None:
     run_id = repository.create_run(run_config())
     for position in reversed(range(120)):
@@ -154,6 +155,7 @@ def test_the_end_of_a_run_is_final(repository: Repository) -> None:
         repository.start_run(run_id, {})
 
 
+@pytest.mark.wide
 def test_hundreds_of_runs_are_found_with_two_queries(repository: Repository) -> None:
     ids = []
     for i in range(300):
@@ -184,6 +186,7 @@ def test_hundreds_of_runs_are_found_with_two_queries(repository: Repository) -> 
         repository.runs(order_by="secret")
 
 
+@pytest.mark.wide
 def test_runs_of_an_experiment_are_found_by_its_name(repository: Repository) -> None:
     id = repository.create_experiment(sweep("Tuesday 100%"))
     repository.create_experiment(sweep("Wednesday"))

@@ -36,6 +36,7 @@ def claim_at_once(repository: Repository, url: str, workers: int = 2) -> None:
     assert {repository.job(id).attempts for id in ids} == {1}
 
 
+@pytest.mark.wide
 def test_each_job_is_claimed_once(repository: Repository, database_url: str) -> None:
     claim_at_once(repository, database_url)
 

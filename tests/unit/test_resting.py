@@ -63,6 +63,7 @@ def test_uses_that_rest_on_a_run_are_named_and_others_are_not(
     assert resting_on(repository, [run.id]) == APPROVED
 
 
+@pytest.mark.wide
 def test_the_page_and_the_command_line_ask_with_the_names_of_the_uses(
     repository: Repository, experiment: ExperimentView, call: Call
 ) -> None:
@@ -81,6 +82,7 @@ def test_the_page_and_the_command_line_ask_with_the_names_of_the_uses(
     assert (status, out) == (0, f"The run {run.id} was deleted. {APPROVED}\n")
 
 
+@pytest.mark.wide
 def test_a_call_that_would_lose_evidence_is_refused_with_the_names_of_the_uses(
     repository: Repository, experiment: ExperimentView
 ) -> None:

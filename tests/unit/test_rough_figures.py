@@ -75,6 +75,7 @@ def test_one_token_a_pass_is_what_decoding_without_drafts_has_by_definition() ->
     assert METRICS["mean_acceptance_length"].written(1.5).mark == ROUGH_MARK
 
 
+@pytest.mark.wide
 def test_the_command_line_marks_it(few: ComparedRuns, many: ComparedRuns, capsys: pytest.CaptureFixture[str]) -> None:
     run = strict(few)
     output.print_runs([run])
@@ -84,6 +85,7 @@ def test_the_command_line_marks_it(few: ComparedRuns, many: ComparedRuns, capsys
     assert MARK not in str(output.run_json(run))
 
 
+@pytest.mark.wide
 def test_a_run_s_page_and_the_list_mark_it_and_say_why(few: ComparedRuns, many: ComparedRuns) -> None:
     run = strict(few)
     for html, marks in ((tiles_html(run), 3), (runs_html([run], filtered=False, columns=tuple(COLUMNS)), 5)):

@@ -46,6 +46,7 @@ def saved(
     return ID
 
 
+@pytest.mark.wide
 def test_a_report_is_one_file_without_scripts_or_addresses(stored: Repository, comparison: ComparedRuns):
     saved(stored, comparison, f"## What we saw\n\n{HOSTILE}\n\n| a | b |\n|---|---|\n| 1 | 2 |")
     text = report_html(stored, stored.report(ID))
@@ -71,6 +72,7 @@ def test_html_of_a_text_is_text():
     assert '<a href="https://example.org">' in markdown_html("[x](https://example.org)")
 
 
+@pytest.mark.wide
 def test_a_report_stays_as_it_was_and_says_which_runs_are_not(stored: Repository, comparison: ComparedRuns):
     saved(stored, comparison)
     before = stored.report(ID)
@@ -109,6 +111,7 @@ def test_a_report_is_saved_once_and_refuses_what_it_cannot_hold(stored: Reposito
         stored.delete_report(ID)
 
 
+@pytest.mark.wide
 def test_every_part_of_a_comparison_can_be_frozen(stored: Repository, comparison: ComparedRuns):
     content = frozen_comparison(comparison, "All", "", list(PARTS))
     stored.add_report(ID, content, "Ann")
@@ -129,6 +132,7 @@ def test_a_changed_row_is_no_report(stored: Repository, comparison: ComparedRuns
         stored.report(ID)
 
 
+@pytest.mark.wide
 def test_reports_are_exported_and_imported(stored: Repository, comparison: ComparedRuns, tmp_path: Path):
     saved(stored, comparison)
     url = f"sqlite:///{tmp_path / 'home' / 'fsd.db'}"
@@ -143,6 +147,7 @@ def test_reports_are_exported_and_imported(stored: Repository, comparison: Compa
     assert changed_runs(other, other.report(ID).content.runs) == ([], [])
 
 
+@pytest.mark.wide
 def test_the_command_line_lists_and_exports_reports(call: Call, home: Path, tmp_path: Path):
     home.mkdir()
     repository = new_repository(home)

@@ -23,6 +23,7 @@ TASK = get_task("short-problems")
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 
 
+@pytest.mark.wide
 def test_every_equation_holds_and_the_last_one_gives_the_answer() -> None:
     rng = random.Random(0)
     for _ in range(4000):
@@ -48,6 +49,7 @@ def test_the_numbers_of_the_steps_are_told_in_the_question() -> None:
         assert problem.question[0].isupper() or problem.question[0].isdigit()
 
 
+@pytest.mark.wide
 def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
     steps = set()
     for problem, solution in islice(stream(2), 3000):
@@ -59,12 +61,14 @@ def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
     assert list(islice(stream(2), 20)) == list(islice(stream(2), 20))
 
 
+@pytest.mark.wide
 def test_the_shipped_problems_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
     assert write_held_out(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
     assert (tmp_path / "again.jsonl").read_bytes() == SHORT_PROBLEMS.read_bytes()
     assert len(held_out_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
 
 
+@pytest.mark.wide
 def test_the_adapter_that_ships_saw_none_of_them() -> None:
     assert ADAPTER is not None
     trained = json.loads((ADAPTER / "training.json").read_text())

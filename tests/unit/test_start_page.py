@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dashboard.start.start_html import news_html, picture_html
 from fsd_core.calibration.request import build_calibration
 from fsd_core.models.calibrations import calibration_of
@@ -27,6 +29,7 @@ def test_an_empty_installation_has_a_picture_and_no_news(repository: Repository)
     assert [point[0] for point in measured.curve] == sorted(point[0] for point in measured.curve)
 
 
+@pytest.mark.wide
 def test_news_are_what_runs_what_waits_and_what_was_decided(repository: Repository) -> None:
     runs = repository.experiment(add_finished(repository, "Done")).runs
     repository.create_experiment(sweep("Under <way>"))

@@ -133,6 +133,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused() -> None:
     ]
 
 
+@pytest.mark.wide
 def test_a_row_that_would_fill_the_memory_is_refused() -> None:
     row = pyarrow.ListArray.from_arrays([0, 10_000], repeated("x" * 900_000, 10_000))
     (sentence,) = problems(table(prompt=["a"], texts=row))

@@ -65,6 +65,7 @@ def setting(decoding: DecodingConfig) -> str:
     return SettingConfig(pair=CONFIG.pair, decoding=decoding).id
 
 
+@pytest.mark.wide
 def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository: Repository, id: str) -> None:
     (one,) = measurements(repository, runs_of(repository, setting(KEPT)))
     assert one.target is not None
@@ -89,6 +90,7 @@ def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository:
     assert "A proposal rests on the fresh ones alone." in html
 
 
+@pytest.mark.wide
 def test_a_setting_of_calibrations_alone_leads_to_the_calibration_and_not_to_compare(
     repository: Repository, id: str
 ) -> None:

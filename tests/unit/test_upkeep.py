@@ -149,6 +149,7 @@ def test_no_room_is_told_and_nothing_half_made_is_left(
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.wide
 def test_deleted_space_is_given_back(repository: Repository, database_url: str) -> None:
     id = repository.create_experiment(sweep(), enqueue=False)
     run = repository.experiment(id).runs[0].id
@@ -215,6 +216,7 @@ def test_runs_are_listed_with_their_ids(call: Call, repository: Repository) -> N
     assert call("runs", "--search", "nothing such")[1:] == ("", "No run has 'nothing such' in its name.\n")
 
 
+@pytest.mark.wide
 def test_deleting_from_the_command_line(call: Call, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSD_MLFLOW_URI", "http://127.0.0.1:9")
     id = repository.create_experiment(sweep())

@@ -186,6 +186,7 @@ def test_other_versions_are_refused() -> None:
             check_versions(version)
 
 
+@pytest.mark.wide
 def test_a_rule_is_a_name_an_object_or_off() -> None:
     assert served_rule("") is served_rule("off") is None
     assert served_rule('{"kind": "head", "head_width": 0.4}') == served_rule("head", "0.4")

@@ -33,6 +33,7 @@ def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
         session.get_one(RunRow, run.id).provenance = PROVENANCE | {"weights": weights}
 
 
+@pytest.mark.wide
 def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repository, runs: list[RunView]) -> None:
     setting = runs[3].setting_id
     (again,) = (run for run in repository.experiment(add_finished(repository)).runs if run.setting_id == setting)
@@ -63,6 +64,7 @@ def test_a_baseline_of_other_weights_is_no_company(repository: Repository, runs:
     assert target.id not in {other.id for other in sibling_runs(repository, run)}
 
 
+@pytest.mark.wide
 def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: list[RunView]) -> None:
     service, target, run = ReviewService(repository), runs[0], runs[3]
     service.describe(ANN, "Chat", requirements=Requirements(margin=None))

@@ -138,6 +138,7 @@ def take(repository: Repository, file: Path, tmp_path: Path) -> tuple[int, ...]:
     return done
 
 
+@pytest.mark.wide
 def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
     filled: Repository, other: Repository, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_time_that_a_calibration_was_given_later_is_taken_over(
         assert config.more_minutes == minutes
 
 
+@pytest.mark.wide
 def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(
     filled: Repository, other: Repository, database_url: str, file: Path, tmp_path: Path
 ) -> None:
@@ -357,6 +359,7 @@ def rewritten(file: Path, to: Path, changes: dict[str, Callable[[bytes], bytes]]
     return to
 
 
+@pytest.mark.wide
 def test_damaged_and_foreign_files_are_refused_before_anything_is_written(
     filled: Repository, other: Repository, file: Path, tmp_path: Path
 ) -> None:

@@ -31,12 +31,13 @@ class Graphed:
     kernels, so the same result. Elsewhere, for larger tensors, and if it makes the host wait after all, as a rule of a
     package may, the function runs as it is written.
 
-    Arguments are tensors, and ``None`` or numbers, for each of which there is another graph. It may be called from
-    several threads.
+    ``name``: what the log calls it. Arguments are tensors, and ``None`` or numbers, for each of which there is another
+    graph. It may be called from several threads. What it captured is freed with it, so the function must not refer to
+    whoever holds it.
     """
 
-    def __init__(self, function: Callable[..., tuple[Tensor | None, ...]]) -> None:
-        self._function = function
+    def __init__(self, name: str, function: Callable[..., tuple[Tensor | None, ...]]) -> None:
+        self._name, self._function = name, function
         self._captured: dict[tuple, _Captured | None] = {}
         self._lock = threading.Lock()
         self._may_capture = True
@@ -76,7 +77,7 @@ class Graphed:
                     graph.capture_end()
         except RuntimeError as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            log.warning("'%s' is launched kernel by kernel: %s", self._function.__qualname__, reason)
+            log.warning("The %s is launched kernel by kernel: %s", self._name, reason)
             self._may_capture = False
             return None
         torch.cuda.current_stream().wait_stream(side)

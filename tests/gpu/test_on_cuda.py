@@ -168,7 +168,7 @@ def test_what_is_launched_together_gives_the_same_results() -> None:
         moved = values if shift is None else values + shift
         return (moved * factor).softmax(-1).cumsum(-1), None, moved.argmax(-1)
 
-    graphed, kept = Graphed(steps), []
+    graphed, kept = Graphed("test", steps), []
     for turn in range(12):
         values = torch.randn(2 + turn % 2, 50, generator=torch.Generator().manual_seed(turn)).to(DEVICE)
         shift = None if turn % 3 else values.flip(-1)
@@ -180,7 +180,7 @@ def test_what_is_launched_together_gives_the_same_results() -> None:
 
 
 def test_what_makes_the_host_wait_runs_as_it_is_written() -> None:
-    graphed = Graphed(lambda values: (values * float(values.sum()),))
+    graphed = Graphed("test", lambda values: (values * float(values.sum()),))
     for turn in range(4):
         values = torch.arange(5.0, device=DEVICE) + turn
         assert torch.equal(graphed(values)[0], values * (10 + 5 * turn))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -89,6 +91,19 @@ def test_what_was_drafted_is_verified_as_its_topology_says(models: ModelSet, rul
     assert isinstance(method.speculation.verification, verification)
     with pytest.raises(FrozenInstanceError):
         method.max_new_tokens = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("topology", [ChainTopology(), DynamicTreeTopology()], ids=str)
+def test_a_verification_and_what_it_captured_are_freed_as_soon_as_nobody_holds_them(models, topology) -> None:
+    gc.disable()
+    try:
+        speculation = compose(models, DecodingConfig(acceptance=FuzzyReducible(), topology=topology)).speculation
+        assert speculation is not None
+        held = weakref.ref(speculation.verification)
+        del speculation
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_a_bonus_is_drafted_where_rule_and_topology_agree(models: ModelSet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,9 +26,8 @@ class TreeVerification:
     judges_bonus = False
 
     def __init__(self, node: NodeVerifier, sampling: SamplingConfig) -> None:
-        self._node, self._sampling = node, sampling
-        self.greedy_draft = node.greedy_draft
-        self._verified = Graphed(self._verify)
+        self._node, self.greedy_draft = node, node.greedy_draft
+        self._verified = Graphed("verification of a tree", partial(_verify, node, sampling))
 
     def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         tree, structure = proposal.tree, _structure(proposal.tree)
@@ -47,30 +47,32 @@ class TreeVerification:
         )  # fmt: skip
         return RoundResult(drafted, count, emitted, probability, details, reach, AcceptedPath(nodes, fed))
 
-    def _verify(
-        self,
-        tokens: Tensor,
-        warped: Tensor,
-        raw: Tensor,
-        parents: Tensor,
-        levels: Tensor,
-        drawn_from: Tensor,
-        fed: Tensor,
-        chains: Tensor | None,
-        logits: Tensor,
-        taken: Tensor,
-        depth: int,
-        strict: int,
-    ) -> tuple[Tensor | None, ...]:
-        """Return the fields of :func:`verify_tree`'s result, for those of a ``DraftTree`` and its structure."""
-        structure = TreeStructure(parents, levels, drawn_from, fed, chains)
-        tree = DraftTree(tokens, depth, warped, raw, structure)
-        found = verify_tree(tree, structure, logits, self._node, self._sampling, taken, strict)
-        assert found.path is not None
-        return (
-            found.drafted, found.count, found.emitted, found.emitted_probability, found.details, found.reach,
-            found.path.nodes, found.path.fed,
-        )  # fmt: skip
+
+def _verify(
+    node: NodeVerifier,
+    sampling: SamplingConfig,
+    tokens: Tensor,
+    warped: Tensor,
+    raw: Tensor,
+    parents: Tensor,
+    levels: Tensor,
+    drawn_from: Tensor,
+    fed: Tensor,
+    chains: Tensor | None,
+    logits: Tensor,
+    taken: Tensor,
+    depth: int,
+    strict: int,
+) -> tuple[Tensor | None, ...]:
+    """Return the fields of :func:`verify_tree`'s result, for those of a ``DraftTree`` and its structure."""
+    structure = TreeStructure(parents, levels, drawn_from, fed, chains)
+    tree = DraftTree(tokens, depth, warped, raw, structure)
+    found = verify_tree(tree, structure, logits, node, sampling, taken, strict)
+    assert found.path is not None
+    return (
+        found.drafted, found.count, found.emitted, found.emitted_probability, found.details, found.reach,
+        found.path.nodes, found.path.fed,
+    )  # fmt: skip
 
 
 def _structure(tree: DraftTree) -> TreeStructure:

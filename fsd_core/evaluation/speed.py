@@ -84,7 +84,7 @@ def measure(
             _our_loop(pair, "autoregressive", "Ours, target alone", Autoregressive(), max_new_tokens, draft_length),
             _our_loop(pair, "speculative", "Ours, SD", Speculative(), max_new_tokens, draft_length),
             _our_loop(pair, "fsd-reducible", "Ours, FSD reducible", fuzzy, max_new_tokens, draft_length),
-            Contender(GENERATE, "transformers generate", _generate(pair, max_new_tokens)),
+            Contender(GENERATE, "transformers generate", transformers_loop(pair, max_new_tokens)),
             assisted,
         ]
         timings = _race(contenders, [_prompt_ids(pair, prompt) for prompt in prompts], pair.device, on_prompt)
@@ -157,12 +157,20 @@ def _our_loop(
     return Contender(name, title, lambda ids: decoder.generate(ids, seed=0).tokens)
 
 
-def _generate(pair: LoadedPair, max_new_tokens: int, **extra: Any) -> Callable[[list[int]], list[int]]:
+def transformers_loop(
+    pair: LoadedPair, max_new_tokens: int, cache: str | None = None, **extra: Any
+) -> Callable[[list[int]], list[int]]:
+    """Return a function that writes greedily by transformers' ``generate`` of the target: prompt ids to those of the
+    new tokens. ``cache``: its kind, such as ``static``; ``extra``: arguments of ``generate`` beside its config."""
     module: Any = pair.target.module  # its `generate` comes from a mixin that the type does not show
     eos = sorted(pair.target.eos_tokens)
     # Not the checkpoint's config, which may ask for sampling.
     config = GenerationConfig(
-        do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos or None, pad_token_id=eos[0] if eos else 0
+        do_sample=False,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=eos or None,
+        pad_token_id=eos[0] if eos else 0,
+        cache_implementation=cache,
     )
 
     def write(ids: list[int]) -> list[int]:
@@ -189,7 +197,9 @@ def _assisted(pair: LoadedPair, max_new_tokens: int, draft_length: int) -> Itera
     draft.generation_config.num_assistant_tokens = draft_length
     draft.generation_config.num_assistant_tokens_schedule = "constant"
     try:
-        yield Contender(ASSISTED, "transformers assisted", _generate(pair, max_new_tokens, assistant_model=draft))
+        yield Contender(
+            ASSISTED, "transformers assisted", transformers_loop(pair, max_new_tokens, assistant_model=draft)
+        )
     finally:
         draft.generation_config = original_config
         transformers_logging.set_verbosity(verbosity)

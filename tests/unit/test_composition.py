@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from dataclasses import FrozenInstanceError
 
@@ -37,6 +36,7 @@ from fsd_core.decoding.verification.tree import TreeVerification
 from fsd_core.drafters.draft_model import DraftModelProposer
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.frozen import option
+from fsd_core.garbage import no_garbage_collection
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import BEAMS, EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
@@ -95,15 +95,12 @@ def test_what_was_drafted_is_verified_as_its_topology_says(models: ModelSet, rul
 
 @pytest.mark.parametrize("topology", [ChainTopology(), DynamicTreeTopology()], ids=str)
 def test_a_verification_and_what_it_captured_are_freed_as_soon_as_nobody_holds_them(models, topology) -> None:
-    gc.disable()
-    try:
+    with no_garbage_collection():
         speculation = compose(models, DecodingConfig(acceptance=FuzzyReducible(), topology=topology)).speculation
         assert speculation is not None
         held = weakref.ref(speculation.verification)
         del speculation
         assert held() is None
-    finally:
-        gc.enable()
 
 
 def test_a_bonus_is_drafted_where_rule_and_topology_agree(models: ModelSet) -> None:

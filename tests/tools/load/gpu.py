@@ -12,7 +12,6 @@ found; one that fails says so, and the next begins.
 from __future__ import annotations
 
 import argparse
-import copy
 import functools
 import gc
 import json
@@ -24,7 +23,6 @@ from statistics import median
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from fsd_core.config import (
     Autoregressive,
@@ -43,7 +41,7 @@ from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.roofline import PROMPT, bytes_read, forward_ms, measure_rounds, read_bandwidth
-from fsd_core.evaluation.speed import measure
+from fsd_core.evaluation.speed import measure, transformers_loop
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
@@ -168,7 +166,7 @@ def trees(device: torch.device, quiet: Path | None, say: Callable[[str], None]) 
     longest = max(prompts, key=len)
     writers = our_loops(pair, tokens) | {
         "transformers generate": generate(pair, tokens),
-        "transformers generate, compiled": generate(pair, tokens, cache_implementation="static"),
+        "transformers generate, compiled": generate(pair, tokens, "static"),
     }
     for name, write in writers.items():
         began = time.perf_counter()
@@ -201,21 +199,14 @@ def our_loops(pair: LoadedPair, tokens: int) -> dict[str, Writer]:
     }
 
 
-def generate(pair: LoadedPair, tokens: int, **extra: Any) -> Writer:
-    module: Any = pair.target.module
-    eos = sorted(pair.target.eos_tokens)
-    config = GenerationConfig(
-        do_sample=False, max_new_tokens=tokens, eos_token_id=eos, pad_token_id=eos[0], **extra
-    )  # fmt: skip
+def generate(pair: LoadedPair, tokens: int, cache: str | None = None) -> Writer:
+    write = transformers_loop(pair, tokens, cache)
 
-    def write(ids: list[int]) -> tuple[int, int]:
-        inputs = torch.tensor([ids], device=pair.device)
-        mask = torch.ones_like(inputs)
-        out = module.generate(inputs, attention_mask=mask, generation_config=copy.deepcopy(config))
-        count = out.shape[1] - len(ids)
+    def counted(ids: list[int]) -> tuple[int, int]:
+        count = len(write(ids))
         return count, count
 
-    return write
+    return counted
 
 
 def race(

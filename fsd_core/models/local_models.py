@@ -9,6 +9,7 @@ from fsd_core.models.json_files import read_object
 from fsd_core.models.known_sizes import known_size
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.settings import get_settings
+from fsd_core.whole_files import whole_file
 
 _ABOUT = "source.json"
 """Beside the weights, or alone if these are in the hub's own cache; written last."""
@@ -67,6 +68,5 @@ def _size_file(model: HubModel) -> Path:
 
 def write_about(path: Path, origin: str, folder: Path | None) -> None:
     """Record a local copy of a model. ``folder`` holds its weights if ``path`` does not."""
-    partial = path / f"{_ABOUT}.part"
-    partial.write_text(json.dumps({"origin": origin, "folder": str(folder) if folder else None}) + "\n")
-    partial.replace(path / _ABOUT)
+    with whole_file(path / _ABOUT) as partial:
+        partial.write_text(json.dumps({"origin": origin, "folder": str(folder) if folder else None}) + "\n")

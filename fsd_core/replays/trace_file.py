@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import zlib
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.frozen import sentence
 from fsd_core.replays.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
+from fsd_core.whole_files import whole_file
 
 LARGEST_TRACE_FILE = 512_000_000
 """bytes, unpacked"""
@@ -37,12 +37,10 @@ def write(trace: Trace, path: Path) -> int:
     text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines).encode()
     last = json.dumps({"sha256": hashlib.sha256(text).hexdigest()}) + "\n"
     data = gzip.compress(text + last.encode(), mtime=0)
-    temporary = path.with_name(f".{path.name}.part")
     try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
+        with whole_file(path) as partial:
+            partial.write_bytes(data)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise InvalidSetting(f"The trace could not be written to {path}: {error.strerror}.") from None
     return len(data)
 

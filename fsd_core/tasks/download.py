@@ -16,6 +16,7 @@ from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.hub_download import NO_ROOM, fetch_whole, name_whole, partial_of
 from fsd_core.models.hub_offers import OfferedFile
 from fsd_core.tasks import TASKS, HubFile, Split, Task
+from fsd_core.whole_files import whole_file
 
 OnFile = Callable[[str, int, int], None]
 """Called before each file with its name, the number of files done and the total. May stop the download by raising."""
@@ -169,10 +170,9 @@ def _made(split: Split, folder: Path) -> list[Path]:
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            partial = path.with_name(f"{path.name}.part")
-            with (gzip.open if path.suffix == ".gz" else open)(partial, "wt", encoding="utf-8", newline="") as stream:
+            opener = gzip.open if path.suffix == ".gz" else open
+            with whole_file(path) as partial, opener(partial, "wt", encoding="utf-8", newline="") as stream:
                 stream.write(text)
-            partial.replace(path)
         with (first.parent / "SOURCE.txt").open("a", encoding="utf-8") as source_file:
             source = " ".join(filter(None, (split.repo, split.name, split.split)))
             source_file.write(

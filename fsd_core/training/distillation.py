@@ -20,6 +20,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.sampling import draw
 from fsd_core.training.loop import mixed_precision
+from fsd_core.whole_files import whole_file
 
 T = TypeVar("T")
 TOP_TOKENS = 32
@@ -159,9 +160,8 @@ def save_texts(texts: Sequence[TrainingText], file: Path) -> None:
         "top": torch.cat([text.top for text in texts]),
         "log_p": torch.cat([text.log_p for text in texts]),
     }
-    partial = file.with_suffix(".part")
-    save_file(packed, partial)
-    partial.replace(file)
+    with whole_file(file) as partial:
+        save_file(packed, partial)
 
 
 def read_texts(folder: Path) -> list[TrainingText]:

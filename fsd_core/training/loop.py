@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import cpu_has_bfloat16, gpu_name
+from fsd_core.whole_files import whole_file
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
@@ -134,10 +135,9 @@ def train(
             report(row)
         if done % schedule.every == 0:
             states = [optimizer.state_dict() for optimizer, _ in optimizers]
-            partial = checkpoint.with_suffix(".part")
             state = {"model": learning(model), "optimizers": states, "step": done, "log": log}
-            torch.save(state, partial)
-            partial.replace(checkpoint)
+            with whole_file(checkpoint) as partial:
+                torch.save(state, partial)
     model.eval()
     checkpoint.unlink(missing_ok=True)
     return log

@@ -13,6 +13,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import render_prompt
 from fsd_core.training.distillation import answer
+from fsd_core.whole_files import whole_file
 
 LONGEST = 128  # tokens of a prompt; one that has not ended by then is left out
 _MARK = "PROMPT"
@@ -62,7 +63,6 @@ def own_prompts(
             )
     kept = list(found)[:count]
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(kept), encoding="utf-8")
-    partial.replace(file)
+    with whole_file(file) as partial:
+        partial.write_text(json.dumps(kept), encoding="utf-8")
     return kept

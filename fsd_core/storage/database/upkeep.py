@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +12,7 @@ from fsd_core.errors import DatabaseUnavailable, InvalidSetting
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database, parse, sqlite_path, upgrade
+from fsd_core.whole_files import flush
 
 _FORMER_NAME = "{name}.before-restore-{moment:%Y%m%d-%H%M%S}"
 
@@ -44,9 +44,9 @@ def new_file(file: Path) -> Iterator[Path]:
     with _file_errors(file), _cleanup(partial):
         file.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        _sync(partial)
+        flush(partial)
         partial.rename(file)
-        _sync(file.parent)
+        flush(file.parent)
 
 
 def restore(url: str, file: Path) -> Path | None:
@@ -67,14 +67,14 @@ def restore(url: str, file: Path) -> Path | None:
         with closing(_connect(file)) as source, closing(sqlite3.connect(partial)) as copy:
             source.backup(copy)
         upgrade(sqlite_url(partial))
-        _sync(partial)
+        flush(partial)
         if path.exists():
             former = path.with_name(_FORMER_NAME.format(name=path.name, moment=datetime.now(UTC)))
             for suffix in ("", "-journal"):  # a killed writer's journal belongs to its database file
                 if (sibling := Path(f"{path}{suffix}")).exists():
                     sibling.rename(f"{former}{suffix}")
         partial.rename(path)
-        _sync(path.parent)
+        flush(path.parent)
     return former
 
 
@@ -147,12 +147,3 @@ def _file_errors(file: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DatabaseUnavailable(f"{file} cannot be written ({error.strerror}): choose another place.") from error
-
-
-def _sync(path: Path) -> None:
-    """Flush to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

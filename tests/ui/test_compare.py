@@ -375,6 +375,7 @@ def test_two_runs_prompt_by_prompt(opened: Page):
     page = opened
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
     page.get_by_label("All", exact=True).check()
+    expect(page.get_by_text("24 prompts of 24, 1 to 5 shown")).to_be_visible()  # a list that is replaced is not turned
     expect(page.locator("article.pair")).to_have_count(5)
     page.get_by_role("button", name="Next prompts").click()
     expect(page.locator("article.pair").first).to_contain_text("Prompt 6,")

@@ -3,6 +3,7 @@
 # make test-all   the same with every case of every test
 # make test-fast  the unit tests that take no time, for in between
 # make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
+# make test-paused  the tests of make test on a busy machine that stands still now and then (docs/reliability.md)
 # make lint       the checks alone
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
@@ -22,7 +23,7 @@ RAY := .venv-ray
 
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-all test-fast test-long test-engines test-ray test-gpu lint attack coverage-table
+.PHONY: run test test-all test-fast test-long test-paused test-engines test-ray test-gpu lint attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -45,6 +46,10 @@ test-long: $(DEVELOPMENT)
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -m long tests/unit tests/integration
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -p no:xdist tests/ui/test_the_hour.py
+
+# As on a machine of many tenants: three times in a row, and none may fail.
+test-paused: $(DEVELOPMENT)
+	for seed in 1 2 3; do $(BIN)/python -m tests.tools.paused --seed $$seed $(PYTEST) -m "not long and not wide" || exit 1; done
 
 test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines

@@ -23,9 +23,14 @@ def test_the_new_file_takes_the_place_of_the_former(tmp_path: Path) -> None:
 def test_what_fails_leaves_the_former_alone(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     path.write_text("former")
-    with pytest.raises(KeyboardInterrupt), whole_file(path) as partial:
-        partial.write_text("half")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with whole_file(path) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [(found.name, found.read_text()) for found in tmp_path.iterdir()] == [("card.json", "former")]
 
 

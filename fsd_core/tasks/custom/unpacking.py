@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from fsd_core.tasks.custom.parquet_child import REFUSED, unpacks_to_more
 from fsd_core.tasks.custom.problems import Findings
 
+logger = logging.getLogger(__name__)
 LARGEST_FILE = 8_000_000
 """bytes, as it came and unpacked"""
 MOST_TASK_PROMPTS = 20_000
@@ -53,8 +55,11 @@ def _parquet_as_lines(data: bytes, findings: Findings) -> bytes:
         child = subprocess.run(
             command, input=data, env=os.environ | limits, capture_output=True, timeout=PARQUET_SECONDS, check=False
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("A Parquet file was not read: %s", error)
         child = None
+    if child is not None and child.returncode < 0:
+        logger.warning("The reader of a Parquet file ended by signal %d", -child.returncode)
     if child is not None and child.returncode == 0:
         return child.stdout
     if child is not None and child.returncode == REFUSED:

@@ -22,6 +22,7 @@ ENGINES := .venv-engines
 RAY := .venv-ray
 
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+GATE := $(PYTEST) -m "not long and not wide"
 
 .PHONY: run test test-all test-fast test-long test-paused test-engines test-ray test-gpu lint attack coverage-table
 .DELETE_ON_ERROR:
@@ -34,7 +35,7 @@ run: $(RUNTIME)
 
 # Three processes on two cores: a test that waits for a browser or a clock leaves its core to another.
 test: lint
-	$(PYTEST) -m "not long and not wide" --durations=15
+	$(GATE) --durations=15
 
 test-all: lint
 	$(PYTEST) -m "not long" --durations=15
@@ -49,7 +50,7 @@ test-long: $(DEVELOPMENT)
 
 # As on a machine of many tenants: three times in a row, and none may fail.
 test-paused: $(DEVELOPMENT)
-	for seed in 1 2 3; do $(BIN)/python -m tests.tools.paused --seed $$seed $(PYTEST) -m "not long and not wide" || exit 1; done
+	for seed in 1 2 3; do $(BIN)/python -m tests.tools.paused --seed $$seed $(GATE) || exit 1; done
 
 test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines

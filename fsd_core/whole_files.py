@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -23,7 +23,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    flush(path.parent)
+    with suppress(OSError):  # some file systems cannot flush a folder: the file is there and whole
+        flush(path.parent)
 
 
 def flush(path: Path) -> None:

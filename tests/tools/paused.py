@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import psutil
+
+from tests.tools.load.neighbour import neighbour
 
 EVERY = 1.5
 """seconds between two pauses, on average; exponentially distributed"""
@@ -28,16 +29,12 @@ OF_ALL = 0.3
 def run(command: list[str], seed: int) -> int:
     """Return the exit status of the command."""
     draw, pauses = random.Random(seed), 0
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    started = psutil.Popen(command)
-    try:
+    with neighbour():
+        started = psutil.Popen(command)
         while started.poll() is None:
             time.sleep(draw.expovariate(1 / EVERY))
             _pause([started, *_below(started)], draw)
             pauses += 1
-    finally:
-        busy.kill()
-        busy.wait()
     print(f"Paused {pauses} times, with seed {seed}.")
     return started.returncode
 
@@ -50,9 +47,11 @@ def _below(process: psutil.Process) -> list[psutil.Process]:
 
 def _pause(processes: list[psutil.Process], draw: random.Random) -> None:
     chosen = processes if draw.random() < OF_ALL else [draw.choice(processes)]
-    _each(process.suspend for process in chosen)
-    time.sleep(draw.uniform(*LASTING))
-    _each(process.resume for process in chosen)
+    try:
+        _each(process.suspend for process in chosen)
+        time.sleep(draw.uniform(*LASTING))
+    finally:  # nothing stays stopped when this program is interrupted
+        _each(process.resume for process in chosen)
 
 
 def _each(calls: Iterable[Callable[[], None]]) -> None:

@@ -58,8 +58,9 @@ def _parquet_as_lines(data: bytes, findings: Findings) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.warning("A Parquet file was not read: %s", error)
         child = None
-    if child is not None and child.returncode < 0:
-        logger.warning("The reader of a Parquet file ended by signal %d", -child.returncode)
+    else:
+        if child.returncode < 0:
+            logger.warning("The reader of a Parquet file ended by signal %d", -child.returncode)
     if child is not None and child.returncode == 0:
         return child.stdout
     if child is not None and child.returncode == REFUSED:

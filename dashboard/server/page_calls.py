@@ -43,11 +43,11 @@ class PageCalls:
         path, session = scope["path"], None
         if scope["method"] == "POST" and path in PAGE_CALLS:
             body = (await receive()).get("body", b"")
+            receive = replayed(body, receive)
             call = _object(body)
             session = call.get("session_hash")
             if call and (refused := self._refusal(call)):
                 return await refuse(receive, send, *refused)
-            receive = replayed(body, receive)
         elif path == _STREAM:
             session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
         elif path.startswith(_HEARTBEAT):

@@ -26,9 +26,10 @@ class QueriesAlone:
         if scope["type"] != "http" or scope["path"] != GRAPHQL:
             return await self.app(scope, receive, send)
         body = (await receive()).get("body", b"")  # whole, see BoundedBody
+        receive = replayed(body, receive)
         if not asks_only(body):
             return await refuse(receive, send, 403, NOT_A_QUERY)
-        return await self.app(scope, replayed(body, receive), send)
+        return await self.app(scope, receive, send)
 
 
 def asks_only(body: bytes) -> bool:

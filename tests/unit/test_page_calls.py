@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.server.forwarded import ForwardedHeaders
 from dashboard.server.page_calls import ANOTHERS, NO_SUCH_FUNCTION, PAGE_CALLS, PageCalls
@@ -92,6 +94,32 @@ def test_a_session_is_of_the_person_who_began_it() -> None:
     assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 403
     calling.person = Person("Ann", "admin")  # whose role has changed is the same
     assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("app", "path", "body", "status"),
+    [
+        (BoundedBody(PageCalls(inner, lambda: FUNCTIONS)), PAGE_CALLS[0], b'{"fn_index": 4}', 422),
+        (BoundedBody(QueriesAlone(inner)), GRAPHQL, b"{}", 403),
+        (BoundedBody(inner, limit=5), "/", b"123456", 413),
+    ],
+    ids=["call", "graphql", "size"],
+)
+def test_a_refusal_does_not_wait_for_a_client_that_has_sent_everything(
+    app: ASGIApp, path: str, body: bytes, status: int
+) -> None:
+    """Who has read the whole body and asks for more would wait until the client hangs up."""
+    parts: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
+    answered: list[Message] = []
+
+    async def receive() -> Message:
+        return next(parts)
+
+    async def send(message: Message) -> None:
+        answered.append(message)
+
+    asyncio.run(app({"type": "http", "method": "POST", "path": path, "headers": [], KEY: ANN}, receive, send))
+    assert answered[0]["status"] == status
 
 
 @pytest.mark.parametrize("clients", [True, False])

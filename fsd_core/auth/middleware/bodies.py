@@ -22,33 +22,34 @@ class BoundedBody:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        body = None
-        if self._declared(scope) <= self.limit:
+        body, more = bytearray(), self._declared(scope) > self.limit
+        if not more:
             try:
                 async with asyncio.timeout(self.seconds):
-                    body = await self._read(receive)
+                    body, more = await self._read(receive)
             except TimeoutError:
                 sentence = f"The body of the request did not arrive within {self.seconds:g} seconds: send it again."
                 return await refuse(receive, send, 408, sentence)
-        if body is None:
+        if more or len(body) > self.limit:
             sentence = f"The body of the request is too large: expected at most {self.limit:,} bytes."
-            return await refuse(receive, send, 413, sentence)
+            return await refuse(receive if more else replayed(b"", receive), send, 413, sentence)
         return await self.app(scope, replayed(bytes(body), receive), send)
 
     def _declared(self, scope: Scope) -> int:
         length = Headers(scope=scope).get("content-length", "0")
         return int(length) if length.isdecimal() else 0
 
-    async def _read(self, receive: Receive) -> bytearray | None:
-        """Return the body, or ``None`` as soon as it is too large. If the client disconnects, return what it sent."""
+    async def _read(self, receive: Receive) -> tuple[bytearray, bool]:
+        """Return the body and whether there is more of it, as soon as it is too large.
+
+        If the client disconnects, return what it sent.
+        """
         body, more = bytearray(), True
-        while more:
+        while more and len(body) <= self.limit:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > self.limit:
-                return None
-        return body
+        return body, more
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

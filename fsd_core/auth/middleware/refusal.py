@@ -23,7 +23,8 @@ async def refuse(
     """Answer with ``status`` and ``sentence``, and ``headers`` of its own, and close the connection.
 
     What the client is still sending is read and dropped for a moment: a client whose connection is cut while it writes
-    never sees the answer.
+    never sees the answer. Whoever has read the body before gives a ``receive`` that knows its end, as of
+    :func:`fsd_core.auth.middleware.bodies.replayed`: there is nothing to wait for then.
     """
     body = sentence.encode()
     own = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]

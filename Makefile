@@ -7,6 +7,9 @@
 # make lint       the checks alone
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
+# make test-newest  the contract tests with the newest of what pyproject.toml allows, in an environment of its own
+# make freeze     what the program shows the outside, as tests/frozen holds it; a reviewer reads the diff
+# make lock       the versions of everything, from the short lists requirements*.in
 # make test-gpu   every method on a CUDA device, against the CPU (docs/performance.md)
 # make coverage-table  how often intervals hold the truth, simulated and written into the documents
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
@@ -20,11 +23,12 @@ RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 ENGINES := .venv-engines
 RAY := .venv-ray
+NEWEST := .venv-newest
 
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 GATE := $(PYTEST) -m "not long and not wide"
 
-.PHONY: run test test-all test-fast test-long test-paused test-engines test-ray test-gpu lint attack coverage-table
+.PHONY: run test test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock freeze attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -58,6 +62,13 @@ test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 test-ray: $(DEVELOPMENT) $(RAY)/.requirements.stamp
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest -q -p no:xdist --timeout 1800 tests/ray
 
+# What a wheel's user gets. torch is held: no later version has a build for CPUs in the registry.
+test-newest:
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check torch==2.13.0 . $$(sed -n 's/^\(pytest[^=]*\)=.*/\1/p' requirements-dev.in)
+	$(NEWEST)/bin/python -m pip uninstall --yes --quiet fsd-lab
+	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile --ignore tests/contract/test_one_state.py tests/contract
+
 test-gpu: $(DEVELOPMENT)
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n 4 tests/gpu tests/contract/test_static.py
 
@@ -72,6 +83,19 @@ lint: $(DEVELOPMENT)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
+
+freeze: $(DEVELOPMENT)
+	$(BIN)/python -m tools.freeze
+
+# The versions of everything, from the short lists that people edit, for Python 3.11 and later. What is held stays where it
+# can; `make lock UPGRADE=--upgrade` moves all. A torch brings the CUDA packages of its own build, or none.
+RESOLVE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock"
+
+lock: $(DEVELOPMENT)
+	$(RESOLVE) $(UPGRADE) requirements.in --output-file requirements.txt
+	cp requirements.txt requirements-zerogpu.txt
+	$(RESOLVE) requirements.in requirements-zerogpu.in --override requirements-zerogpu.in --output-file requirements-zerogpu.txt
+	$(RESOLVE) $(UPGRADE) requirements-dev.in --output-file requirements-dev.txt
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "FSD Lab needs Python 3.11 or later, and '$(PYTHON)' was not found: install it, or name one with PYTHON=…"; exit 2; }

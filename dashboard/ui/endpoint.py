@@ -153,7 +153,7 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
     """
-    signature, model = inspect.signature(function), _arguments(function)
+    signature, model = inspect.signature(function), arguments_of(function)
     kinds = model.model_fields
     if unknown := [name for name in arguments if name not in kinds]:
         raise InvalidSetting(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
@@ -169,7 +169,7 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _arguments(function: Endpoint) -> type[BaseModel]:
+def arguments_of(function: Endpoint) -> type[BaseModel]:
     """Return the model that validates a function's arguments."""
     kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}

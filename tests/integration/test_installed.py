@@ -5,22 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-APPLICATION = {
-    "typing-extensions",
-    "authlib", "httpx2", "jinja2", "markdown-it-py", "markupsafe", "mcp", "orjson", "gradio",
-    "plotly", "pandas",
-}  # fmt: skip
-"""what the pages alone import, and figures of the library (its group ``figures``)"""
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +74,3 @@ def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) 
     assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == [
         "bin", "fsd_core",
     ]  # fmt: skip
-
-
-def test_what_is_pinned_is_what_the_library_asks_for() -> None:
-    pinned = [
-        Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1] not in ("", "#")
-    ]
-    versions = {canonicalize_name(each.name): each.specifier for each in pinned}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(text) for text in project["dependencies"]]
-    assert {canonicalize_name(each.name) for each in wanted} == versions.keys() - APPLICATION
-    assert {*project["optional-dependencies"]["figures"]} < APPLICATION
-    for each in wanted:
-        pin = next((version.version for version in versions[canonicalize_name(each.name)]), None)
-        assert pin is not None or not each.specifier, f"{each.name} is not pinned"
-        assert pin is None or each.specifier.contains(pin), f"{each.name} is pinned to {pin}"

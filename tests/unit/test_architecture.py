@@ -6,9 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,47 +57,20 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     assert not found
 
 
-PARTS_OF_A_METHOD = {"base", "chain", "draft_model", "eagle"}
-"""files that each room of a method's parts has under one name: settings, drafter, topology, verification"""
+LONGEST = 800
+"""lines of a file: a concept takes 150 to 600"""
 
 
-def modules() -> list[Path]:
-    return [path for room in ("fsd_core", "dashboard") for path in (ROOT / room).rglob("*.py")]
-
-
-@cache
-def statements() -> list[ast.stmt]:
-    """What stands at the top of all modules."""
-    return [node for path in modules() for node in ast.parse(path.read_text(encoding="utf-8")).body]
-
-
-def twice(names: Iterable[str]) -> list[str]:
-    return [name for name, uses in Counter(names).items() if uses > 1]
-
-
-def test_no_two_modules_share_a_name() -> None:
-    names = (path.stem for path in modules())
-    assert twice(name for name in names if name not in {"__init__", "__main__", *PARTS_OF_A_METHOD}) == []
-
-
-def test_no_two_classes_share_a_name() -> None:
-    assert twice(node.name for node in statements() if isinstance(node, ast.ClassDef)) == []
-
-
-def test_no_two_public_constants_share_a_name() -> None:
-    assert twice(name for node in statements() for name in constants(node)) == []
+def test_no_file_is_longer_than_a_concept() -> None:
+    rooms = ("fsd_core", "dashboard", "tests", "tools", "engines", "examples", "migrations")
+    lines = {path: path.read_bytes().count(b"\n") for room in rooms for path in (ROOT / room).rglob("*.py")}
+    assert [str(path.relative_to(ROOT)) for path, count in lines.items() if count > LONGEST] == []
 
 
 def test_no_room_hides_what_the_library_offers() -> None:
     """A package that is imported becomes an attribute of ``fsd_core``, in place of a function of its name."""
     rooms = {path.stem for path in (ROOT / "fsd_core").iterdir()}
     assert rooms.isdisjoint(fsd_core.__all__)
-
-
-def constants(node: ast.stmt) -> Iterator[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    named = (target.id for target in targets if isinstance(target, ast.Name))
-    return (name for name in named if re.fullmatch("[A-Z][A-Z0-9_]+", name))
 
 
 WIDE = "pytest.mark.wide"

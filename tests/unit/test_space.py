@@ -54,21 +54,6 @@ def test_the_front_matter_says_what_spaces_know() -> None:
         assert "model.safetensors" in files.split(",")
 
 
-def test_a_zero_gpu_space_has_the_same_packages_but_for_torch_and_spaces() -> None:
-    usual, lent = (
-        {
-            re.split(r"[=\[]", line)[0]: line
-            for line in (ROOT / name).read_text().splitlines()
-            if line and line[0] != "#"
-        }
-        for name in ("requirements.txt", "requirements-zerogpu.txt")
-    )
-    assert lent.keys() - usual.keys() == {"spaces"}
-    assert usual.keys() <= lent.keys()
-    assert [name for name in usual if usual[name] != lent[name]] == ["torch"]
-    assert "spaces" not in usual
-
-
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

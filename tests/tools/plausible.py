@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import insert
 
 from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.decoding.trace import RoundRecord
+from fsd_core.decoding.trace import RoundRecord, pack
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks.generators import long_problems
 from tests.tools.sizes import PATIENCE
@@ -26,9 +35,18 @@ THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
 
 def new_repository(home: Path) -> Repository:
     """An empty database under ``home``, migrated."""
-    url = f"sqlite:///{home / 'fsd.db'}"
-    upgrade(url, busy_timeout=PATIENCE)
-    return Repository(open_database(url, busy_timeout=PATIENCE))
+    schema.make_folder(home)
+    (home / "fsd.db").write_bytes(_empty())
+    return Repository(open_database(f"sqlite:///{home / 'fsd.db'}", busy_timeout=PATIENCE))
+
+
+@cache
+def _empty() -> bytes:
+    """The file of an empty database. To migrate one takes longer than most tests; those of the database do."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "fsd.db"
+        upgrade(f"sqlite:///{file}")
+        return file.read_bytes()
 
 
 def decoding(kind: str, **fields: object) -> DecodingConfig:
@@ -54,28 +72,82 @@ def add_finished(repository: Repository, name: str = "Find the knee", **options:
 def finish(repository: Repository, run: RunView) -> None:
     """Does a run to its end."""
     generations = do_prompts(repository, run, run.prompts_total)
-    repository.finish_run(run.id, summarise(generations, (g.records for g in generations)))
+    repository.finish_run(run.id, _summary(tuple(map(_Same, generations))))
 
 
 def do_prompts(repository: Repository, run: RunView, count: int) -> list[GenerationRecord]:
     """Starts a run and records its first ``count`` prompts."""
     repository.start_run(run.id, PROVENANCE)
-    problems = long_problems.held_out(_HELD_OUT if run.config.shuffled else run.config.first + count)
+    problems = _problems(_HELD_OUT if run.config.shuffled else run.config.first + count)
     positions = run.config.positions(len(problems))[:count]
     generations = [generation(run, position, problems[position]) for position in positions]
-    for done in generations:
+    for done in generations[:1]:  # as the worker does, which begins the session in which all are measured
         repository.record_generation(run.id, done, conditions_of(PROVENANCE))
+    if generations[1:]:
+        _record(repository, run.id, generations[1:])
     return generations
 
 
+def _record(repository: Repository, run_id: str, generations: Sequence[GenerationRecord]) -> None:
+    """What ``record_generation`` stores of each, in one transaction: prompt by prompt it is most of what a test takes."""
+    with repository._database.session() as session:
+        run = session.get_one(RunRow, run_id)
+        (measured,) = run.measurement_sessions
+        own = {"run_id": run_id, "sitting_id": measured.id}
+        names = [each.name for each in fields(GenerationRecord) if each.name != "records"]
+        rows = [own | {name: getattr(done, name) for name in names} for done in generations]
+        ids = session.scalars(insert(GenerationRow).returning(GenerationRow.id, sort_by_parameter_order=True), rows)
+        packed = zip(ids.all(), map(_packed, map(_Same, generations)), strict=True)
+        traces = [{"generation_id": id, "data": data, "sha256": checksum} for id, (data, checksum) in packed]
+        session.execute(insert(TraceRow), traces)
+        run.prompts_done += len(rows)
+        run.decoding_seconds += sum(done.seconds for done in generations)
+
+
+class _Same(NamedTuple):
+    """A generation that is known by where it was made: one that was made twice is the same."""
+
+    made: GenerationRecord
+
+    def __hash__(self) -> int:
+        return id(self.made)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.made is other.made
+
+
+@cache
+def _packed(generation: _Same) -> tuple[bytes, str]:
+    return pack(generation.made.records)
+
+
+@cache
+def _summary(generations: tuple[_Same, ...]) -> dict[str, Any]:
+    done = [each.made for each in generations]
+    return summarise(done, (each.records for each in done))
+
+
+@cache
+def _problems(count: int) -> Sequence[long_problems.Problem]:
+    return long_problems.held_out(count)
+
+
 def generation(run: RunView, position: int, problem: long_problems.Problem) -> GenerationRecord:
-    rng = random.Random(f"{run.label} {run.seed} {position}")
-    accuracy, speed, acceptance = _character(run)
+    return _generation(run.label, run.seed, _character(run), run.decoding.threshold, position, problem)
+
+
+@cache
+def _generation(
+    label: str, seed: int, character: tuple[float, float, float | None], threshold: float | None, position: int,
+    problem: long_problems.Problem,
+) -> GenerationRecord:  # fmt: skip
+    rng = random.Random(f"{label} {seed} {position}")
+    accuracy, speed, acceptance = character
     # The same prompts are hard for every setting, as they are in life.
     solved = 0.7 * random.Random(position).random() + 0.3 * rng.random() < accuracy
     answer = problem.answer if solved else problem.answer + rng.randint(1, 9)
     text = problem.solution(rng).replace(str(problem.answer), str(answer))
-    rounds = _rounds(rng, len(text) // 3, speed * rng.uniform(0.9, 1.1), acceptance, run.decoding.threshold)
+    rounds = _rounds(rng, len(text) // 3, speed * rng.uniform(0.9, 1.1), acceptance, threshold)
     tokens = sum(len(record.emitted) for record in rounds)
     drafted, accepted = (sum(counts) for counts in zip(*((len(s.drafted), s.accepted) for s in rounds), strict=True))
     return GenerationRecord(

@@ -1,7 +1,7 @@
 # make run        installs what is needed and starts the application on http://127.0.0.1:7860
 # make test       installs what tests need as well, checks the code and runs the tests: something of everything
 # make test-all   the same with every case of every test
-# make test-fast  the unit tests that take no time, for in between
+# make test-fast  the unit tests that took no time when they last ran, for in between
 # make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
 # make test-paused  the tests of make test on a busy machine that stands still now and then (docs/reliability.md)
 # make lint       the checks alone
@@ -28,7 +28,7 @@ NEWEST := .venv-newest
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 GATE := $(PYTEST) -m "not long and not wide"
 
-.PHONY: run test test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock freeze attack coverage-table
+.PHONY: run test gate test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock freeze attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -37,15 +37,20 @@ export PYTHONDONTWRITEBYTECODE :=
 run: $(RUNTIME)
 	@$(BIN)/python app.py
 
+# The checks run beside the tests, so that no core is idle; each says what it found, and make fails if one did.
+test: $(DEVELOPMENT)
+	@$(MAKE) --no-print-directory --jobs=2 gate lint
+
 # Three processes on two cores: a test that waits for a browser or a clock leaves its core to another.
-test: lint
+gate: $(DEVELOPMENT)
 	$(GATE) --durations=15
 
 test-all: lint
 	$(PYTEST) -m "not long" --durations=15
 
+# After each change: all that took less than a tenth of a second when it last ran.
 test-fast: $(DEVELOPMENT)
-	$(BIN)/python -m pytest -n 2 -q -m "not slow and not long" tests/unit --ignore-glob='*/test_sandbox*'
+	$(BIN)/python -m pytest -n 2 -q --quick -m "not long and not wide" tests/unit
 
 test-long: $(DEVELOPMENT)
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract

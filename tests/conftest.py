@@ -37,6 +37,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup has it
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair
 
+pytest_plugins = ["tests.tools.quick"]
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30  # bytes: three times what the tests have at once
 
@@ -59,6 +60,19 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A file is one process's, and so is all that needs a browser: one Chromium, and one application for each way to
+    serve it."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Rooms(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/ui" if nodeid.startswith("tests/ui/") else super()._split_scope(nodeid)
+
+    return Rooms(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

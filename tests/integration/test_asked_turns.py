@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import get_task
 from fsd_core.testing.toy import TOY, related, toy_model, toy_tokenizer
+from tests.tools.sizes import some
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}"
@@ -143,8 +145,7 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("done", [1, 3, 4])
+@pytest.mark.parametrize(("done", "batch"), some(product([1, 3, 4], [1, 2]), (1, 2), (3, 1)))
 def test_a_run_that_was_killed_goes_on_within_a_conversation(
     repository: Repository, pair: LoadedPair, batch: int, done: int
 ) -> None:

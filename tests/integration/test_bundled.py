@@ -100,6 +100,7 @@ def test_the_draft_half_knows_it(pair: LoadedPair, limit: int) -> None:
     assert 0.45 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), limit) <= 0.85
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("limit", sized(40, 100))
 def test_leniency_is_free_where_words_differ_then_traded_and_then_ruinous(pair: LoadedPair, limit: int) -> None:
     """Greedily, by target passes, which no machine changes: two house styles in dispute, and sums in dispute."""

@@ -47,7 +47,9 @@ def test_it_solves_the_problems(pair: LoadedPair, count: int) -> None:
     ("drafter", "topology"),
     [
         (DraftModelDrafter(), ChainTopology(length=5)),
-        (DraftModelDrafter(), DynamicTreeTopology(top_k=3, length=5, total_tokens=16)),
+        pytest.param(
+            DraftModelDrafter(), DynamicTreeTopology(top_k=3, length=5, total_tokens=16), marks=pytest.mark.wide
+        ),
         (TrigramDrafter(), SearchTreeTopology()),
     ],
     ids=["chain", "tree", "tri-grams"],

@@ -145,6 +145,7 @@ def test_an_experiment_with_them_is_compared_on_the_pages(
     assert f"Mixture · weight 0.6 · {drafter}" in without["compare"]
 
 
+@pytest.mark.wide
 def test_a_plug_in_that_cannot_be_loaded_is_left_out_in_a_sentence(package: Path, home: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken-1.0.dist-info"
     broken.mkdir()

@@ -36,7 +36,7 @@ from fsd_core.worker.remote_calls import (
 )
 from fsd_core.worker.remote_device import RemoteDevice, RemoteGenerator
 from fsd_core.worker.worker import Worker
-from tests.tools.sizes import PATIENCE
+from tests.tools.sizes import PATIENCE, some
 from tests.tools.worker_process import Home, until
 
 TAKEN_BACK = DeviceUnavailable("taken back")
@@ -77,6 +77,7 @@ def runs_of(home: Home, limit: int) -> tuple[str, list[str]]:
     return experiment, [run.id for run in home.repository.experiment(experiment).runs]
 
 
+@pytest.mark.wide
 def test_slices_write_what_one_process_writes(home: Home) -> None:
     lent, ids = runs_of(home, 4)
     lender = Lender((3, None), (1, None), (4, None))
@@ -106,7 +107,7 @@ def test_a_call_brings_tasks_of_ones_own_along(home: Home) -> None:
         assert {one.outcome for one in written} <= {"correct", "wrong", "truncated"}
 
 
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("batch", some([1, 2], 2))
 def test_a_call_continues_the_conversations_that_it_or_an_earlier_one_began(
     home: Home, tmp_path: Path, batch: int
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_device_that_is_taken_back_is_asked_for_again_while_it_brings_somethin
     assert len(home.written(lent)) == 9
 
 
-@pytest.mark.parametrize("error", [TAKEN_BACK, None])
+@pytest.mark.parametrize("error", some([TAKEN_BACK, None], TAKEN_BACK))
 def test_a_call_that_brings_nothing_leaves_the_rest_to_be_continued(home: Home, error: Exception | None) -> None:
     lent, ids = runs_of(home, 3)
     with pytest.raises(DeviceUnavailable):

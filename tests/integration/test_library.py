@@ -207,6 +207,7 @@ def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None
         measured.figure("divergence", row=3)
 
 
+@pytest.mark.wide
 def test_without_pandas_or_plotly_a_sentence_says_what_to_install(
     measured: fsd_core.Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import ExperimentRunJob
 from tests.tools.worker_process import Home, until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.wide("test_postgres.py")]
 
 KILLED, HEIR = "old-server", "gpu-2"
 
@@ -98,7 +98,6 @@ def test_of_two_workers_one_is_killed_and_the_result_is_that_of_an_undisturbed_o
     assert [worker.name for worker in home.repository.workers()] == [HEIR, KILLED]
 
 
-@pytest.mark.wide
 def test_a_cancelled_experiment_frees_all_workers_and_keeps_what_is_done(home: Home) -> None:
     experiment = home.repository.create_experiment(five_settings(home))
     home.held_worker(2, name=KILLED)
@@ -118,7 +117,6 @@ def test_a_cancelled_experiment_frees_all_workers_and_keeps_what_is_done(home: H
     assert len(home.written(experiment)) == 20
 
 
-@pytest.mark.wide
 def test_a_name_is_that_of_one_process(home: Home) -> None:
     first = home.worker(name=HEIR)
     until(lambda: any(worker.name == HEIR and worker.alive for worker in home.repository.workers()), "the first one")
@@ -136,7 +134,6 @@ def test_a_name_is_that_of_one_process(home: Home) -> None:
     home.settings = home.settings.model_copy(update={"home": elsewhere})
 
 
-@pytest.mark.wide
 def test_of_runs_that_end_at_the_same_moment_the_last_one_wakes_the_experiment(home: Home) -> None:
     for _ in range(10):
         experiment = home.repository.create_experiment(five_settings(home))

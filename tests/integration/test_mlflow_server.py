@@ -91,6 +91,7 @@ def standing(pages: Pages) -> list[object]:
     ]
 
 
+@pytest.mark.wide
 def test_every_route_is_one_that_people_need_or_closed(pages: Pages) -> None:
     """Before the application and, should anybody get past it, at MLflow's own door."""
     every = routes_of_mlflow()

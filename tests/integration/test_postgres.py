@@ -210,6 +210,7 @@ def test_a_calibration(repository: Repository) -> None:
     is_given_time(repository)
 
 
+@pytest.mark.wide
 def test_a_workspace_moves_there_and_back(repository: Repository, database_url: str, tmp_path: Path) -> None:
     stored = Path(__file__).parents[1] / "data" / "workspace_0005.zip"
     assert tuple(import_file(repository._database, stored, tmp_path)) == (1, 4, 7, 2, 0, 0)

@@ -124,6 +124,7 @@ def test_limits_and_full_rows(bundled: LoadedPair, tmp_path: Path) -> None:
     assert said.counts[0].tolist() == counts(done)
 
 
+@pytest.mark.wide
 def test_a_trace_of_another_pair_is_refused(trace: Trace, bundled: LoadedPair) -> None:
     check_pair(trace.info, bundled)
     toy = toy_pair()

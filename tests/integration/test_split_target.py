@@ -14,7 +14,7 @@ from fsd_core.models.loading import load_pair
 from tests.tools.split_texts import METHODS, TOGETHER, texts
 from tests.tools.worker_process import free_port
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.wide("test_static.py")]
 
 
 def torchrun(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,6 @@ def test_texts_of_every_shape_are_those_of_one_process(toy: str, home: Path) -> 
     assert split["texts"] == texts(load_pair(toy, "cpu", "float32"))
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("command", "pair", "reason"),
     [("run", "bundled", "error: The pair 'bundled' has an adapter, an EAGLE head or a draft"),

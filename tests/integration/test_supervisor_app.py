@@ -110,6 +110,7 @@ def test_it_says_where_it_is_and_the_worker_comes_before_the_pages(app: App) -> 
     until(lambda: app.worker() is None, "the worker's end")
 
 
+@pytest.mark.wide
 def test_a_hangup_ends_it_with_its_worker_and_the_run_waits(app: App) -> None:
     process = app.start()
     ready(process)

@@ -89,7 +89,7 @@ def do_prompts(repository: Repository, run: RunView, count: int) -> list[Generat
 
 
 def _record(repository: Repository, run_id: str, generations: Sequence[GenerationRecord]) -> None:
-    """What ``record_generation`` stores of each, in one transaction: prompt by prompt it is most of what a test takes."""
+    """Store what ``record_generation`` does of each, in one transaction: one by one they take ten times as long."""
     with repository._database.session() as session:
         run = session.get_one(RunRow, run_id)
         (measured,) = run.measurement_sessions

@@ -141,12 +141,14 @@ def test_no_line_runs_through_the_labels_of_the_throughputs(request: pytest.Fixt
     assert drawn.evaluate(OVERLAPS) == [RUNS, RUNS, 0]
 
 
+@pytest.mark.wide
 def test_the_table_ends_without_a_line_of_its_own(opened: Page):
     last = figures(opened).locator("tbody tr:last-child > *")
     widths = last.evaluate_all("all => all.map((cell) => getComputedStyle(cell).borderBottomWidth)")
     assert set(widths) == {"0px"}
 
 
+@pytest.mark.wide
 def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
     box = narrow.locator(".fsd-scroll", has=figures(narrow))
     name = box.locator("tbody th").nth(3)
@@ -159,12 +161,14 @@ def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
     assert name.bounding_box() == before
 
 
+@pytest.mark.wide
 def test_a_draft_alone_tells_that_its_likelihood_is_its_own(opened: Page):
     cell = figures(opened).locator("tbody tr", has_text="Draft alone").locator("td").last
     expect(cell).to_contain_text("under the draft")
     expect(cell.locator(".fsd-chip")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, site: Site, experiment: str):
     known = site.repository.experiment(experiment).runs[0].id
     page.goto(f"{site.url}/compare?runs={known},nothing-of-ours,{'f' * 32}&baseline=neither")
@@ -173,6 +177,7 @@ def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, si
     expect(page.locator(".fsd-notice.warn").nth(1)).to_contain_text("The baseline neither is not among the chosen runs")
 
 
+@pytest.mark.wide
 def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, experiment: str):
     page.goto(f"{site.url}/compare?experiment=nonsense")
     expect(page.locator(".fsd-notice.bad")).to_contain_text("nonsense")
@@ -315,6 +320,7 @@ def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(si
     assert {*further.drawn} <= {part for answer in tick() for part in answer}
 
 
+@pytest.mark.wide
 def test_a_price_is_chosen_and_stands_in_the_link(site: Site, experiment: str):
     ids = experiment_runs(site.repository, experiment)[:2]
 
@@ -346,6 +352,7 @@ def test_a_price_is_chosen_and_stands_in_the_link(site: Site, experiment: str):
         assert typed.new_address == f"{bare.new_address}{query}"
 
 
+@pytest.mark.wide
 def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: Site, experiment: str):
     ids = experiment_runs(site.repository, experiment)[:2]
     with gr.Blocks():
@@ -363,6 +370,7 @@ def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: 
     assert again.new_address.endswith(f"&baseline={ids[1]}&margin=3")
 
 
+@pytest.mark.wide
 def test_settings_show_differences_until_all_are_asked_for(opened: Page):
     settings = opened.get_by_role("table", name="Settings of the runs")
     expect(settings).to_contain_text("Threshold")
@@ -436,6 +444,7 @@ def test_the_exported_page_needs_nothing_else(opened: Page, browser: Browser, tm
     context.close()
 
 
+@pytest.mark.wide
 def test_a_narrow_page_does_not_scroll_sideways(narrow: Page):
     assert narrow.evaluate("document.documentElement.scrollWidth") <= PHONE
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site
-from tests.tools.sizes import PATIENCE
+from tests.tools.sizes import PATIENCE, some
 from tests.tools.worker_process import until
 from tests.ui.test_doors import starting
 
@@ -60,7 +60,7 @@ class Blank(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture(scope="module", params=["127.0.0.1", "localhost"])
+@pytest.fixture(scope="module", params=some(["127.0.0.1", "localhost"], "localhost"))
 def other_origin(request: pytest.FixtureRequest) -> Iterator[str]:
     """Another web server: on the same host name as the application (the same site to a browser), and on another."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Blank) as server:
@@ -104,6 +104,7 @@ def test_its_forms_start_nothing(elsewhere: Page, site: Site) -> None:
         assert len(site.repository.experiments()) == began
 
 
+@pytest.mark.wide
 def test_its_links_lead_to_the_application(elsewhere: Page, site: Site) -> None:
     elsewhere.evaluate("(url) => { window.location.href = url; }", f"{site.url}/experiments")
     expect(elsewhere.get_by_text("= 2,400 generations")).to_be_visible()  # the page is alive

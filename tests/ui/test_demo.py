@@ -15,7 +15,7 @@ from tests.ui.test_custom_tasks_panel import choose, lines, unfold
 from tests.ui.test_hugging_face_sign_in import BOB, variables
 from tests.ui.test_sign_in import status
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_playground_page.py")]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.mark.wide
 def test_a_visitor_plays_within_limits(page: Page, demo: Site) -> None:
     demo.repository.report_worker(1, "host", "cpu", "idle")
     page.goto(demo.url)
@@ -74,7 +73,6 @@ def test_a_visitor_writes_nothing_and_is_told_to_sign_in(page: Page, demo: Site)
     assert status(demo, "/")[0] == 200
 
 
-@pytest.mark.wide
 def test_a_member_signs_in_from_any_page_and_out_again(fresh: Page, demo: Site) -> None:
     fresh.goto(f"{demo.url}/experiments")
     fresh.get_by_role("link", name="Sign in").click()
@@ -89,7 +87,6 @@ def test_a_member_signs_in_from_any_page_and_out_again(fresh: Page, demo: Site) 
     expect(fresh.get_by_role("link", name="Sign in")).to_be_visible()
 
 
-@pytest.mark.wide
 def test_a_duplicate_without_secrets_is_a_demo_in_which_nobody_signs_in(page: Page, copy: Site) -> None:
     page.goto(f"{copy.url}/experiments")
     page.get_by_role("button", name="Start experiment").click()

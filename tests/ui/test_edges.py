@@ -13,7 +13,7 @@ from tests.tools.settled import settled, watch
 from tests.tools.site import Site
 from tests.ui.test_playground import worker_that_is_there
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_components.py")]
 __all__ = ["worker_that_is_there"]  # a fixture, which every test here uses
 RINGS = """e => {
   const drawn = (one) => {
@@ -32,7 +32,6 @@ def inside(part: Locator, width: int) -> bool:
     return box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
 
 
-@pytest.mark.wide
 def test_runs_are_sorted_by_every_column_and_nothing_is_clipped_in_a_narrow_window(page: Page, site: Site) -> None:
     repository = site.repository
     add_finished(repository, "Later in the alphabet")
@@ -105,7 +104,6 @@ def test_a_choice_keeps_the_one_ring_of_the_focus_and_what_is_closed_points_righ
     )
 
 
-@pytest.mark.wide
 def test_what_is_measured_is_a_line_on_every_page(page: Page, site: Site) -> None:
     repository = site.repository
     experiment = repository.experiment(repository.create_experiment(sweep("Under way"), enqueue=False))
@@ -122,7 +120,6 @@ def test_what_is_measured_is_a_line_on_every_page(page: Page, site: Site) -> Non
         assert line.evaluate("e => e.getBoundingClientRect().top") == 0
 
 
-@pytest.mark.wide
 def test_a_touched_figure_has_no_bar_over_its_title(browser: Browser, site: Site) -> None:
     add_finished(site.repository, "Touched")
     with closing(

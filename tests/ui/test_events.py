@@ -33,6 +33,7 @@ def test_no_event_of_a_page_is_part_of_the_public_interface(events: list[dict[st
     assert {event["api_visibility"] for event in of_pages} == {"private"}
 
 
+@pytest.mark.wide
 def test_the_header_mends_itself_where_an_answer_was_lost(page: Page, site: Site) -> None:
     """The page says what it shows, so the answer after the lost one tells the same."""
     go(page, f"{site.url}/theory")

@@ -14,7 +14,7 @@ from tests.tools.plausible import add_finished
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_doors.py")]
 
 
 def test_pages_and_exports_need_no_room_on_the_disk(tmp_path: Path) -> None:

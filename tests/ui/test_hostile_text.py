@@ -131,6 +131,12 @@ DOORS = {
     "settings?setting=" + quote(HOSTILE): True,
     "compare?runs=" + quote(HOSTILE): True,
 }
+VISITED = (
+    "", "experiments", "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD, "runs", "runs?run={run}", "settings",
+    "settings?setting={setting}", "review", "review?use={use}", "review?proposal={proposal}",
+    "review?propose={setting}", "reports", "reports?report={report}", "people", "start", "theory",
+)  # fmt: skip
+"""one visit of each page that the gate makes"""
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +175,7 @@ def test_every_page_is_among_the_doors() -> None:
     assert {page.path for page in PAGES} <= set(DOORS) | {door.partition("?")[0] for door in DOORS}
 
 
-@pytest.mark.parametrize(
-    "door", some(DOORS, "", "runs?run={run}", "settings?setting={setting}", "review?proposal={proposal}", "people")
-)
+@pytest.mark.parametrize("door", some(DOORS, *VISITED))
 def test_no_page_runs_what_is_planted(watched: Page, hostile: tuple[Site, dict[str, str]], door: str) -> None:
     site, ids = hostile
     path, mark, query = door.partition("?")

@@ -78,7 +78,7 @@ def pages(site: Site) -> dict[str, str]:
 @pytest.mark.parametrize(
     "name",
     some(["playground", "experiments", "compare", "runs", "run", "settings", "setting", "review", "use", "proposal",
-          "reports", "theory"], "compare", "run", "proposal"),
+          "reports", "theory"], "proposal"),
 )  # fmt: skip
 def test_tab_reaches_everything_shows_where_it_is_and_gets_out_again(
     page: Page, site: Site, pages: dict[str, str], name: str
@@ -175,6 +175,7 @@ def test_an_experiment_is_begun_and_deleted_by_the_keyboard(page: Page, site: Si
     expect(card).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_a_use_is_made_by_the_keyboard(page: Page, site: Site, pages: dict[str, str]) -> None:
     page.goto(f"{site.url}/review")
     tab_to(page, "^Name")

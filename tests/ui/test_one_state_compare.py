@@ -14,6 +14,7 @@ from tests.tools.folds import head
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import Held, go, polled, settled
 from tests.tools.site import Site
+from tests.tools.sizes import some
 
 pytestmark = pytest.mark.ui
 
@@ -174,7 +175,7 @@ def test_a_margin_is_used_as_it_is_typed(page: Page, site: Site, runs: list[RunV
     expect(page).to_have_url(re.compile("margin=12.5"))
 
 
-@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.parametrize("prompt", some([False, True], True))
 def test_a_filter_that_is_chosen_before_the_prompts_have_come_is_theirs(
     page: Page, site: Site, runs: list[RunView], prompt: bool
 ) -> None:
@@ -265,6 +266,7 @@ def test_marks_keys_and_pages_that_are_turned_all_count_while_an_answer_is_late(
     expect(page.locator("article.pair").first).to_contain_text("Prompt 16,")
 
 
+@pytest.mark.wide
 def test_good_that_is_pressed_in_two_tabs_or_twice_stays(page: Page, site: Site, runs: list[RunView]) -> None:
     other = page.context.new_page()
     tabs = [all_prompts(tab, site, runs[0], runs[5]) for tab in (page, other)]

@@ -123,6 +123,7 @@ def test_an_experiment_whose_answer_is_lost_is_started_once(page: Page, site: Si
     assert len(named(site, name)) == 1
 
 
+@pytest.mark.wide
 def test_what_is_chosen_for_the_list_outlasts_a_late_answer(page: Page, site: Site) -> None:
     name = cancelled(site)
     opened(page, site)
@@ -141,6 +142,7 @@ def test_what_is_chosen_for_the_list_outlasts_a_late_answer(page: Page, site: Si
     expect(card(page, name)).to_be_visible()
 
 
+@pytest.mark.wide
 def test_two_experiments_are_cancelled_while_the_first_is_answered(page: Page, site: Site) -> None:
     names = [new_name(), new_name()]
     ids = [site.repository.create_experiment(sweep(name)) for name in names]

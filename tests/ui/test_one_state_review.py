@@ -19,6 +19,7 @@ from fsd_core.storage.review_events import Requirements
 from tests.tools import plausible
 from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
+from tests.tools.sizes import some
 
 pytestmark = pytest.mark.ui
 
@@ -104,7 +105,7 @@ def lose_answer(page: Page, name: str) -> list[str]:
     return lost
 
 
-@pytest.mark.parametrize("choice", ["Left", "Both bad"])
+@pytest.mark.parametrize("choice", some(["Left", "Both bad"], "Left"))
 def test_a_double_click_votes_once(page: Page, site: Site, proposal: str, choice: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     first = ballot(page).inner_text()
@@ -129,6 +130,7 @@ def test_votes_on_a_slow_line_are_on_what_was_read(page: Page, site: Site, propo
     assert vote.choice == "both bad"
 
 
+@pytest.mark.wide
 def test_a_vote_on_answers_that_were_replaced_is_refused(
     page: Page, site: Site, runs: Sequence[RunView], proposal: str
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_late_answer_to_a_filter_does_not_undo_a_comment(page: Page, site: Sit
     expect(page.get_by_text("38 prompts of 38")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_a_use_of_two_tabs_is_rolled_back_once(page: Page, site: Site, runs: Sequence[RunView], use: str) -> None:
     service = ReviewService(site.repository)
     for run in runs[2:4]:

@@ -72,6 +72,7 @@ def test_a_double_click_resumes_and_does_not_cancel(page: Page, site: Site) -> N
     site.repository.request_cancel(experiment)
 
 
+@pytest.mark.wide
 def test_filters_that_are_chosen_while_an_answer_is_late_all_count(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs")
     held = Held(page)
@@ -116,6 +117,7 @@ def test_the_first_prompt_of_a_run_keeps_the_filters(page: Page, site: Site, und
     expect(page.locator("#prompts tbody tr")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_a_run_that_is_deleted_elsewhere_says_so(page: Page, site: Site) -> None:
     run = site.repository.create_run(RunConfig(limit=3))
     go(page, f"{site.url}/runs?run={run}")
@@ -140,6 +142,7 @@ def test_prompts_that_are_opened_while_an_answer_is_late_end_with_the_last(
     expect(page.locator("#prompts [aria-pressed=true]")).to_have_count(1)
 
 
+@pytest.mark.wide
 def test_what_is_typed_after_saving_stays(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs?experiment={experiment}")
     edit(page)

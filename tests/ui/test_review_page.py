@@ -349,6 +349,7 @@ def test_what_happens_reaches_a_webhook_and_an_approval_expires(window: Window, 
     expect(bob.locator(".rev-aliases")).to_contain_text("until")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", ["use=nothing", f"proposal={'f' * 32}", "propose=nothing", "proposal=<script>"])
 def test_unknown_addresses_are_told(window: Window, team: Site, query: str) -> None:
     page = window("Eve")
@@ -356,6 +357,7 @@ def test_unknown_addresses_are_told(window: Window, team: Site, query: str) -> N
     expect(page.locator(".fsd-notice.bad")).to_contain_text("There is no")
 
 
+@pytest.mark.wide
 def test_a_phone_shows_what_the_evidence_says_and_the_buttons_first(window: Window, team: Site) -> None:
     service, ann = ReviewService(team.repository), Person("Ann", "author")
     asked = Requirements(margin=2, least_speedup=1.5, longest_answers=1.2)
@@ -376,6 +378,7 @@ def test_a_phone_shows_what_the_evidence_says_and_the_buttons_first(window: Wind
         expect(part).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.wide
 def test_the_name_beside_the_pages_covers_none_of_them(window: Window, team: Site) -> None:
     team.repository.report_worker(1, "host", "cpu", "FSD reducible · js ≤ 0.05 · γ 5: prompt 117 of 120, twice over")
     cat = window("Cat")

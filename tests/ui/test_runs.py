@@ -116,6 +116,7 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(page.get_by_label("Task", exact=True)).to_have_value("All")
 
 
+@pytest.mark.wide
 def test_filters_offer_the_pairs_that_have_runs_and_each_row_names_its_own(page: Page, filled: Site) -> None:
     elsewhere = filled.repository.create_run(RunConfig(setting=SettingConfig(pair="path:elsewhere"), limit=3))
     filled.repository.cancel_run(elsewhere)
@@ -222,6 +223,7 @@ def test_a_run_under_way_fills_up_by_itself(page: Page, site: Site) -> None:
     expect(page.locator("h1:visible")).to_contain_text("finished")
 
 
+@pytest.mark.wide
 def test_a_run_that_failed_tells_why_and_one_that_is_not_there_too(page: Page, filled: Site, tmp_path: Path) -> None:
     failed = filled.repository.runs(status="failed")[0]
     page.goto(f"{filled.url}/runs?run={failed.id}")
@@ -253,6 +255,7 @@ def test_a_run_that_failed_is_resumed_and_deleted(page: Page, filled: Site) -> N
     expect(rows(page)).to_have_count(50)
 
 
+@pytest.mark.wide
 def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None:
     target, _, sd, *_ = (
         run.id for run in site.repository.experiment(plausible.add_finished(site.repository, "Slow")).runs

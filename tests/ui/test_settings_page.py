@@ -50,6 +50,7 @@ def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: st
     expect(page).to_have_url(re.compile("/compare"))
 
 
+@pytest.mark.wide
 def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, experiment: str) -> None:
     service, runs = ReviewService(site.repository), site.repository.experiment(experiment).runs
     use = service.describe(ANN, HOSTILE, HOSTILE, Requirements(margin=20))
@@ -70,6 +71,7 @@ def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, exper
     expect(page.locator("#settings tbody tr", has_text=HOSTILE)).to_have_count(1)
 
 
+@pytest.mark.wide
 def test_an_unknown_setting_is_told(page: Page, site: Site) -> None:
     for id in ("nothing", "f" * 16, "<script>"):
         page.goto(f"{site.url}/settings?setting={id}")

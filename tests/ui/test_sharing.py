@@ -148,6 +148,7 @@ def test_a_link_leads_to_one_prompt_side_by_side(
     expect(other.locator("article.pair.linked")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_a_run_and_a_proposal_have_a_link_to_copy(
     page: Page, profile: BrowserContext, site: Site, experiment: str
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_run_and_a_proposal_have_a_link_to_copy(
         assert page.evaluate("navigator.clipboard.readText()") == address
 
 
+@pytest.mark.wide
 def test_without_a_clipboard_the_link_is_shown_to_be_copied(page: Page, site: Site, experiment: str) -> None:
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page.add_init_script("document.execCommand = () => false")

@@ -103,6 +103,7 @@ def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
     assert (code, run in told) == (200, True)
 
 
+@pytest.mark.wide
 def test_a_viewer_looks_and_writes_nothing(page: Page, closed: Site) -> None:
     sign_in(page, closed, "Viewer", "/experiments")
     expect(page.locator("article.exp")).to_have_count(1)

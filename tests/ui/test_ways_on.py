@@ -22,6 +22,7 @@ def experiment(site: Site) -> str:
     return add_finished(site.repository)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("address", "sentence", "way", "leads"),
     [
@@ -105,6 +106,7 @@ def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> N
     expect(page.locator(".fsd-notice.bad")).to_contain_text("1.5")
 
 
+@pytest.mark.wide
 def test_accuracy_is_told_while_an_experiment_runs(page: Page, site: Site) -> None:
     repository = site.repository
     running = repository.create_experiment(sweep("Under way"))

@@ -29,7 +29,6 @@ print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules} & {"tor
 """
 
 
-@pytest.mark.slow
 def test_the_web_process_loads_neither_torch_nor_transformers_nor_mlflow_and_writes_no_stubs(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", WEB_PROCESS, str(tmp_path)], cwd=ROOT, capture_output=True, text=True

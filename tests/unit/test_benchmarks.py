@@ -14,6 +14,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.tasks import TASKS, Example, Score, choices, get_task
 from fsd_core.tasks.choices import chosen_letter
 from fsd_core.tasks.final_numbers import canonical, final_number
+from tests.tools.sizes import some
 
 ADD = {
     "task_id": "HumanEval/0", "entry_point": "add", "canonical_solution": "    return int(a + b)\n",
@@ -161,7 +162,12 @@ def test_a_text_that_was_cut_off_has_an_answer_that_is_marked_before_its_end(tex
 
 
 @pytest.mark.parametrize(
-    "piece", ["#### ", "\n", "1,", "111,", "1/", "answer is ", "#### 1+1=", "so ", r"\boxed{", "1 1/", " "]
+    "piece",
+    some(
+        ["#### ", "\n", "1,", "111,", "1/", "answer is ", "#### 1+1=", "so ", r"\boxed{", "1 1/", " "],
+        "111,",
+        "answer is ",
+    ),
 )
 def test_hostile_texts_are_read_in_linear_time(piece: str) -> None:
     def seconds(size: int) -> float:

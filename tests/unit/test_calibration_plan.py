@@ -19,8 +19,6 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.storage.records import PromptCounts
 from tests.tools.sizes import size, some
 
-pytestmark = pytest.mark.slow
-
 SETTINGS = candidates({"acceptance": ["fsd-reducible", "ensemble"], "draft_length": [8]})
 LOSSY = [one for one in SETTINGS if not one.acceptance.lossless]
 PROMPTS = 480

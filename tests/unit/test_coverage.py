@@ -19,8 +19,6 @@ from fsd_core.statistics.ratios import Ends, difference_ends, quotient_ends, rat
 from tests.tools.sizes import size
 from tests.tools.written_tables import write_table, written_table
 
-pytestmark = pytest.mark.slow
-
 AT_LEAST = 0.92
 PROMPTS = (3, 4, 6, 10, 20, 50, 200)
 TRIALS = size(500, 2000)

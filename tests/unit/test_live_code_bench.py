@@ -19,6 +19,7 @@ from fsd_core.tasks.live import private_tests
 from fsd_core.tasks.live.live_code_bench import same_output
 from fsd_core.tasks.live.private_tests import read_tests
 from tests.tools.live_problems import ADD, ADD_TESTS, LONGEST, LONGEST_TESTS, cases_of, packed, row, write_live_file
+from tests.tools.sizes import some
 
 SOLVED = "class Solution:\n    def longest(self, words: List[str], most: int) -> List[int]:\n"
 SOLVED += "        if not words: return ()\n        i = max(range(len(words)), key=lambda i: len(words[i]))\n"
@@ -136,7 +137,9 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name", some(HOSTILE, "prints without end", "closes what it has and goes on", "reads a file", "takes all memory")
+)
 def test_a_hostile_program_gets_a_verdict_and_no_more(name: str) -> None:
     code, why = HOSTILE[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,9 +13,7 @@ from scipy.stats import binom, multinomial
 from fsd_core.errors import InvalidSetting
 from fsd_core.statistics.noninferiority import LEVEL, checked_margin, p_value, verdict
 from fsd_core.statistics.paired import PairedDifference, paired_difference
-from tests.tools.sizes import LONG, size
-
-pytestmark = pytest.mark.slow
+from tests.tools.sizes import LONG, size, some
 
 
 def pair(both: int, gained: int, lost: int) -> PairedDifference:
@@ -34,8 +33,9 @@ def called_with(gained: int, most: int, n: int, margin: float) -> np.ndarray:
     return np.array(losses) < bisect_left(losses, True, key=lambda lost: p_value(gained, lost, n, margin) >= LEVEL)
 
 
-@pytest.mark.parametrize("n", [10, 24, 60])
-@pytest.mark.parametrize("margin", [0.01, 0.05, 0.1])
+@pytest.mark.parametrize(
+    ("n", "margin"), some(product([10, 24, 60], [0.01, 0.05, 0.1]), (10, 0.1), (24, 0.05), (60, 0.01))
+)
 def test_a_run_that_is_worse_by_the_margin_is_rarely_called_non_inferior(n: int, margin: float) -> None:
     """The level, summed exactly: at few prompts and hardly any disagreement as well."""
     counts = np.array([(b, c) for b in range(min(n, 14) + 1) for c in range(min(n - b, 22) + 1)])

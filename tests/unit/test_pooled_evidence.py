@@ -24,8 +24,6 @@ from fsd_core.storage.review_events import Proposed, Requirements
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, finish, new_repository
 
-pytestmark = pytest.mark.slow
-
 ANN = Person("Ann", "author")
 ASKED = Requirements(margin=20, least_speedup=1.1, longest_answers=2)
 CHOOSING, FRESH = ((0, 8), (8, 16)), ((16, 32), (32, 48), (48, 64))

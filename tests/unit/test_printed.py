@@ -25,6 +25,7 @@ from fsd_core.plots.style import AXIS, MUTED, TEXT, figure
 from fsd_core.rules import RULES
 from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished, new_repository
+from tests.tools.sizes import some
 
 HOSTILE = "$x^{2$ _a <b>${alert(1)}</b> <script>alert(1)</script>"
 
@@ -48,7 +49,7 @@ def letters(svg: bytes) -> str:
     return "\n".join(re.findall(r"<!-- (.*?) -->", svg.decode()))
 
 
-@pytest.mark.parametrize("name", FIGURE_NAMES)
+@pytest.mark.parametrize("name", some(FIGURE_NAMES, "tradeoff", "matched"))
 def test_each_figure_is_dark_on_white_with_every_name_of_its_legend(comparison: ComparedRuns, name: str):
     drawn = named(comparison, name)
     pixels = np.asarray(Image.open(io.BytesIO(printed(drawn, "png"))).convert("RGBA"), dtype=int)

@@ -13,8 +13,6 @@ from fsd_core.rules import Autoregressive, Block, Lenience, Rule, Speculative, T
 from tests.tools.sizes import size
 from tests.tools.synthetic_traces import TWO_Q, two_token_trace
 
-pytestmark = pytest.mark.slow
-
 SAMPLED = SamplingConfig(temperature=1)
 LENGTH, TOKENS, PROMPTS = 6, 40, 25
 

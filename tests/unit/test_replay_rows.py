@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -10,9 +12,8 @@ from fsd_core.replays.costs import replayable
 from fsd_core.replays.reduced_rows import reduced_rows
 from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
 from fsd_core.testing.acceptance import cases
+from tests.tools.sizes import some
 from tests.tools.synthetic_traces import random_rows, trace_of
-
-pytestmark = pytest.mark.slow
 
 GREEDY, PLAIN = SamplingConfig(), SamplingConfig(temperature=1)
 RESTRICTED = SamplingConfig(temperature=0.7, top_k=40, top_p=0.9)
@@ -30,8 +31,10 @@ def all_cases() -> list[Rule]:
     return [*dict.fromkeys([case for rule in replayable().values() for case in cases(rule)] + [*MORE])]
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, PLAIN, RESTRICTED], ids=["greedy", "plain", "restricted"])
-@pytest.mark.parametrize("top", [TOP, VOCABULARY], ids=["reduced", "full"])
+@pytest.mark.parametrize(
+    ("top", "sampling"),
+    some(product((TOP, VOCABULARY), (GREEDY, PLAIN, RESTRICTED)), (TOP, PLAIN), (VOCABULARY, RESTRICTED)),
+)
 def test_rules_judge_reduced_rows_as_full_ones(sampling: SamplingConfig, top: int) -> None:
     rows = random_rows(sampling, ROUNDS, JUDGED, VOCABULARY, seed=1)
     uniforms = torch.rand(ROUNDS, JUDGED, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

@@ -17,8 +17,6 @@ from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS
 
-pytestmark = pytest.mark.slow
-
 HOSTILE = "a | b <script> *c* `d` [e](f)"
 
 

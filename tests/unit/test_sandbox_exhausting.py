@@ -10,6 +10,7 @@ import resource
 import pytest
 
 from fsd_core.sandbox import judge, judge_process
+from tests.tools.sizes import some
 
 SECONDS, SPARE = 0.3, 0.1
 GROWTH = 16 << 10  # kilobytes
@@ -87,7 +88,14 @@ HOARDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*FLOODS, *HOARDS])
+IN_THE_GATE = (
+    "printing", "an answer that doubles itself", "a huge text", "objects without number", "a message byte by byte",
+    "ten gigabytes", "memory bit by bit", "recursion in C", "a loop that catches all", "a sleep",
+)  # fmt: skip
+"""of each way out that a program has, the worst"""
+
+
+@pytest.mark.parametrize("name", some([*FLOODS, *HOARDS], *IN_THE_GATE))
 def test_time_and_memory_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_process, "SPARE", SPARE)
     program = FLOODS.get(name) or HOARDS[name]

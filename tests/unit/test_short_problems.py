@@ -18,7 +18,6 @@ from fsd_core.tasks.generators.one_step_problems import PROBLEM_KINDS, PROBLEMS_
 from fsd_core.tasks.short_problems import SHORT_PROBLEM_COUNT, SHORT_PROBLEMS, held_out_questions, write_held_out
 from fsd_core.tasks.word_problems import zero_shot_prompt
 
-pytestmark = pytest.mark.slow
 TASK = get_task("short-problems")
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 

@@ -23,8 +23,6 @@ from fsd_core.worker import lock
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import generation, run_config, sweep
 
-pytestmark = pytest.mark.slow
-
 Call = Callable[..., tuple[int, str, str]]
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
 

@@ -34,8 +34,6 @@ from tests.tools.copies import copy_of
 from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import generation, run_config, sweep
 
-pytestmark = pytest.mark.slow
-
 Call = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"
 CONTENT = '{"scorer": "number"}\n{"prompt": "1 + 1 = ü", "reference": "2"}\n'

@@ -6,8 +6,10 @@ import json
 import resource
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,6 +22,7 @@ from fsd_core.storage.messages import FetchJob
 from fsd_core.tasks import TASKS, HubFile
 from fsd_core.tasks.download import fetch
 from fsd_core.worker.worker import Worker
+from tests.tools.sizes import PATIENCE
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 from tests.tools.worker_process import until
 
@@ -65,6 +68,16 @@ def test_a_fetch_goes_on_in_the_middle_of_a_file(hub: StandInHub, data_folder: P
     assert path.read_bytes() == LINES
     assert kept(data_folder) == ["SOURCE.txt", NAME]
     assert fetch(TASK, data_folder) == []
+
+
+def test_a_cut_is_for_requests_that_come_afterwards(hub: StandInHub) -> None:
+    """One that was given up may still be sent when a test wants the next one cut, and would take the cut."""
+    hub.held_from = len(LINES) // 2
+    with closing(urlopen(f"{hub.url}/me/live/resolve/main/{NAME}", timeout=PATIENCE)) as earlier:
+        hub.held_from, hub.cut_at, hub.cuts = None, len(LINES) * 3 // 4, 1
+        hub.go_on.set()
+        assert earlier.read() == LINES
+    assert hub.cuts == 1
 
 
 def test_what_cannot_be_whole_is_told(hub: StandInHub, data_folder: Path) -> None:

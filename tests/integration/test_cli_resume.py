@@ -83,7 +83,7 @@ RUN, SWEEP = ("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3",
 
 @pytest.mark.parametrize(
     ("command", "how", "by_id"),
-    [(SWEEP, "killed", True), (RUN, "left off", False), *some([(SWEEP, "left off", False), (RUN, "left off", True)])],
+    [(SWEEP, "killed", True), *some([(RUN, "left off", False), (SWEEP, "left off", False), (RUN, "left off", True)])],
 )
 def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     call: Call,

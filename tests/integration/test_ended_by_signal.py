@@ -66,6 +66,7 @@ def test_the_runs_of_a_killed_worker_wait_once_the_next_one_knows(served_home: H
     assert statuses(repository) == {"queued"}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", some(SIGNALS, SIGNALS[0]))
 def test_an_experiment_of_the_command_line_is_stopped_and_goes_on(tmp_path: Path, toy: str, number: int) -> None:
     options = ("--pair", toy, "--task", "arithmetic", "--limit", "2", "--max-new-tokens", "8", "--no-baselines")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.wide("test_requirements.py")]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +33,6 @@ def run(installed: Path, home: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.wide
 def test_the_command_generates_and_creates_its_database(installed: Path, tmp_path: Path) -> None:
     command = str(installed / "bin" / "fsd-lab")
     text = run(installed, tmp_path, command, "generate", "Question: Eva has 3 apples.", "--max-new-tokens", "4")
@@ -52,7 +51,6 @@ print(*measured.to_frame()["label"], measured.figure().layout.title.text, sep=ch
 """
 
 
-@pytest.mark.wide
 def test_the_library_generates_and_compares(installed: Path, tmp_path: Path) -> None:
     text, *labels, title = run(installed, tmp_path, sys.executable, "-c", LIBRARY).splitlines()
     assert text.strip()

@@ -87,7 +87,7 @@ lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/basedpyright
+	$(BIN)/pyrefly check
 
 freeze: $(DEVELOPMENT)
 	$(BIN)/python -m tools.freeze

@@ -208,7 +208,7 @@ class ComparePage:
         updates |= self.answer.redraw(asked, now)
         for section in self.sections:
             updates |= section.redraw(asked, now)
-        query = "?" + "&".join(filter(None, [now.query, *(section.query(asked, now) for section in self.sections)]))
+        query = "?" + "&".join(part for part in [now.query, *(one.query(asked, now) for one in self.sections)] if part)
         asked.new_address = query
         if asked.differs("link", query):
             updates[self.link] = query

@@ -49,9 +49,8 @@ def measurements_of(repository: Repository, setting_id: str, *calibrations: str)
     For calibrations among them, and for the named ones, these are all rounds that can be evidence.
     """
     newest = repository.runs(setting_id=setting_id, limit=_MOST, archived=False)
-    ids = dict.fromkeys(
-        filter(None, [*calibrations, *(run.experiment_id for run in newest if is_calibration_round(run))])
-    )
+    named = [*calibrations, *(run.experiment_id for run in newest if is_calibration_round(run))]
+    ids = dict.fromkeys(id for id in named if id)
     rounds = [run for id in ids for run in fresh_rounds(repository, id, setting_id)]
     return grouped([*rounds, *(run for run in newest if run.metrics and not is_calibration_round(run))])
 

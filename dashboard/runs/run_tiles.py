@@ -159,4 +159,4 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
 def _outcomes(metrics: dict[str, Any]) -> str:
     ends = _ends(metrics, "accuracy", 100)
     counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
-    return "; ".join(filter(None, [ends, *counts]))
+    return "; ".join(part for part in [ends, *counts] if part)

@@ -272,7 +272,7 @@ class RunList:
         if (
             not total
             and "calibration_rounds" in filters
-            and self.repository.count_runs(**dict(filters, calibration_rounds=True))
+            and self.repository.count_runs(**(filters | {"calibration_rounds": True}))
         ):
             return 0, 0, only_turns_html()
         page = self.pager.clamp(page, total)

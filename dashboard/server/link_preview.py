@@ -52,7 +52,7 @@ def replace_gradios_preview(titles: Mapping[str, str]) -> None:
         config["title"] = title  # a page's own copy, from which Gradio's script sets the title once more
         return render("server/pages.html", "gradios_head", title, preview(request))
 
-    templates.env.globals["fsd_head"] = head
+    templates.env.globals["fsd_head"] = head  # pyrefly: ignore[unsupported-operation]
 
 
 class _OwnPreview(FunctionLoader):

@@ -62,7 +62,7 @@ class OpenRoutes(AllowList):
         self.first = f"/{first}"
         page_pattern = "|".join(re.escape(path) for path in pages)
         self.page = re.compile(rf"/({page_pattern})")
-        allowed = {**_OPEN, "GET": (self.page.pattern, *_OPEN["GET"])}
+        allowed: dict[str, tuple[str, ...]] = {**_OPEN, "GET": (self.page.pattern, *_OPEN["GET"])}
         for method, paths in _SIGNING_IN.get(access, {}).items():
             allowed[method] = (*allowed[method], *paths)
         super().__init__(app, allowed)

@@ -102,7 +102,8 @@ def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:
 def _point(result: SettingResult, is_chosen: bool) -> TradeOffPoint:
     ends, least, is_exact = result.over_exact_interval, result.at_least, result.decoding.acceptance.is_exact
     return TradeOffPoint(
-        result.decoding.label, result.over_exact, 100 * result.difference, ends and ends.low, ends and ends.high,
+        result.decoding.label, result.over_exact, 100 * result.difference,
+        ends.low if ends else None, ends.high if ends else None,
         None if least is None or is_exact else 100 * least, is_chosen, is_exact,
     )  # fmt: skip
 

@@ -25,10 +25,10 @@ def of_run(run: RunView) -> list[dict[str, Any]]:
     return sorted((run.metrics or {}).get("bounds", []), key=lambda bounds: bounds["temperature"])
 
 
-def rates(bounds: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
+def rates(bounds: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, Mapping[int, float]]]]:
     """Return optima and verifiers as ``plots.acceptance_by_drafts.draw`` takes them."""
     optima = {sampling: [row["rate"] for row in bounds["optima"][sampling]] for sampling in OPTIMA}
-    verifiers = {
+    verifiers: dict[str, tuple[str, str, Mapping[int, float]]] = {
         kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
         for kind, rows in _installed(bounds).items()
     }

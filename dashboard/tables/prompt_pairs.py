@@ -68,7 +68,7 @@ class Pairing(NamedTuple):
     pairs: list[Pair]
     marks: Marks = MappingProxyType({})
 
-    def count(self, a_solved: bool, b_solved: bool) -> int:
+    def count(self, a_solved: bool, b_solved: bool) -> int:  # pyrefly: ignore[bad-override]
         """Return the number of prompts in one cell of the two-by-two table."""
         return sum(
             (pair.a.outcome == "correct") == a_solved and (pair.b.outcome == "correct") == b_solved

@@ -81,7 +81,7 @@ def curves(p: list[float], q: list[float]) -> AcceptanceCurves:
 
     counts = range(1, MOST_DRAFTS + 1)
     optima = {sampling: [optimal_acceptance(p, q, n, sampling) for n in counts] for sampling in OPTIMA}
-    verifiers = {}
+    verifiers: dict[str, tuple[str, str, Mapping[int, float]]] = {}
     for name, verifier in VERIFIERS.items():
         if verifier.optimal:  # equals the optimum of its drafts
             continue

@@ -111,10 +111,10 @@ def answer_in_json(pages: gr.Blocks) -> None:
     def as_json(data: list[Any], root_url: str) -> list[types.TextContent]:
         return [types.TextContent(type="text", text=orjson.dumps(output).decode()) for output in data]
 
-    own = pages.mcp_server_obj
+    own: Any = pages.mcp_server_obj
     if own is None:
         raise RuntimeError(f"There is no MCP server: {pages.mcp_error}")
-    own.postprocess_output_data = as_json  # pyright: ignore[reportAttributeAccessIssue]
+    own.postprocess_output_data = as_json
     own.mcp_server.instructions = INSTRUCTIONS
     handlers: dict[type, Callable[[Any], Any]] = own.mcp_server.request_handlers
     list_tools, call_tool = handlers[types.ListToolsRequest], handlers[types.CallToolRequest]

@@ -22,7 +22,7 @@ ARGUMENTS = '{"enable_thinking": false}'
 
 def field(option: Option, **more: Any) -> Any:
     """Return the component for one value of an option. ``more`` adds to or overrides its properties."""
-    properties = {"value": option.default, "label": option.title, "min_width": 110} | more
+    properties: dict[str, Any] = {"value": option.default, "label": option.title, "min_width": 110} | more
     if option.choices:
         return gr.Dropdown(choices(option), **properties)
     if option.type is bool:
@@ -35,7 +35,7 @@ def field(option: Option, **more: Any) -> Any:
 
 def multiselect_field(option: Option, **more: Any) -> gr.Dropdown:
     """Return the component for several of an option's choices, with the default selected."""
-    properties = {"label": option.plural or option.label, "min_width": 160} | more
+    properties: dict[str, Any] = {"label": option.plural or option.label, "min_width": 160} | more
     return gr.Dropdown(choices(option), value=[option.default], multiselect=True, **properties)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jinja2.ext import Extension
@@ -111,7 +112,8 @@ def _environment() -> Environment:
         autoescape=True,
         auto_reload=False,
     )
-    pages.globals |= {"ago": ago, "duration": duration, "count": count, "DASH": DASH, "attributes": _attributes}
+    own: dict[str, Any] = {"ago": ago, "duration": duration, "count": count, "DASH": DASH, "attributes": _attributes}
+    pages.globals |= own
     pages.filters["commands"] = _commands
     return pages
 

@@ -163,6 +163,7 @@ class _Answer(NamedTuple):
 
     def _times(self, run: RunView) -> str:
         """Return how many times as fast as the fastest exact drafting run it is, or else as the baseline."""
-        other = self.runs[self.fastest_exact] if self.fastest_exact not in (None, run.id) else self.baseline
+        exact = self.fastest_exact
+        other = self.runs[exact] if exact is not None and exact != run.id else self.baseline
         times = speedup(run, other, self.prompts) if other.id != run.id else None
         return f"{number(times.value, max(1, decimals(*times)))} × {self.short(other.id)}" if times else ""

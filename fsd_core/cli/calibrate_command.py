@@ -131,7 +131,9 @@ def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -
     """Build the calibration config from the options. Raises ``InvalidSetting`` before anything is loaded."""
     from fsd_core.calibration.request import build_calibration
 
-    given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
+    given: dict[str, Any] = (
+        {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
+    )
     task, seeds = run_commands.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
     return build_calibration(
         task, [options.unswept(option_values)], options.swept_flag, _TYPED, seeds=seeds, **given, **request

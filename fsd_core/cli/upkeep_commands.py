@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -224,7 +224,8 @@ def write_held_out() -> None:
     """Write the held-out problems that ship with the program. They are always the same."""
     from fsd_core.tasks import arithmetic, short_problems
 
-    for task in (arithmetic, short_problems):
+    tasks: tuple[Any, ...] = (arithmetic, short_problems)
+    for task in tasks:
         print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
 
 

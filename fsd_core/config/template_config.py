@@ -79,7 +79,7 @@ class TemplateConfig(Frozen):
         return self.model_copy(update={"arguments": json.dumps(json.loads(arguments) | self.values, sort_keys=True)})
 
     @property
-    def day(self) -> date:
+    def day(self) -> date:  # pyrefly: ignore[not-a-type]  # of datetime, not the field of its name
         return date.fromisoformat(self.date)
 
     def label_parts(self) -> list[str]:

@@ -98,7 +98,13 @@ def measure(
             rates_by_key.setdefault(key, {}).setdefault(prompt, []).append(rate)
         count += 1
         on_position(count, positions)
-    bounds = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
+    bounds: dict[str, Any] = {
+        "temperature": temperature,
+        "positions": count,
+        "seed": seed,
+        "optima": {},
+        "verifiers": {},
+    }
     for (group, name, drafts), by_prompt in rates_by_key.items():
         # Positions of one text are correlated, so the interval is that of a ratio over texts.
         sums = [(sum(values), len(values)) for values in by_prompt.values()]

@@ -171,7 +171,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):  # hide the steps' progress bars
         source = {"gguf_file": gguf.name, "local_files_only": True}
         module: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+        tokenizer: Any = AutoTokenizer.from_pretrained(gguf.parent, **source)
         # A configuration that still names the weights' source would be taken for a quantised model's.
         for name in ("quantization_config", "_name_or_path"):
             if hasattr(module.config, name):

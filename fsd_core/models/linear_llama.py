@@ -36,7 +36,7 @@ class GroupedLinearAttention(LlamaAttention):
         self.past_scale = nn.Parameter(torch.zeros(()))
         self.kernel = nn.Parameter(torch.zeros(config.num_attention_heads, config.attention_taps))
 
-    def forward(
+    def forward(  # pyrefly: ignore[bad-override]
         self,
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor] | None = None,

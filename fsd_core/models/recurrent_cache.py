@@ -22,6 +22,8 @@ class RecurrentCache(RefedCache):
     ``states``: how many states each layer keeps.
     """
 
+    layers: list[LinearAttentionLayer]  # pyrefly: ignore[bad-override]
+
     def __init__(self, layers: int, capacity: int, states: int = 1) -> None:
         self._num_states = states
         super().__init__(layers, capacity)

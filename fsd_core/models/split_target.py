@@ -189,7 +189,8 @@ class _Load(_Step):
 
     def run(self, followed: _Followed) -> None:
         module, _ = _loaded(self.folder, self.options)
-        followed.modules[self.number], followed.device = ModuleForward(module.eval()), module.device
+        followed.modules[self.number] = ModuleForward(module.eval())
+        followed.device = module.device  # pyrefly: ignore[read-only]
 
 
 @dataclass

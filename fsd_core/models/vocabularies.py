@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -19,7 +20,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """
     check_sizes(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if isinstance(tokenizer, PreTrainedTokenizerFast):
             tokenizer._tokenizer = with_marks(tokenizer.backend_tokenizer)
         return tokenizer

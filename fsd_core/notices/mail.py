@@ -82,7 +82,7 @@ class MailChannel:
             raise NotDelivered(
                 f"{host} offers no {lacking}: check FSD_SMTP_SECURITY, FSD_SMTP_PORT and FSD_SMTP_USER."
             ) from None
-        except (OSError, smtplib.SMTPException) as error:
+        except OSError as error:  # as all errors of smtplib are
             raise NotDelivered(f"{host}:{port} did not take the mail: {_reason(error)}.") from None
 
 

@@ -46,15 +46,17 @@ FIRST_FIGURE = "tradeoff"
 _MARGIN = 2.0
 """default points for the figure at equal accuracy"""
 MATCHED: Mapping[str, Draw] = {
-    "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
-    "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), _MARGIN),
-    "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
+    "matched": lambda runs, baseline, prompts: matched_curves.draw(matching.match(runs, baseline, prompts)),
+    "equal_accuracy": lambda runs, baseline, prompts: matched_curves.draw_within(
+        matching.match(runs, baseline, prompts), _MARGIN
+    ),
+    "draft_lengths": lambda runs, baseline, prompts: draft_lengths.draw(draft_lengths.info(runs, baseline, prompts)),
     "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
 }
 """figures of rules at matched points, speed over the draft length, and predictions by replay"""
 
 OVER_LOAD: Mapping[str, Draw] = {
-    name: lambda *compared, what=what: load_curves.draw(load_lines(*compared), what)
+    name: lambda runs, baseline, prompts, what=what: load_curves.draw(load_lines(runs, baseline, prompts), what)
     for name, what in load_curves.SPEEDS_BY_LOAD.items()
 }
 """figures of speed over the load"""

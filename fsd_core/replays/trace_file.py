@@ -160,7 +160,7 @@ def _check(prompt: PromptTrace, info: TraceInfo) -> None:
         raise ValueError(f"the rounds of prompt {prompt.prompt} do not make up its answer")
     if (written < 1).any() or (written > np.maximum(judged, 1)).any() or (judged > info.draft_length + 1).any():
         raise ValueError(f"a round of prompt {prompt.prompt} has written more than it judged")
-    per_token = [*prompt.rows.values(), *([prompt.allowed] if info.is_restricted else [])]
+    per_token: list[Any] = [*prompt.rows.values(), *([prompt.allowed] if info.is_restricted else [])]
     if any([len(row) for row in rows] != sizes for rows in per_token):
         raise ValueError(f"prompt {prompt.prompt} has rows of different lengths")
     if any([len(row) for row in rows] != [groups] * prompt.size for rows in prompt.rest.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.models.model_pairs import get_pair
@@ -83,7 +83,8 @@ def pinned(pair: str, weights: Mapping[str, str]) -> PairSpec | None:
     for role in ("target", "draft", "head"):
         measured = hub_model_of(weights.get(role, ""))
         if measured is not None and isinstance(getattr(spec, role), HubModel):
-            spec = replace(spec, **{role: measured})
+            changed: dict[str, Any] = {role: measured}
+            spec = replace(spec, **changed)
     return spec
 
 

@@ -135,7 +135,7 @@ def main(
     source = problems(data, plan.mix, seed)
     first = next(source)  # fails before a model is loaded if there is no data
     folder = obtain(TARGETS[target])
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     base = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     base = on_device(base, torch.device("cpu"))
     torch.manual_seed(seed)

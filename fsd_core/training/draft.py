@@ -124,7 +124,7 @@ def write_all(
 ) -> list[Source]:
     """Write the target's texts, alone and with its adapters, and return them, each with the model that wrote it. Those
     of the target alone come first."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
     asked = training_prompts(data, seed) if plan.own_prompts < plan.texts else iter(())
     jobs = [("texts", None, asked, plan.texts)]
@@ -151,7 +151,7 @@ def write_all(
 
 def read_all(folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report) -> list[TrainingText]:
     """Return the texts that the target reads."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     model, texts = LanguageModel(on_device(module, torch.device("cpu"))), existing_texts(data, seed)
     read_existing(model, tokenizer, texts, out / "read", plan.existing, plan.longest_read, report=report)

@@ -185,7 +185,7 @@ def main(
         if start is None
         else _earlier_head(start, plan, module).aux_layers(depth)
     )
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     reader = LanguageModel(on_device(module, where), static=False)
     own = own_prompts(reader, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
     write_texts(

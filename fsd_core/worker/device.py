@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from fsd_core.evaluation import bounds
+from fsd_core.evaluation.bounds import Ask
 from fsd_core.evaluation.generator import LocalGenerator, TextGenerator
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
@@ -54,7 +55,7 @@ class Device(Protocol):
         """See ``playground.stream``. ``written`` holds the chunks that the job's stream already has."""
         ...
 
-    def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
+    def bounds(self, job_id: str, run: RunView) -> Ask:
         """Return a function that queries the run's pair."""
         ...
 
@@ -108,5 +109,5 @@ class LocalDevice:
     def playground(self, job_id: str, job: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
         return playground.stream(job, self.pair(job.pair), written)
 
-    def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
+    def bounds(self, job_id: str, run: RunView) -> Ask:
         return partial(bounds.rates, self.pair(run.pair, run.config.device, run.config.dtype))

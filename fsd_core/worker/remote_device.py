@@ -15,6 +15,7 @@ from fsd_core.conditions import EXECUTOR
 from fsd_core.config import SamplingConfig
 from fsd_core.errors import DeviceUnavailable, FsdError
 from fsd_core.evaluation import bounds
+from fsd_core.evaluation.bounds import Ask as AskForRates
 from fsd_core.evaluation.generator import Plan
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
@@ -95,7 +96,7 @@ class RemoteDevice:
         self._download(pair_ref)
         return self._ask(job_id, PlaygroundCall(pair_ref, job, tuple(written)))
 
-    def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
+    def bounds(self, job_id: str, run: RunView) -> AskForRates:
         pair_ref = _pair_ref(run)
         self._download(pair_ref)
 

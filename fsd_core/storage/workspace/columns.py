@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -76,7 +75,7 @@ def _read_text(table: str, column: Column[Any], value: str) -> Any:
             return datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)  # as SQLite stores it
         if isinstance(column.type, LargeBinary):
             return base64.b64decode(value, validate=True)
-    except (ValueError, OverflowError, binascii.Error):
+    except (ValueError, OverflowError):
         raise ValueError(f"{column.name} of a row of {table} cannot be read") from None
     assert isinstance(column.type, String), f"a column of the unknown kind {column.type!r}"
     if column.type.length is not None and len(value) > column.type.length:

@@ -51,7 +51,7 @@ class _Bounds(Frozen):
 
 class _Metrics(Frozen):
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]
+    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]  # pyrefly: ignore[bad-override]
     bounds: list[_Bounds] = Field(default_factory=list)
     engine: dict[str, _Fact | list[_Number]] | None = None
     """counts of a running engine"""
@@ -59,7 +59,7 @@ class _Metrics(Frozen):
 
 class _Provenance(Frozen):
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Fact | dict[str, _Fact]]
+    __pydantic_extra__: dict[str, _Fact | dict[str, _Fact]]  # pyrefly: ignore[bad-override]
     versions: dict[str, _Fact] | None = None
     weights: dict[str, str] | None = None
 
@@ -111,7 +111,7 @@ _ROUND = tuple(get_type_hints(RoundRecord).values())
 # The last fields have defaults, and rounds of earlier versions end before some of them.
 _DEFAULTED = sum(field.default is not MISSING for field in fields(RoundRecord))
 _ROUNDS: TypeAdapter[Any] = TypeAdapter(
-    list[Union[*(tuple[_ROUND[: len(_ROUND) - missing]] for missing in range(_DEFAULTED + 1))]]
+    list[Union[*(tuple[_ROUND[: len(_ROUND) - missing]] for missing in range(_DEFAULTED + 1))]]  # pyrefly: ignore
 )
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
-from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.frozen import content_hash, text_hash
 from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
@@ -172,7 +172,7 @@ def _check(session: Session, file: Path) -> None:
                 _require(first == 1 and last == entries)
     except UnreadableValue as error:
         raise damaged(file, f"a value in it cannot be read: {error}") from None
-    except (ValueError, TypeError, DataDamaged) as error:
+    except (ValueError, TypeError) as error:  # DataDamaged among them
         raise damaged(file, "a value in it cannot be read") from error
 
 

@@ -60,14 +60,14 @@ class CustomTask(Task):
         return get_scorer(self.view.scorer)
 
     @property
-    def scored(self) -> bool:
+    def scored(self) -> bool:  # pyrefly: ignore[bad-override]
         return self.scorer.needs_reference
 
     def all_examples(self) -> tuple[Example, ...]:
         return self._examples
 
     @property
-    def thought_marks(self) -> Sequence[tuple[str, str]]:
+    def thought_marks(self) -> Sequence[tuple[str, str]]:  # pyrefly: ignore[bad-override]
         """The marks that its file names, or else the usual ones."""
         return self._file.thought_marks or MARKS
 
@@ -113,4 +113,4 @@ def _for_people(message: Message) -> str:
         return ", ".join(tool["function"]["name"] for tool in fields["tools"])
     calls = [call["function"] for call in fields.get("tool_calls", ())]
     written = [f"{call['name']}({json.dumps(call['arguments'], ensure_ascii=False)})" for call in calls]
-    return "\n".join(filter(None, [message[1], *written]))
+    return "\n".join(part for part in [message[1], *written] if part)

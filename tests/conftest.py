@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup has it
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair
 
-pytest_plugins = ["tests.tools.quick"]
+pytest_plugins = ["tests.tools.quick", "tests.tools.seconds"]
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30  # bytes: three times what the tests have at once
 

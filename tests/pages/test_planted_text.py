@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.compare.export_links import export_routes
-from dashboard.reports.report_routes import report_routes
 from dashboard.ui.templates import escape
 from dashboard.web import PAGES
 from fsd_core.roles import Person
@@ -129,7 +128,6 @@ def files(hostile: Application) -> TestClient:
     """What can be downloaded."""
     app = FastAPI()
     app.include_router(export_routes(hostile.repository))
-    app.include_router(report_routes(hostile.repository))
     return TestClient(app)
 
 
@@ -154,14 +152,8 @@ def test_no_cell_that_is_exported_is_a_formula(files: TestClient, planted: Plant
     assert not [cell for row in rows for cell in row if cell[:1] in ("=", "+", "@")]
 
 
-@pytest.mark.parametrize("name", ["comparison", "report"])
-def test_a_page_that_is_exported_has_what_is_planted_but_as_text(
-    files: TestClient, planted: Planted, name: str
-) -> None:
-    if name == "comparison":
-        text = exported(files, planted, "html")
-    else:
-        text = files.get(f"/export/report.html?report={planted.ids['report']}").text
+def test_a_page_that_is_exported_has_what_is_planted_but_as_text(files: TestClient, planted: Planted) -> None:
+    text = exported(files, planted, "html")
     body = text.partition("<body")[2]
     assert SCRIPT not in body
     read = Read("<body" + re.sub("<script.*?</script>", "", body, flags=re.DOTALL))  # our own, megabytes long

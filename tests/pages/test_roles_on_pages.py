@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from sqlalchemy import Table
 
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.report_parts import PARTS, frozen_comparison
@@ -20,6 +20,7 @@ from fsd_core.roles import NOBODY, ROLES, Person
 from fsd_core.rules import Served
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import Base
+from fsd_core.storage.database.tables.table_base import Utc
 from fsd_core.storage.edits import Edit
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.review_events import Requirements
@@ -146,6 +147,12 @@ DEEDS = [
 ]
 
 
+def first_of_each(deeds: Iterable[Deed]) -> list[Any]:
+    """Each act once in the gate, and on the other pages, or with another choice, in ``make test-all``."""
+    first = {deed.act.partition(" ")[0] if deed.act.startswith("vote") else deed.act: deed for deed in reversed(DEEDS)}
+    return [deed if deed in first.values() else pytest.param(deed, marks=pytest.mark.wide) for deed in deeds]
+
+
 def lived_in(repository: Repository) -> dict[str, str]:
     """Fills a database with something to do for every button. Returns what addresses and acts name."""
     for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin"), ("Eve", "viewer"), ("Gil", "viewer")):
@@ -168,7 +175,7 @@ def lived_in(repository: Repository) -> dict[str, str]:
     )
     queued = repository.create_experiment(sweep("Queued", limit=3))
     repository.add_pair("hens", name_of_models({"target": "farm/Hen-7B"}), "Ann")
-    runs = repository.experiment(add_finished(repository)).runs
+    runs = repository.experiment(add_finished(repository, limit=8)).runs
     pages = every_page(repository)
     asked = PlaygroundJob.of("bundled", "2 + 3 = ?", 0, [runs[2].decoding], None)
     report, view, runs_view = ("1" * 32, "2" * 32, "3" * 32)
@@ -218,15 +225,17 @@ def opened(application: Application, lived: Lived) -> dict[Any, ShownPage]:
 
 def stored(repository: Repository) -> dict[str, list[Any]]:
     """All rows of all tables, without their times."""
-    with repository._database.session(readonly=True) as session:
-        return {
-            table.name: [[*filter(_is_no_time, row)] for row in session.execute(table.select())]
-            for table in Base.metadata.sorted_tables
-        }
+    with repository._database.engine.connect() as connection:
+        return {name: [*map(tuple, connection.exec_driver_sql(query))] for name, query in _QUERIES.items()}
 
 
-def _is_no_time(value: Any) -> bool:
-    return not isinstance(value, datetime)
+def _query(table: Table) -> str:
+    names = (f'"{column.name}"' for column in table.columns if not isinstance(column.type, Utc))
+    return f"SELECT {', '.join(names)} FROM {table.name} ORDER BY rowid"
+
+
+_QUERIES = {table.name: _query(table) for table in Base.metadata.sorted_tables if table.name != "traces"}
+"""Traces come and go with their generations."""
 
 
 def filled(value: Any, names: Mapping[str, str]) -> Any:
@@ -248,7 +257,7 @@ def test_every_act_of_every_page_is_tried(application: Application, lived: Lived
 
 
 @pytest.mark.parametrize("person", EVERYBODY, ids=lambda person: person.name)
-def test_every_page_opens_for_everybody_and_a_second_look_draws_nothing(
+def test_every_page_opens_for_everybody_and_changes_nothing(
     application: Application, lived: Lived, person: Person
 ) -> None:
     repository = application.show(lived.file)
@@ -258,7 +267,8 @@ def test_every_page_opens_for_everybody_and_a_second_look_draws_nothing(
             page = application.open(address, person)
             assert len(page.text) > 150, name
             assert "Playground" in page.text, name
-            assert page.look() == set(), name
+            if person is PEOPLE["admin"]:
+                assert page.look() == set(), f"{name}: a second look draws nothing"
     assert stored(repository) == before
 
 
@@ -289,11 +299,12 @@ def test_the_role_below_is_refused_in_a_sentence(
     assert re.search(REFUSED, page.told), page.told
 
 
-@pytest.mark.parametrize("deed", [deed for deed in DEEDS if deed.stored], ids=lambda deed: deed.name)
+@pytest.mark.parametrize("deed", first_of_each(deed for deed in DEEDS if deed.stored), ids=lambda deed: deed.name)
 def test_the_role_itself_does_it_once(
     application: Application, lived: Lived, repository: Repository, deed: Deed
 ) -> None:
-    page, before = application.open(deed.page.format(**lived.names), PEOPLE[deed.needs]), stored(repository)
+    address, before = deed.page.format(**lived.names), stored(repository)
+    page = application.open(address, PEOPLE[deed.needs], look=not deed.sent.keys() & {"kind", "action", "run", "job"})
     send(page, deed, lived.names)
     assert not re.search(REFUSED, page.answered)
     assert (after := stored(repository)) != before

@@ -129,8 +129,7 @@ def test_a_heading_sorts_and_the_field_and_the_address_say_so(application: Appli
 def test_many_runs_come_in_pages_and_another_list_begins_at_its_first(
     application: Application, repository: Repository
 ) -> None:
-    for number in range(7):
-        add_finished(repository, f"Series-{number}", limit=1)
+    repository.create_experiment(sweep("Series", limit=1, seeds=tuple(range(7))), enqueue=False)
     page = application.open("runs", ANN)
     assert (len(lines(page)), page.can_press("Previous"), page.can_press("Next")) == (50, False, True)
     assert "1 to 50 of 56 runs" in page.text

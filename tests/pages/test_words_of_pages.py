@@ -122,7 +122,7 @@ def test_accuracy_is_told_with_its_interval(
     ends = f"{100 * low:.0f} to {100 * high:.0f}"
     assert f"Accuracy {100 * solved / 24:.0f} % 95 %: {ends}" in application.open(f"runs?run={run.id}", ANN).text
     page = application.open(f"compare?experiment={run.experiment_id}&open=all-figures", ANN)
-    assert f"{100 * solved / 24:.0f} % {ends}" in page.rows("Metrics of the runs")[2]
+    assert ends in page.rows("Metrics of the runs")[2]
 
 
 def test_accuracy_is_told_while_an_experiment_runs(application: Application, repository: Repository) -> None:

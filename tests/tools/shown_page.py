@@ -19,6 +19,7 @@ import gradio as gr
 import pytest
 from gradio.blocks import Block
 from gradio.context import Context
+from sqlalchemy import event
 from starlette.requests import Request
 
 from dashboard.ui.polled import Polled
@@ -65,6 +66,8 @@ class Application:
         self.settings = Settings(home=home, access=access, mlflow_uri="http://127.0.0.1:5999")  # type: ignore[arg-type]
         self.pages: dict[str, BuiltPage] = {}
         self._remembering: list[Polled[Any] | WaitingCount] = []
+        self._is_changed = False
+        event.listen(self.repository._database.engine, "before_cursor_execute", self._note)
         self.blocks = built(self._build)
         for page in self.pages.values():
             page.parts = [part for part in self.blocks.blocks.values() if part.page == page.path]
@@ -73,23 +76,33 @@ class Application:
         """Show a copy of another database from now on, which nobody has open. The engine knows its statements."""
         self.repository._database.close()
         shutil.copyfile(file, self.settings.home / "fsd.db")
-        self.forget()
+        self._is_changed = True
         return self.repository
 
     def forget(self) -> None:
-        """What is remembered for a moment is read anew, as if the moment had passed."""
+        """What is remembered for a moment is read anew after a change, as if the moment had passed."""
+        if not self._is_changed:
+            return
+        self._is_changed = False
         for one in self._remembering:
             if isinstance(one, Polled):
                 one.forget()
             else:
                 one._read = -1, []
 
-    def open(self, address: str, person: Person = LOCAL, wanted: Mapping[str, Any] = {}) -> ShownPage:
-        """A page, by its path and query, as it is shown to a person at first. ``wanted`` is what the browser kept."""
+    def _note(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        self._is_changed |= not statement.startswith(("SELECT", "PRAGMA", "BEGIN"))
+
+    def open(
+        self, address: str, person: Person = LOCAL, wanted: Mapping[str, Any] = {}, *, look: bool = True
+    ) -> ShownPage:
+        """A page, by its path and query, as it is shown to a person at first. ``wanted`` is what the browser kept.
+        Without a ``look`` it asks with what is done first, as one that is loaded again meanwhile."""
         path, _, query = address.removeprefix("/").partition("?")
         page = ShownPage(self, self.pages[path], query, person, wanted)
-        page.look_at_header()
-        page.look()
+        if look:
+            page.look_at_header()
+            page.look()
         return page
 
     def _build(self) -> gr.Blocks:

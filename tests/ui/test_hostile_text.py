@@ -20,6 +20,7 @@ from tests.ui.test_sign_in import status
 
 pytestmark = pytest.mark.ui
 
+
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, str]]]:
     """The application behind a proxy that names somebody of a hostile name."""

@@ -9,6 +9,8 @@ from fsd_core.storage.records import ExperimentView, RunView
 from fsd_core.storage.review_events import Requirements
 
 AUTHOR = Person("Ann", "author")
+EVERY_FOLD = "&open=all-figures,matched-points,further,load,settings,prompts,report"
+"""opens all folded parts of Compare, in an address"""
 
 
 def every_page(repository: Repository) -> dict[str, str]:

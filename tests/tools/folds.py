@@ -6,10 +6,10 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.tools.every_page import EVERY_FOLD
 from tests.tools.settled import settled
 
-EVERY_FOLD = "&open=all-figures,matched-points,further,load,settings,prompts,report"
-"""opens all of them, in an address"""
+__all__ = ["EVERY_FOLD", "head", "unfold"]
 
 
 def head(page: Page, title: str) -> Locator:

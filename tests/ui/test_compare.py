@@ -379,6 +379,7 @@ def test_settings_show_differences_until_all_are_asked_for(opened: Page):
     expect(settings).to_contain_text("Temperature")
 
 
+@pytest.mark.wide
 def test_two_runs_prompt_by_prompt(opened: Page):
     page = opened
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
@@ -390,6 +391,7 @@ def test_two_runs_prompt_by_prompt(opened: Page):
     expect(page.locator("article.pair mark").first).to_be_visible()
 
 
+@pytest.mark.wide
 def test_csv_has_every_run(opened: Page, site: Site, experiment: str, tmp_path: Path):
     with opened.expect_download() as download:
         opened.get_by_role("link", name="Export CSV").click()
@@ -402,6 +404,7 @@ def test_csv_has_every_run(opened: Page, site: Site, experiment: str, tmp_path: 
     assert [path for path in site.temporary.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("query", "status", "sentence"),
     [

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 from dashboard.ui.pair_defaults import OTHER_TASK
 from dashboard.ui.uploads import LARGEST_UPLOAD
 from fsd_core.auth import credentials
+from tests.tools.planted import HOSTILE, PLANTED
 from tests.tools.settled import Held, acting, settled
 from tests.tools.site import Site, serving
-from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
 pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_task_reading.py")]

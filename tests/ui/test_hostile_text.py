@@ -6,137 +6,24 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from sqlalchemy import String, select, update
 
-from dashboard.compare.compared_runs import compare
-from dashboard.compare.report_parts import PARTS, frozen_comparison
 from dashboard.web import PAGES
-from fsd_core.review.review_service import ReviewService
-from fsd_core.roles import Person
-from fsd_core.storage.database.tables import Base, MeasurementSessionRow, RunRow
-from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.storage.review_events import Requirements
-from fsd_core.storage.saved_views import LONGEST_VIEW_NAME, VIEW_PAGES
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import keep
-from fsd_core.tasks.custom.reading import check
 from tests.tools.chromium import BROWSER_PATIENCE
-from tests.tools.folds import EVERY_FOLD
-from tests.tools.plausible import add_finished
+from tests.tools.planted import DOORS, NAME, PLANTED, SCRIPT, plant
 from tests.tools.settled import settled, watch
 from tests.tools.site import Site, serving
 from tests.tools.sizes import some
-from tests.ui.test_playground import chunk
 from tests.ui.test_sign_in import status
 
 pytestmark = pytest.mark.ui
 
-SCRIPT = "<script>alert(1)</script>"
-HOSTILE = (
-    f"\"'>{SCRIPT}<img src=x onerror=alert(2)><svg onload=alert(3)></svg><a href='javascript:alert(4)'>x</a>"
-    "[x](javascript:alert(5)) ${alert(6)} {{alert(7)}} `alert(8)` \\input{x}</textarea></style></title>"
-)
-NAME = HOSTILE[:100]
-PLANTED = "img[src='x'], svg[onload], a[href^='javascript:'], script:text-is('alert(1)')"
-"""what a browser would make of it"""
-
-# Columns whose words the program chooses itself, and columns that a hash or a key ties to others.
-CHOSEN = {
-    "kind", "status", "outcome", "stop_reason", "acceptance", "role", "pair", "task", "claim_token", "sha256", "digest",
-    "password", "mlflow_run_id",
-}  # fmt: skip
-UNCHANGED = {"review_log", "users", "sign_ins", "api_tokens", "tasks", "reports", "saved_views"}
-"""tables of which the log is filled act by act, and the others by a name, or a title, that is hostile itself"""
-
-
-def plant(site: Site) -> dict[str, str]:
-    """Fills the database, and every text in it. Returns what the addresses need."""
-    experiment = add_finished(site.repository, HOSTILE)
-    runs = site.repository.experiment(experiment).runs
-    ann, bob = Person(NAME, "author"), Person(f"{NAME[:-1]}!", "admin")
-    service = ReviewService(site.repository)
-    use = service.describe(ann, NAME, HOSTILE, Requirements(margin=20)).id
-    proposal = service.propose(ann, use, [runs[3].id], [runs[0].id], HOSTILE, Requirements(margin=20))
-    service.comment(ann, service.review(proposal), HOSTILE, position=1)
-    service.waive(bob, service.review(proposal), "margin", HOSTILE)
-    review = service.review(proposal)
-    service.submit_review(bob, review, "approve", HOSTILE, review.use.sequence)
-    asked = PlaygroundJob.of("bundled", HOSTILE, 0, [run.decoding for run in runs[2:4]], NAME)
-    job = site.repository.enqueue(asked)
-    mine = CustomTask.of("mine", check(json.dumps({"prompt": HOSTILE}).encode()), HOSTILE)
-    keep(site.repository, mine, NAME)
-    site.repository.append_chunks(job, [chunk(0, list(HOSTILE)), chunk(1, [], error=HOSTILE)])
-    claimed = site.repository.claim(("playground",), 60)
-    assert claimed is not None
-    assert claimed.claim_token is not None
-    site.repository.finish_job(job, claimed.claim_token, "finished")
-    comparison = compare(site.repository, [run.id for run in runs], None)
-    report = job[::-1]
-    site.repository.add_report(report, frozen_comparison(comparison, HOSTILE[:200], HOSTILE, list(PARTS)), NAME)
-    for page in VIEW_PAGES:
-        site.repository.save_view(page.ljust(32, "0"), page, NAME[:LONGEST_VIEW_NAME], f"runs={quote(HOSTILE)}", bob)
-    site.repository.report_worker(1, HOSTILE, HOSTILE, HOSTILE)
-    with site.repository._database.session() as session:
-        for table in Base.metadata.sorted_tables:
-            texts = {
-                column.name: HOSTILE
-                for column in table.columns
-                if isinstance(column.type, String) and not (column.primary_key or column.foreign_keys or column.unique)
-            }
-            texts = {name: text for name, text in texts.items() if name not in CHOSEN}
-            if texts and table.name not in UNCHANGED:
-                session.execute(update(table).values(texts))
-        for run in session.scalars(select(RunRow)):
-            run.provenance = _hostile(run.provenance)
-        for sitting in session.scalars(select(MeasurementSessionRow)):
-            sitting.conditions = _hostile(sitting.conditions)
-    return {"run": runs[3].id, "first": runs[0].id, "setting": runs[3].setting_id, "use": use, "proposal": proposal,
-            "job": job, "report": report}  # fmt: skip
-
-
-def _hostile(told: dict[str, Any] | None) -> dict[str, Any]:
-    new = {name: HOSTILE if isinstance(value, str) else value for name, value in (told or {}).items()}
-    return {name: _hostile(value) if isinstance(value, dict) else value for name, value in new.items()}
-
-
-# Address, and whether planted text is to be seen there: a door that shows none would prove nothing.
-DOORS = {
-    "": True,
-    "experiments": True,
-    "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD: True,
-    "runs": True,
-    "runs?search=" + quote(HOSTILE): True,
-    "runs?run={run}": True,
-    "runs?run={run}&prompts=wrong": True,
-    "settings": True,
-    "settings?setting={setting}": True,
-    "review": True,
-    "review?use={use}": True,
-    "review?proposal={proposal}": True,
-    "review?propose={setting}": True,
-    "reports": True,
-    "reports?report={report}": True,
-    "reports?report=" + quote(HOSTILE): True,
-    "people": True,
-    "start": True,
-    "theory": True,  # the name of who looks, at least
-    "nosuch?" + quote(HOSTILE): False,
-    "runs?run=" + quote(HOSTILE): True,
-    "review?proposal=" + quote(HOSTILE): True,
-    "settings?setting=" + quote(HOSTILE): True,
-    "compare?runs=" + quote(HOSTILE): True,
-}
 VISITED = (
-    "", "experiments", "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD, "runs", "runs?run={run}", "settings",
-    "settings?setting={setting}", "review", "review?use={use}", "review?proposal={proposal}",
-    "review?propose={setting}", "reports", "reports?report={report}", "people", "start", "theory",
+    "", "runs?run={run}", "settings?setting={setting}", "review?proposal={proposal}", "people", "start",
 )  # fmt: skip
-"""one visit of each page that the gate makes"""
+"""of the pages that no journey visits, and of those with the most words"""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +31,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, di
     """The application behind a proxy that names somebody of a hostile name."""
     named = {"FSD_ACCESS": "proxy", "FSD_PROXY_ROLES": "*=admin"}
     with serving(tmp_path_factory.mktemp("home"), **named) as site:
-        yield site, plant(site)
+        yield site, plant(site.repository)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ from tests.tools.folds import head
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import Held, go, polled, settled
 from tests.tools.site import Site
-from tests.tools.sizes import some
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_compare_in_one_state.py")]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,6 @@ def answers_relative_to(page: Page) -> str:
     )
 
 
-@pytest.mark.wide
 def test_a_run_that_is_ticked_meanwhile_counts_and_ticks_and_an_experiment_take_each_other_s_place(
     page: Page, site: Site, runs: list[RunView]
 ) -> None:
@@ -119,7 +117,6 @@ def test_a_run_that_is_ticked_meanwhile_counts_and_ticks_and_an_experiment_take_
     followed(page, *runs)
 
 
-@pytest.mark.wide
 def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_yet_to_come_or_unfolded_meanwhile(
     page: Page, site: Site, experiment: str, runs: list[RunView]
 ) -> None:
@@ -159,7 +156,6 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_ye
     assert f"that of {runs[3].label}" in answers_relative_to(page)
 
 
-@pytest.mark.wide
 def test_a_margin_is_used_as_it_is_typed(page: Page, site: Site, runs: list[RunView]) -> None:
     go(page, address(site, runs[1], runs[0], runs[2]))  # against the draft alone, which nothing is worse than
     held = Held(page, only=of_the_page)
@@ -175,7 +171,7 @@ def test_a_margin_is_used_as_it_is_typed(page: Page, site: Site, runs: list[RunV
     expect(page).to_have_url(re.compile("margin=12.5"))
 
 
-@pytest.mark.parametrize("prompt", some([False, True], True))
+@pytest.mark.parametrize("prompt", [False, True])
 def test_a_filter_that_is_chosen_before_the_prompts_have_come_is_theirs(
     page: Page, site: Site, runs: list[RunView], prompt: bool
 ) -> None:
@@ -192,7 +188,6 @@ def test_a_filter_that_is_chosen_before_the_prompts_have_come_is_theirs(
     expect(page.locator("article.pair")).to_have_count(0 if prompt else 5)
 
 
-@pytest.mark.wide
 def test_a_late_look_at_runs_under_way_keeps_the_runs_that_were_ticked_meanwhile(page: Page, site: Site) -> None:
     repository = site.repository
     experiment = repository.create_experiment(sweep("Late"), enqueue=False)
@@ -226,7 +221,6 @@ def all_prompts(page: Page, site: Site, *runs: RunView) -> Locator:
     return page.locator(".side[data-run]")
 
 
-@pytest.mark.wide
 def test_marks_keys_and_pages_that_are_turned_all_count_while_an_answer_is_late(
     page: Page, site: Site, runs: list[RunView]
 ) -> None:
@@ -266,7 +260,6 @@ def test_marks_keys_and_pages_that_are_turned_all_count_while_an_answer_is_late(
     expect(page.locator("article.pair").first).to_contain_text("Prompt 16,")
 
 
-@pytest.mark.wide
 def test_good_that_is_pressed_in_two_tabs_or_twice_stays(page: Page, site: Site, runs: list[RunView]) -> None:
     other = page.context.new_page()
     tabs = [all_prompts(tab, site, runs[0], runs[5]) for tab in (page, other)]
@@ -283,7 +276,6 @@ def test_good_that_is_pressed_in_two_tabs_or_twice_stays(page: Page, site: Site,
     assert [(mark.position, mark.verdict) for mark in marks] == [(0, "good"), (1, "good")]
 
 
-@pytest.mark.wide
 def test_a_link_s_prompt_that_cannot_be_shown_is_named(page: Page, site: Site, runs: list[RunView]) -> None:
     go(page, address(site, *runs[:2], more=f"&a={runs[0].id}&b=neither&prompt=8"))
     expect(page.locator(".fsd-notice.warn").first).to_contain_text("these runs are not compared: neither.")

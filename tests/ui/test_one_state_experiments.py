@@ -81,6 +81,7 @@ def test_a_double_click_archives_one_card(page: Page, site: Site) -> None:
     assert [named(site, name)[0].archived for name in names] == [False, True]
 
 
+@pytest.mark.wide
 def test_a_double_click_starts_one_experiment(page: Page, site: Site) -> None:
     opened(page, site)
     count = len(site.repository.experiments(1000))

@@ -19,9 +19,8 @@ from fsd_core.storage.review_events import Requirements
 from tests.tools import plausible
 from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
-from tests.tools.sizes import some
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_review_in_one_state.py")]
 
 ANN = Person("Ann", "author")
 
@@ -105,7 +104,7 @@ def lose_answer(page: Page, name: str) -> list[str]:
     return lost
 
 
-@pytest.mark.parametrize("choice", some(["Left", "Both bad"], "Left"))
+@pytest.mark.parametrize("choice", ["Left", "Both bad"])
 def test_a_double_click_votes_once(page: Page, site: Site, proposal: str, choice: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     first = ballot(page).inner_text()
@@ -115,7 +114,6 @@ def test_a_double_click_votes_once(page: Page, site: Site, proposal: str, choice
     assert len(read(site, proposal).votes) == 1
 
 
-@pytest.mark.wide
 def test_votes_on_a_slow_line_are_on_what_was_read(page: Page, site: Site, proposal: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     first = ballot(page).inner_text()
@@ -130,7 +128,6 @@ def test_votes_on_a_slow_line_are_on_what_was_read(page: Page, site: Site, propo
     assert vote.choice == "both bad"
 
 
-@pytest.mark.wide
 def test_a_vote_on_answers_that_were_replaced_is_refused(
     page: Page, site: Site, runs: Sequence[RunView], proposal: str
 ) -> None:
@@ -146,7 +143,6 @@ def test_a_vote_on_answers_that_were_replaced_is_refused(
     expect(notices(page).filter(has_text="replaced")).to_have_count(0)
 
 
-@pytest.mark.wide
 def test_a_double_click_on_propose_leaves_the_link(page: Page, site: Site, runs: Sequence[RunView], use: str) -> None:
     open_form(page, site, runs[3], use)
     button(page, "Propose").dblclick()
@@ -177,7 +173,6 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     expect(page.get_by_role("link", name="Open it")).to_have_attribute("href", f"review?proposal={proposal}")
 
 
-@pytest.mark.wide
 def test_figures_that_changed_are_drawn_before_they_are_approved(
     page: Page, site: Site, runs: Sequence[RunView], proposal: str
 ) -> None:
@@ -205,7 +200,6 @@ def test_figures_that_changed_are_drawn_before_they_are_approved(
     assert read(site, proposal).state == "approved"
 
 
-@pytest.mark.wide
 def test_a_comment_that_is_typed_meanwhile_stays(page: Page, site: Site, proposal: str) -> None:
     go(page, f"{site.url}/review?proposal={proposal}")
     comment = field(page, "Comment Kept with your name")
@@ -222,7 +216,6 @@ def test_a_comment_that_is_typed_meanwhile_stays(page: Page, site: Site, proposa
     expect(comment).to_have_value("")
 
 
-@pytest.mark.wide
 def test_acts_on_a_proposal_keep_the_prompts_that_are_read(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     page.get_by_label("All", exact=True).check()
@@ -245,7 +238,6 @@ def test_acts_on_a_proposal_keep_the_prompts_that_are_read(page: Page, site: Sit
     expect(page.get_by_label("All", exact=True)).to_be_checked()
 
 
-@pytest.mark.wide
 def test_a_page_that_is_turned_beside_another_act_is_turned_once(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     held = Held(page)
@@ -259,7 +251,6 @@ def test_a_page_that_is_turned_beside_another_act_is_turned_once(page: Page, sit
     expect(page.get_by_text("6 to 10 shown")).to_be_visible()
 
 
-@pytest.mark.wide
 def test_a_late_answer_to_a_filter_does_not_undo_a_comment(page: Page, site: Site, voted: str) -> None:
     go(page, f"{site.url}/review?proposal={voted}")
     held = Held(page, answers=True)
@@ -275,7 +266,6 @@ def test_a_late_answer_to_a_filter_does_not_undo_a_comment(page: Page, site: Sit
     expect(page.get_by_text("38 prompts of 38")).to_have_count(0)
 
 
-@pytest.mark.wide
 def test_a_use_of_two_tabs_is_rolled_back_once(page: Page, site: Site, runs: Sequence[RunView], use: str) -> None:
     service = ReviewService(site.repository)
     for run in runs[2:4]:

@@ -15,7 +15,7 @@ from tests.tools.settled import Held, go, polled
 from tests.tools.site import Site
 from tests.tools.tracking_examples import generation
 
-pytestmark = pytest.mark.ui
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_runs_in_one_state.py")]
 
 
 @pytest.fixture
@@ -48,7 +48,6 @@ def field(page: Page, label: str) -> Locator:
     return page.get_by_label(label, exact=True).locator("visible=true")
 
 
-@pytest.mark.wide
 def test_a_double_click_archives_once(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Archive").dblclick()
@@ -72,7 +71,6 @@ def test_a_double_click_resumes_and_does_not_cancel(page: Page, site: Site) -> N
     site.repository.request_cancel(experiment)
 
 
-@pytest.mark.wide
 def test_filters_that_are_chosen_while_an_answer_is_late_all_count(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs")
     held = Held(page)
@@ -87,7 +85,6 @@ def test_filters_that_are_chosen_while_an_answer_is_late_all_count(page: Page, s
     expect(page).to_have_url(re.compile(rf"\?search={name}&algorithm=speculative&sort=oldest$"))
 
 
-@pytest.mark.wide
 def test_a_late_look_at_a_run_keeps_the_filter_that_was_chosen_meanwhile(
     page: Page, site: Site, under_way: str
 ) -> None:
@@ -105,7 +102,6 @@ def test_a_late_look_at_a_run_keeps_the_filter_that_was_chosen_meanwhile(
     expect(page.locator("#prompts tbody tr")).to_have_count(0)
 
 
-@pytest.mark.wide
 def test_the_first_prompt_of_a_run_keeps_the_filters(page: Page, site: Site, under_way: str) -> None:
     go(page, f"{site.url}/runs?run={under_way}")
     choose(page, "Outcome", "Failed")
@@ -117,7 +113,6 @@ def test_the_first_prompt_of_a_run_keeps_the_filters(page: Page, site: Site, und
     expect(page.locator("#prompts tbody tr")).to_have_count(0)
 
 
-@pytest.mark.wide
 def test_a_run_that_is_deleted_elsewhere_says_so(page: Page, site: Site) -> None:
     run = site.repository.create_run(RunConfig(limit=3))
     go(page, f"{site.url}/runs?run={run}")
@@ -127,7 +122,6 @@ def test_a_run_that_is_deleted_elsewhere_says_so(page: Page, site: Site) -> None
     expect(page.get_by_role("link", name="See all runs")).to_be_visible()
 
 
-@pytest.mark.wide
 def test_prompts_that_are_opened_while_an_answer_is_late_end_with_the_last(
     page: Page, site: Site, experiment: str
 ) -> None:
@@ -142,7 +136,6 @@ def test_prompts_that_are_opened_while_an_answer_is_late_end_with_the_last(
     expect(page.locator("#prompts [aria-pressed=true]")).to_have_count(1)
 
 
-@pytest.mark.wide
 def test_what_is_typed_after_saving_stays(page: Page, site: Site, experiment: str) -> None:
     go(page, f"{site.url}/runs?experiment={experiment}")
     edit(page)
@@ -159,7 +152,6 @@ def test_what_is_typed_after_saving_stays(page: Page, site: Site, experiment: st
     expect(page.locator("#experiment-said")).to_contain_text("First, and then second")
 
 
-@pytest.mark.wide
 def test_a_name_that_was_saved_is_not_overtaken_by_an_older_answer(page: Page, site: Site) -> None:
     experiment = site.repository.create_experiment(plausible.sweep("Old name", limit=3))
     go(page, f"{site.url}/runs?experiment={experiment}")

@@ -235,6 +235,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
         expect(page.locator(".fsd-html img")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team: Site) -> None:
     service, run = ReviewService(team.repository), team.repository.runs(search="0.4")[0]
     target = next(run for run in team.repository.runs() if run.label == "Target alone")

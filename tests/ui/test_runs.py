@@ -213,6 +213,7 @@ def test_a_run_shows_its_numbers_figures_and_link_and_its_prompts_are_read_token
     expect(page.locator("#prompts")).to_contain_text("No prompt matches")
 
 
+@pytest.mark.wide
 def test_a_run_under_way_fills_up_by_itself(page: Page, site: Site) -> None:
     experiment = site.repository.create_experiment(plausible.sweep("Now", limit=4), enqueue=False)
     run = site.repository.experiment(experiment).runs[0]
@@ -232,6 +233,7 @@ def test_a_run_that_failed_tells_why_and_one_that_is_not_there_too(page: Page, f
     expect(page.get_by_role("alert")).to_contain_text("<img src=x>")
 
 
+@pytest.mark.wide
 def test_a_run_that_failed_is_resumed_and_deleted(page: Page, filled: Site) -> None:
     repository = filled.repository
     run = repository.create_run(RunConfig(limit=3))

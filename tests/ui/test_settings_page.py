@@ -16,13 +16,14 @@ from tests.tools.site import Site
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
 ANN, BOB = Person(HOSTILE, "author"), Person("Bob", "reviewer")
 
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_words_of_pages.py")]
+
 
 @pytest.fixture(scope="module")
 def experiment(site: Site) -> str:
     return add_finished(site.repository)
 
 
-@pytest.mark.wide
 def test_without_a_run_it_says_what_to_do(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/settings")
     expect(page.locator(".fsd-empty")).to_contain_text("No setting was measured yet")
@@ -50,7 +51,6 @@ def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: st
     expect(page).to_have_url(re.compile("/compare"))
 
 
-@pytest.mark.wide
 def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, experiment: str) -> None:
     service, runs = ReviewService(site.repository), site.repository.experiment(experiment).runs
     use = service.describe(ANN, HOSTILE, HOSTILE, Requirements(margin=20))
@@ -71,7 +71,6 @@ def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, exper
     expect(page.locator("#settings tbody tr", has_text=HOSTILE)).to_have_count(1)
 
 
-@pytest.mark.wide
 def test_an_unknown_setting_is_told(page: Page, site: Site) -> None:
     for id in ("nothing", "f" * 16, "<script>"):
         page.goto(f"{site.url}/settings?setting={id}")

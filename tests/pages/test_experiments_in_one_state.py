@@ -1,0 +1,175 @@
+"""The page of experiments shows one state, starts each experiment once, and keeps what was typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.ui.pair_defaults import pair_defaults
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import ExperimentView
+from tests.tools.plausible import sweep
+from tests.tools.shown_page import Application, ShownPage
+
+ANN = Person("Ann", "author")
+OTHER = "SmolLM2 135M with our draft · to fetch, 92.9 MB"
+LENGTHS = "Draft lengths γ"
+
+
+@pytest.fixture
+def page(application: Application, empty: Repository) -> ShownPage:
+    """The page over an empty database."""
+    return application.open("experiments", ANN)
+
+
+def named(repository: Repository, name: str) -> list[ExperimentView]:
+    return [view for view in repository.experiments() if view.name == name]
+
+
+def card(page: ShownPage, name: str) -> str:
+    return " ".join(one.text for one in page.elements("article") if name in one.text)
+
+
+def cancelled(repository: Repository, name: str) -> str:
+    """The id of a new cancelled experiment."""
+    id = repository.create_experiment(sweep(name))
+    repository.request_cancel(id)
+    return id
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_experiment_is_started_once(page: ShownPage, empty: Repository, lost: bool) -> None:
+    page.type("Name", "First")
+    page.press("Start experiment", lost=lost)
+    assert "Added: " in page.text
+    assert page.field("Name") == ""
+    page.again()
+    assert "queued" in card(page, "First")
+    assert len(named(empty, "First")) == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_setting_is_looked_for_once(page: ShownPage, empty: Repository, lost: bool) -> None:
+    page.type("Name", "Found")
+    page.press("Find the setting", lost=lost)
+    page.again()
+    assert [type(view.config) for view in named(empty, "Found")] == [CalibrationConfig]
+    assert "Wanted: within 2 points of the target's accuracy" in card(page, "Found")
+
+
+def test_an_act_whose_answer_is_lost_archives_its_card_and_no_other(page: ShownPage, empty: Repository) -> None:
+    ids = [cancelled(empty, name) for name in ("One", "Two")]
+    page.look()
+    page.click("Archive", ids[1])
+    page.again()
+    assert (card(page, "Two"), bool(card(page, "One"))) == ("", True)
+    assert "Two is archived" in page.text
+    assert [empty.experiment(id).archived for id in ids] == [False, True]
+
+
+def test_what_is_chosen_for_the_list_outlasts_the_next_looks(page: ShownPage, empty: Repository) -> None:
+    first = cancelled(empty, "One")
+    page.look()
+    page.click("Archive", first)
+    empty.create_experiment(sweep("Two"))
+    page.type("Show archived", True)
+    assert card(page, "One")
+    assert card(page, "Two")
+    assert page.look() == set()
+    page.type("Show archived", False)
+    assert card(page, "One") == ""
+
+
+def test_two_experiments_are_cancelled_in_one_question(page: ShownPage, empty: Repository) -> None:
+    ids = [empty.create_experiment(sweep(name)) for name in ("One", "Two")]
+    page.look()
+    page.do_all(("cancel", {"kind": "experiment", "id": id}) for id in ids)
+    assert "cancelled" in card(page, "One")
+    assert "cancelled" in card(page, "Two")
+    assert [empty.experiment(id).status for id in ids] == ["cancelled"] * 2
+
+
+def test_the_name_of_the_next_experiment_stays(page: ShownPage, empty: Repository) -> None:
+    page.type("Name", "The next one")
+    page.press("Start experiment", Name="First")
+    assert (page.field("Name"), len(named(empty, "First"))) == ("The next one", 1)
+    page.look()
+    assert page.field("Name") == "The next one"
+
+
+def test_choosing_a_pair_brings_what_suits_it_and_nothing_of_the_former(page: ShownPage) -> None:
+    first, other = pair_defaults("bundled"), pair_defaults("smollm2-135m")
+    assert (page.field("Task"), page.field("Thresholds")) == ("arithmetic", first.thresholds)
+    page.choose("Model pair", OTHER)
+    assert (page.field("Task"), page.field(LENGTHS)) == ("everyday", other.lengths)
+    assert page.offers("Task")[:3] == ["Everyday prompts", "Short word problems", "Arithmetic word problems"]
+    page.choose("Task", "Short word problems")
+    page.choose("Model pair", "Bundled arithmetic pair")
+    assert (page.field("Task"), page.field("Thresholds"), page.field(LENGTHS)) == (
+        "arithmetic", first.thresholds, first.lengths
+    )  # fmt: skip
+
+
+def test_what_is_typed_stays_while_the_page_looks_again(page: ShownPage) -> None:
+    page.choose("Model pair", OTHER)
+    page.type("Thresholds", "0.07")
+    page.type("Prompts", 3)
+    page.look()
+    assert (page.field("Thresholds"), page.field("Prompts"), page.field("Task")) == ("0.07", 3, "everyday")
+    assert "× 3 prompts" in page.text
+
+
+def test_a_bound_stays_while_another_goal_is_chosen(page: ShownPage) -> None:
+    page.type("Accuracy margin", 12.5)
+    page.choose("Goal", "At least so many percent of drafted tokens accepted")
+    assert page.field("Percent") == 90
+    with pytest.raises(AssertionError, match="0 fields 'Accuracy margin'"):
+        page.field("Accuracy margin")
+    page.choose("Goal", "Accuracy within so many points of the target")
+    assert page.field("Accuracy margin") == 12.5
+
+
+def test_the_form_says_how_much_it_asks_for_or_what_is_wrong_and_then_does_not_start(page: ShownPage) -> None:
+    page.type(LENGTHS, "5")
+    assert "9 settings × 1 seed × 150 prompts = 1,350 generations" in page.text
+    page.type("Thresholds", "0:0.6:7")
+    page.type("Seeds", "0, 1")
+    assert "11 settings × 2 seeds × 150 prompts = 3,300 generations" in page.text
+    page.type("Thresholds", "0.9")
+    assert "beyond the range of the divergence 'js'" in page.text
+    assert "generations" not in page.answered
+    assert not page.can_press("Start experiment")
+    page.type("Thresholds", "0.1")
+    page.type("Prompts", 12.5)
+    assert "12.5: expected a whole number" in page.text
+    assert page.field("Prompts") == 12.5
+
+
+def test_a_link_fills_the_form_in_and_what_is_changed_stays(application: Application, empty: Repository) -> None:
+    run = empty.experiment(empty.create_experiment(sweep("Like it", seeds=(3,)))).runs[1].id
+    page = application.open(f"experiments?like={run}", ANN)
+    assert page.field("Seeds") == "3"
+    page.type("Seeds", "4, 5")
+    page.type("Prompts", 5)
+    assert "2 seeds × 5 prompts" in page.text
+    page.look()
+    assert page.field("Seeds") == "4, 5"
+
+
+def test_older_experiments_are_one_click_away(page: ShownPage, empty: Repository) -> None:
+    for number in range(11):
+        empty.create_experiment(sweep(f"Number {number:02d}"))
+    page.look()
+    assert (len(page.elements("article")), card(page, "Number 00")) == (10, "")
+    page.press("Show older experiments")
+    assert card(page, "Number 00")
+
+
+def test_an_experiment_that_somebody_deleted_is_told_at_its_button(page: ShownPage, empty: Repository) -> None:
+    id = cancelled(empty, "One")
+    page.look()
+    empty.delete_experiment(id)
+    page.click("Archive", id)
+    assert "There is no experiment" in page.text
+    assert card(page, "One") == ""

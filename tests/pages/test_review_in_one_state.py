@@ -1,0 +1,267 @@
+"""The pages of a review show one state, and what a person says is about what they were shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from sqlalchemy import update
+
+from dashboard.review.blind_vote import pairing_of
+from dashboard.tables.review_log import written_text
+from fsd_core.review.history import Proposal
+from fsd_core.review.review_service import ReviewService
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import GenerationRow, RunRow
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Requirements
+from tests.tools.shown_page import Application, ShownPage
+
+ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin")
+BACK = "Roll back to what was approved before"
+
+
+@pytest.fixture
+def service(repository: Repository) -> ReviewService:
+    return ReviewService(repository)
+
+
+@pytest.fixture
+def runs(repository: Repository) -> Sequence[RunView]:
+    """The target alone first, and a lenient setting fourth."""
+    return repository.experiments()[0].runs
+
+
+@pytest.fixture
+def use(service: ReviewService) -> str:
+    return service.describe(ANN, "Sums", requirements=Requirements(margin=20)).id
+
+
+@pytest.fixture
+def proposal(service: ReviewService, runs: Sequence[RunView], use: str) -> str:
+    """The id of a proposal by Ann."""
+    return service.propose(ANN, use, [runs[3].id], [runs[0].id])
+
+
+@pytest.fixture
+def page(application: Application, proposal: str) -> ShownPage:
+    """The proposal, as Bob sees it."""
+    return application.open(f"review?proposal={proposal}", BOB)
+
+
+def remeasured(repository: Repository, run: RunView, seconds: float) -> None:
+    """Change the figures of a run, as a worker does that resumed it."""
+    with repository._database.session() as session:
+        session.execute(update(RunRow).where(RunRow.id == run.id).values(decoding_seconds=seconds))
+
+
+def read(service: ReviewService, proposal: str) -> Proposal:
+    return service.review(proposal).proposal
+
+
+def ballot(page: ShownPage) -> str:
+    """The prompt that is voted on."""
+    return next(one.text for one in page.elements("article") if "Left" in one.text)
+
+
+def asking(use: str, runs: Sequence[RunView], application: Application) -> ShownPage:
+    """The form that proposes a run's setting, filled in."""
+    page = application.open(f"review?propose={runs[3].setting_id}", ANN)
+    page.choose("Use", "Sums")
+    return page
+
+
+@pytest.mark.parametrize("choice", ["Left", "Right", "Tie", "Both bad"])
+def test_a_vote_whose_answer_is_lost_counts_once(
+    page: ShownPage, service: ReviewService, proposal: str, choice: str
+) -> None:
+    first = ballot(page)
+    page.press(choice, lost=True)
+    page.again()
+    assert ballot(page) != first
+    assert len(read(service, proposal).votes) == 1
+
+
+def test_a_vote_is_on_the_answers_that_were_read_at_the_click(
+    page: ShownPage, service: ReviewService, proposal: str
+) -> None:
+    name, fields = page.built.buttons[page.button("Tie")]
+    read_then = [page.values[part] for part in fields]
+    page.do(name, read_then)
+    page.do("vote Both bad", read_then)  # thinks better of it, on a slow line
+    (vote,) = read(service, proposal).votes.values()
+    assert vote.choice == "both bad"
+
+
+def test_a_vote_on_answers_that_were_replaced_is_refused(
+    page: ShownPage, repository: Repository, service: ReviewService, runs: Sequence[RunView], proposal: str
+) -> None:
+    with repository._database.session() as session:
+        session.execute(update(GenerationRow).where(GenerationRow.run_id == runs[3].id).values(text="Another text."))
+    page.press("Left")
+    assert "These answers were replaced since they were shown" in page.text
+    assert "Another text." in ballot(page)
+    assert read(service, proposal).votes == {}
+    page.press("Tie")
+    assert "1 tie" in page.text
+    assert "replaced" not in page.text
+
+
+def test_voting_shows_no_names_until_somebody_stops(page: ShownPage, service: ReviewService, proposal: str) -> None:
+    assert "FSD" not in ballot(page)
+    assert "correct" not in ballot(page)
+    assert "prompts are not shown: the answers are put to a blind vote" in page.text
+    assert not [one for one in page.elements("section", "div", "article") if "data-run" in one.attributes]
+    page.press("Stop voting, show the names", lost=True)
+    assert "You stopped voting on this proposal" in page.text
+    assert "blind vote" not in page.answered
+    assert [one for one in page.elements("section", "div", "article") if "data-run" in one.attributes]
+
+
+def test_a_proposal_whose_answer_is_lost_is_made_once(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    page = asking(use, runs, application)
+    page.type("Rationale", "As fast as we need it.")
+    page.press("Propose", lost=True)
+    (made,) = service.use(use).proposals
+    assert f"review?proposal={made}" in page.links()
+    page.press("Propose")  # once more, later
+    assert f"review?proposal={made}" in page.links()
+    assert len(service.use(use).proposals) == 1
+
+
+def test_figures_that_changed_are_drawn_before_they_are_approved(
+    page: ShownPage, repository: Repository, service: ReviewService, runs: Sequence[RunView], proposal: str
+) -> None:
+    changed = "The evidence has changed since this page showed it"
+    before = page.html
+    remeasured(repository, runs[0], 9999.0)
+    page.press("Approve")
+    assert changed in page.text
+    assert page.html != before
+    assert read(service, proposal).state == "open"
+
+    remeasured(repository, runs[0], 99.0)
+    page.type("Why that is acceptable", "So be it")
+    page.press("Answer for it")
+    assert changed in page.text
+    assert page.field("Why that is acceptable") == "So be it"
+    assert read(service, proposal).waivers == {}
+    page.press("Answer for it")
+    assert "Noted with your name." in page.text
+    assert page.field("Why that is acceptable") == ""
+    page.press("Approve", lost=True)
+    assert "Approved: the setting is the approved one for" in page.text
+    assert read(service, proposal).state == "approved"
+    assert not page.can_press("Decline")
+
+
+def test_a_verdict_that_somebody_overtook_is_refused_and_its_words_stay(
+    page: ShownPage, service: ReviewService, proposal: str
+) -> None:
+    page.type("Comment on the verdict", "Fine.")
+    service.comment(ANN, service.review(proposal), "One slip of the baseline.")
+    page.press("Approve")
+    assert "Since this page was shown Ann acted here: look at what is new" in page.text
+    assert "One slip of the baseline." in page.text
+    assert (page.field("Comment on the verdict"), read(service, proposal).state) == ("Fine.", "open")
+
+
+def test_a_comment_that_is_typed_after_a_click_stays(page: ShownPage, service: ReviewService, proposal: str) -> None:
+    page.type("Comment", "The second")
+    page.press("Comment", Comment="The first")
+    assert "The first" in page.text
+    assert page.field("Comment") == "The second"
+    page.press("Comment", lost=True)
+    assert page.field("Comment") == ""
+    assert [written_text(one.event) for one in read(service, proposal).comments] == ["The first", "The second"]
+
+
+def test_acts_keep_the_prompts_that_are_read(
+    application: Application, service: ReviewService, runs: Sequence[RunView], proposal: str
+) -> None:
+    review = service.review(proposal)
+    pairing = pairing_of(service, review)
+    assert pairing is not None
+    differing = pairing.filtered("text")
+    for pair in differing[:-2]:
+        service.vote(BOB, review, pair.a.position, "tie", "setting")
+    page = application.open(f"review?proposal={proposal}", BOB)
+    page.choose("Prompts", "All")
+    readable = len(pairing.pairs) - 2
+    assert f"{readable} prompts of {readable}" in page.text
+    page.press("Next prompts")
+    assert "6 to 10 shown" in page.text
+    page.type("Comment", "Read so far.")
+    page.press("Comment")
+    page.press("Tie")
+    page.type("Comment on the verdict", "More prompts, please.")
+    page.press("Request changes")
+    assert "Changes are asked for." in page.text
+    assert "6 to 10 shown" in page.text
+    assert page.field("Prompts") == "all"
+    page.press("Next prompts")
+    assert "11 to 15 shown" in page.text
+
+
+def test_a_use_of_two_tabs_is_rolled_back_once(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    for run in runs[2:4]:
+        review = service.review(
+            service.propose(ANN, use, [run.id], [runs[0].id], requirements=Requirements(margin=None))
+        )
+        service.submit_review(BOB, review, "approve", "", review.use.sequence)
+    tabs = [application.open(f"review?use={use}", CAT) for _ in range(2)]
+    for tab in tabs:
+        tab.type("Why it is rolled back", "It repeats itself.")
+    tabs[0].press(BACK, lost=True)
+    tabs[0].again()
+    assert "Rolled back." in tabs[0].text
+    tabs[1].press(BACK)
+    assert "acted here: look at what is new" in tabs[1].text
+    assert tabs[1].button("Take the approval back")
+    assert tabs[1].field("Why the approval is taken back") == "It repeats itself."
+    assert service.use(use).named("approved") == runs[2].setting_id
+
+
+def test_a_use_that_somebody_changed_is_not_replaced_unseen(
+    application: Application, service: ReviewService, use: str
+) -> None:
+    page = application.open(f"review?use={use}", CAT)
+    page.type("Accuracy", "12")
+    service.change_use(Person("Dan", "admin"), use, {"requirements": {"least_speedup": 1.6}}, service.use(use).sequence)
+    page.press("Change the use")
+    assert "Since this page was shown Dan acted here" in page.text
+    assert (page.field("Accuracy"), page.field("Speed")) == ("12", "1.6")
+    page.press("Change the use", lost=True)
+    assert "Changed, with your name in the log." in page.text
+    asked = service.use(use).requirements
+    assert (asked.margin, asked.least_speedup) == (12, 1.6)
+
+
+def test_a_verdict_that_asks_for_changes_says_what_is_missing(
+    page: ShownPage, service: ReviewService, proposal: str
+) -> None:
+    page.press("Request changes")
+    assert "Say what is missing" in page.text
+    assert read(service, proposal).state == "open"
+
+
+def test_nobody_judges_their_own(application: Application, proposal: str) -> None:
+    page = application.open(f"review?proposal={proposal}", ANN)
+    assert "This proposal is your own: somebody else gives the verdict." in page.text
+    assert not any(page.can_press(label) for label in ("Approve", "Request changes", "Decline"))
+
+
+def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(
+    application: Application, service: ReviewService, proposal: str
+) -> None:
+    service.ask_reviewers(ANN, service.review(proposal), ["Bob"])
+    page = application.open("review", BOB)
+    assert "1 to review" in page.text
+    (line,) = page.rows("Waiting for me")
+    assert "Sums" in line
+    assert "to review" not in application.open("review", CAT).text

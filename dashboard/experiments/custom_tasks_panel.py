@@ -21,6 +21,7 @@ from dashboard.ui.question import Act, Asked, Updates
 from dashboard.ui.templates import Html, script
 from dashboard.ui.uploads import UPLOAD, uploaded
 from dashboard.ui.view import View
+from fsd_core.formatting import count
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.field_guess import guess
@@ -121,7 +122,7 @@ class CustomTasksPanel:
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})
-        return notice(f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts.")
+        return notice(f"{stored.full_name} is in the list of tasks, with {count(stored.prompts, 'prompt')}.")
 
     def tasks(self) -> tuple[list[CustomTask], Html]:
         """Return the latest versions and their list as HTML, after importing changes in the folder."""

@@ -29,7 +29,7 @@ from dashboard.ui.components import section, show
 from dashboard.ui.figure_address import addressed
 from dashboard.ui.fold import Fold
 from dashboard.ui.pager import Pager
-from dashboard.ui.question import Asked, Updates, digest
+from dashboard.ui.question import MOST_COUNTED, Asked, Updates, count_in, digest
 from dashboard.ui.templates import joined
 from dashboard.ui.view import View
 from fsd_core.analysis.categories import by_category
@@ -141,8 +141,8 @@ class OpenedRun:
     def _selected(self, asked: Asked, run: RunView, order: str, hidden: frozenset[int]) -> int | None:
         """Return the position of the prompt that was opened; without one, it is the first that was listed."""
         wanted = asked.wanted("prompt")
-        if not isinstance(wanted, int):
-            wanted = int(asked.shown["first prompt"]) if "first prompt" in asked.shown else None
+        if not isinstance(wanted, int) or not 0 <= wanted < MOST_COUNTED:
+            wanted = count_in(asked.shown["first prompt"]) if "first prompt" in asked.shown else None
         part: dict[str, Any] = {"worst_first": order == WORST, "limit": 1, "without": hidden}
         if wanted is None and (first := self.repository.generations(run.id, **part)):
             wanted = first[0].position

@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from dashboard.ui.signed_in import person_of
 
+MOST_COUNTED = 10**9
+"""what a browser says it counts stays below this, which every database can hold"""
 QUESTION = "question"
 """the part of a page that stands for what was asked"""
 
@@ -111,7 +113,7 @@ class Asked:
         """Return the page, from 0, that a list was turned to. A list of something else (``of``) begins at ``first``."""
         turned = self.wanted(pager)
         page = turned.get("page") if isinstance(turned, dict) and turned.get("of") == of else None
-        return min(max(0, page), 10**9) if isinstance(page, int) else first
+        return min(max(0, page), MOST_COUNTED) if isinstance(page, int) else first
 
     def differs(self, part: str, *content: object, slow: bool = False) -> bool:
         """Return whether this part of the page has to be redrawn, for the browser shows other content.

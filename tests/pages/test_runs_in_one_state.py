@@ -199,7 +199,7 @@ def test_the_prompt_that_is_opened_last_is_shown(
     assert [one.attributes["data-prompt"] for one in pressed] == ["2"]
 
 
-@pytest.mark.parametrize("wanted", ["x", [1], -1, 10**9, {"a": 1}])
+@pytest.mark.parametrize("wanted", ["x", [1], -1, 10**9, 10**30, {"a": 1}])
 def test_a_prompt_that_is_not_there_leaves_the_page_as_it_is(
     application: Application, repository: Repository, experiment: str, wanted: Any
 ) -> None:
@@ -207,6 +207,16 @@ def test_a_prompt_that_is_not_there_leaves_the_page_as_it_is(
     before = page.part("prompt")
     page.want(prompt=wanted)
     assert page.part("prompt") == before
+
+
+def test_what_a_browser_says_that_it_shows_is_not_trusted(
+    application: Application, repository: Repository, experiment: str
+) -> None:
+    page = application.open(f"runs?run={repository.experiment(experiment).runs[2].id}", ANN)
+    for shown in ("x", "9" * 30, "-1", ""):
+        page._shown["first prompt"] = shown
+        page.look()
+        assert page.part("prompt")
 
 
 def test_the_worst_prompts_come_first_where_the_address_asks_for_them(

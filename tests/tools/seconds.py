@@ -64,7 +64,8 @@ def _below() -> float:
         process = waiting.pop()
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            children = [Path(entry.path, "children").read_text() for entry in os.scandir(f"/proc/{process}/task")]
+            threads = os.listdir(f"/proc/{process}/task")
+            children = [Path(f"/proc/{process}/task/{thread}/children").read_text() for thread in threads]
         except (FileNotFoundError, ProcessLookupError):
             continue
         total += sum(map(int, fields[13 if process == os.getpid() else 11 : 15]))

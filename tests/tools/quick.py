@@ -37,5 +37,5 @@ class Durations:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and hasattr(config, "cache"):
         config.pluginmanager.register(Durations(config))

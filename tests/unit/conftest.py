@@ -5,14 +5,17 @@ Programs are judged without haste.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fsd_core.sandbox import judge_process
+from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import upgrade
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.workspace import staging
 from tests.tools.copies import copy_of
 from tests.tools.sizes import PATIENCE
 
@@ -37,3 +40,16 @@ def repository(migrated: Path, database_url: str) -> Iterator[Repository]:
     """A repository on the fresh database at ``database_url``."""
     with copy_of(migrated, database_url) as repository:
         yield repository
+
+
+@pytest.fixture(autouse=True)
+def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file of today's revision is a copy of one that was migrated; test_database.py migrates each time."""
+
+    def copied(url: str, *, to: str | None = None) -> None:
+        file = Path(url.removeprefix("sqlite:///"))
+        if to == schema.head() and not file.exists():
+            shutil.copyfile(migrated, file)
+        upgrade(url, to=to)
+
+    monkeypatch.setattr(staging, "upgrade", copied)

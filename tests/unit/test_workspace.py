@@ -22,11 +22,10 @@ from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.review_events import UseDescribed
-from fsd_core.storage.workspace import archive, merge, new_rows, staging
+from fsd_core.storage.workspace import archive, merge, new_rows
 from fsd_core.storage.workspace.export import export
 from fsd_core.storage.workspace.merge import import_file
 from fsd_core.storage.workspace.staging import CUT_OFF
@@ -72,19 +71,6 @@ def other(migrated: Path, tmp_path: Path) -> Iterator[Repository]:
     """A second, empty workspace."""
     with copy_of(migrated, sqlite_url(tmp_path / "other" / "fsd.db")) as other:
         yield other
-
-
-@pytest.fixture(autouse=True)
-def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new file of today's revision is a copy of one that was migrated; test_database.py migrates each time."""
-
-    def copied(url: str, *, to: str | None = None) -> None:
-        file = Path(url.removeprefix("sqlite:///"))
-        if to == schema.head() and not file.exists():
-            shutil.copyfile(migrated, file)
-        upgrade(url, to=to)
-
-    monkeypatch.setattr(staging, "upgrade", copied)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,8 @@ def after(model: LanguageModel, text: Sequence[int]) -> Tensor:
     return model.module(input_ids=torch.tensor([list(text)]), use_cache=False).logits[0, -1]
 
 
-def greedy(model: LanguageModel, prompt: Sequence[int], count: int) -> list[int]:
+@cache
+def greedy(model: LanguageModel, prompt: tuple[int, ...], count: int) -> list[int]:
     """What the parallel form writes."""
     text = list(prompt)
     for _ in range(count):
@@ -81,7 +83,7 @@ def greedy(model: LanguageModel, prompt: Sequence[int], count: int) -> list[int]
 def test_the_target_alone_writes_what_the_parallel_form_does(target):
     config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=40)
     for prompt in PROMPTS:
-        assert written(target, target, config, prompt, ends=False) == greedy(target, prompt, 40)
+        assert written(target, target, config, prompt, ends=False) == greedy(target, tuple(prompt), 40)
 
 
 @pytest.mark.parametrize(("drafter", "topology"), SHAPES, ids=str)
@@ -92,7 +94,7 @@ def test_greedily_every_draft_is_the_greedy_target(target, drafter, topology):
     for draft in (LanguageModel(related(target.module, 0.15, 12)), LanguageModel(toy_model(40, 11))):
         for prompt in PROMPTS:
             text = written(target, draft, config, prompt, ends=False, head=head)
-            assert text == greedy(target, prompt, 40)
+            assert text == greedy(target, tuple(prompt), 40)
 
 
 def test_caches_after_every_round_are_those_of_the_text(target):
@@ -179,7 +181,7 @@ def test_a_text_fills_the_context_over_a_state_that_does_not_grow():
             assert isinstance(session.cache, LinearCache)
             sizes.append(session.cache.bytes())
         assert session.stop_reason == "context"
-        assert session.history[3:] == greedy(model, [3, 1, 4], 61)
+        assert session.history[3:] == greedy(model, (3, 1, 4), 61)
     assert max(sizes[30:]) == max(sizes[12:30])
 
 
@@ -215,7 +217,7 @@ def test_transformers_generates_from_whole_texts_and_is_told_that_its_caches_kee
     prompt = torch.tensor([PROMPTS[0]])
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     text = target.module.generate(prompt, use_cache=False, **options)[0, prompt.shape[1] :]
-    assert text.tolist() == greedy(target, PROMPTS[0], 12)
+    assert text.tolist() == greedy(target, tuple(PROMPTS[0]), 12)
     with pytest.raises(IncompatibleModels, match="pass use_cache=False"):
         target.module.generate(prompt, use_cache=True, **options)
 

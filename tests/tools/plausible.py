@@ -81,33 +81,35 @@ def do_prompts(repository: Repository, run: RunView, count: int) -> list[Generat
     problems = _problems(_HELD_OUT if run.config.shuffled else run.config.first + count)
     positions = run.config.positions(len(problems))[:count]
     generations = [generation(run, position, problems[position]) for position in positions]
-    for done in generations[:1]:  # as the worker does, which begins the session in which all are measured
-        repository.record_generation(run.id, done, conditions_of(PROVENANCE))
-    if generations[1:]:
-        _record(repository, run.id, generations[1:])
+    record(repository, run.id, generations)
     return generations
 
 
-def _record(repository: Repository, run_id: str, generations: Sequence[GenerationRecord]) -> None:
-    """Store what ``record_generation`` does of each, in one transaction: one by one they take ten times as long."""
+def record(repository: Repository, run_id: str, generations: Sequence[GenerationRecord]) -> None:
+    """What ``record_generation`` stores of each. It is called for the first, which begins the session in which all are
+    measured; the others are stored in one transaction, for one by one they take ten times as long."""
+    for done in generations[:1]:
+        repository.record_generation(run_id, done, conditions_of(PROVENANCE))
+    if not (others := generations[1:]):
+        return
     with repository._database.session() as session:
         run = session.get_one(RunRow, run_id)
         (measured,) = run.measurement_sessions
         own = {"run_id": run_id, "sitting_id": measured.id}
         names = [each.name for each in fields(GenerationRecord) if each.name != "records"]
-        rows = [own | {name: getattr(done, name) for name in names} for done in generations]
+        rows = [own | {name: getattr(done, name) for name in names} for done in others]
         ids = session.scalars(insert(GenerationRow).returning(GenerationRow.id, sort_by_parameter_order=True), rows)
-        packed = zip(ids.all(), map(_packed, map(_Same, generations)), strict=True)
+        packed = zip(ids.all(), (_packed(_Same(done.records)) for done in others), strict=True)
         traces = [{"generation_id": id, "data": data, "sha256": checksum} for id, (data, checksum) in packed]
         session.execute(insert(TraceRow), traces)
         run.prompts_done += len(rows)
-        run.decoding_seconds += sum(done.seconds for done in generations)
+        run.decoding_seconds += sum(done.seconds for done in others)
 
 
 class _Same(NamedTuple):
-    """A generation that is known by where it was made: one that was made twice is the same."""
+    """Something that is known by where it was made: what was made twice is the same."""
 
-    made: GenerationRecord
+    made: Any
 
     def __hash__(self) -> int:
         return id(self.made)
@@ -117,8 +119,8 @@ class _Same(NamedTuple):
 
 
 @cache
-def _packed(generation: _Same) -> tuple[bytes, str]:
-    return pack(generation.made.records)
+def _packed(records: _Same) -> tuple[bytes, str]:
+    return pack(records.made)
 
 
 @cache

@@ -13,14 +13,13 @@ from dashboard.compare.compared_runs import ComparedRuns, compare
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
-from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks.generators import long_problems
-from tests.tools.plausible import PROVENANCE, decoding, generation, new_repository
+from tests.tools.plausible import PROVENANCE, decoding, generation, new_repository, record
 
 TARGET, SD = decoding("autoregressive"), decoding("speculative")
 STRICT, LOOSE = (decoding("fsd-reducible", divergence="js", threshold=t) for t in (0.05, 0.2))
@@ -58,8 +57,7 @@ def _measure(repository: Repository, run: RunView, lost: int, seconds: float, do
         )
         for position, problem in enumerate(problems[:done])
     ]
-    for text in texts:
-        repository.record_generation(run.id, text, conditions_of(PROVENANCE))
+    record(repository, run.id, texts)
     if done == PROMPTS:
         repository.finish_run(run.id, summarise(texts, (text.records for text in texts)))
 

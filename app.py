@@ -18,7 +18,7 @@ from dashboard.server import arguments
 from fsd_core import space
 from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
 from fsd_core.auth.middleware.logs import bound_log_lines
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, Misconfigured
 from fsd_core.garbage import no_garbage_collection
 from fsd_core.notices.channels import configured_channels
 from fsd_core.settings import Settings, get_settings
@@ -66,7 +66,7 @@ def listen(host: str, port: int) -> socket.socket:
         )
     except (OSError, OverflowError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
-        raise InvalidSetting(
+        raise Misconfigured(
             f"The app cannot listen on {host}:{port} ({reason}): end what uses the "
             "port, or set FSD_PORT and FSD_HOST (--port, --host) to an address that is free."
         ) from None

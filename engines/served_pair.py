@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, UnfitModel
 from fsd_core.library.pairs import load_pair
 from fsd_core.models.reduced_vocab import ReducedHead
 
@@ -35,7 +35,7 @@ def write_pair(name: str, folder: Path) -> None:
     target, draft = pair.target.module, pair.draft.module
     for part, module in (("target", target), ("draft", draft)):
         if not isinstance(module, LlamaForCausalLM):
-            raise InvalidSetting(f"The {part} of '{name}' is no Llama ({type(module).__name__}): serve it as it is.")
+            raise UnfitModel(f"The {part} of '{name}' is no Llama ({type(module).__name__}): serve it as it is.")
     for part, module in (("target", target), ("draft", draft)):
         place = folder / part
         shutil.rmtree(place, ignore_errors=True)
@@ -66,7 +66,7 @@ def served(module: Any, target: Any) -> tuple[dict[str, Any], dict[str, Tensor]]
                 weights[name] = widened(value, kind, old, new)
         rope = config["rope_parameters"]
         if rope["rope_type"] != "default" or config["attention_bias"]:
-            raise InvalidSetting("Only Llamas with default rotary embeddings and without biases can be widened.")
+            raise UnfitModel("Only Llamas with default rotary embeddings and without biases can be widened.")
         config |= {"head_dim": new, "rope_parameters": rope | {"rope_theta": rope["rope_theta"] ** (new / old)}}
     return config, {name: value.clone().contiguous() for name, value in weights.items()}
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Malformed, OutOfRange, UnknownChoice
 
 _BOUNDS = {
     "greater_than": "more than {gt}",
@@ -91,22 +91,29 @@ def _field_label(path: Sequence[int | str]) -> str:
 def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str] = _field_label) -> str:
     """Return the first error of a validation as a sentence. ``named`` returns the user's name of the field at a
     path."""
+    return str(first_error(error, named))
+
+
+def first_error(error: ValidationError, named: Callable[[Sequence[int | str]], str] = _field_label) -> InvalidSetting:
+    """Return the first error of a validation: our own as it was raised, and any other as one of ours."""
     first = error.errors()[0]
     context = first.get("ctx", {})
     if isinstance(cause := context.get("error"), ValidationError):
-        return sentence(cause, named)
+        return first_error(cause, named)
     if cause is not None:  # our own error: already a sentence
-        return str(cause)
+        return cause if isinstance(cause, InvalidSetting) else InvalidSetting(str(cause))
     path = [part for part in first["loc"] if not str(part).startswith("function-")]
     field, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]
     if first["type"] in _BOUNDS:
         bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
-        return f"{field} is {value!r}: expected {_BOUNDS[first['type']].format(**bounds)}."
+        return OutOfRange(f"{field} is {value!r}: expected {_BOUNDS[first['type']].format(**bounds)}.")
     if first["type"] in _KINDS:
-        return f"{field} is {value!r}: expected {_KINDS[first['type']]}."
+        return Malformed(f"{field} is {value!r}: expected {_KINDS[first['type']]}.")
+    if first["type"] == "literal_error":
+        return UnknownChoice(f"{field} is {value!r}: expected {message.removeprefix('Input should be ')}.")
     if message.startswith("Input should be "):
-        return f"{field} is {value!r}: expected {message.removeprefix('Input should be ')}."
-    return f"{field}: {message.lower()}, got {value!r}."
+        return Malformed(f"{field} is {value!r}: expected {message.removeprefix('Input should be ')}.")
+    return Malformed(f"{field}: {message.lower()}, got {value!r}.")
 
 
 def check_fields(model: type[Value], field_names: Mapping[str, str], **values: Any) -> Value:
@@ -120,7 +127,7 @@ def built(model: type[Value], named: Callable[[Sequence[int | str]], str], value
     try:
         return model(**values)
     except ValidationError as error:
-        raise InvalidSetting(sentence(error, named)) from None
+        raise first_error(error, named) from None
 
 
 def content_hash(value: Frozen) -> str:

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, UnknownChoice
 
 GROUP = "fsd_lab"
 
@@ -94,8 +94,8 @@ def implementation(what: str, path: str) -> Any:
         ) from error
 
 
-def not_installed(what: str, name: str) -> InvalidSetting:
+def not_installed(what: str, name: str) -> UnknownChoice:
     """Return the error for a name from a package that is not installed."""
-    return InvalidSetting(
+    return UnknownChoice(
         f"There is no {what} {name[:60]!r} here: install the package that it belongs to, or choose another one."
     )

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Collection
 from typing import NamedTuple
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import Malformed, Misconfigured, Refused, Taken, UnknownChoice
 
 ROLES = ("viewer", "author", "reviewer", "admin")
 """each may do what the previous ones may"""
@@ -66,7 +66,7 @@ def read_roles(text: str) -> dict[str, str]:
     parts = (part.rpartition("=") for part in text.split(",") if part.strip())
     roles = {who.strip(): role.strip() for who, _, role in parts}
     if not all(roles) or not set(ROLES).issuperset(roles.values()):
-        raise InvalidSetting(
+        raise Misconfigured(
             f"The roles {text!r} cannot be read: expected names with one of {', '.join(ROLES)}, such as "
             "ann=admin,*=viewer."
         )
@@ -78,7 +78,7 @@ def check_organisations(names: Collection[str]) -> None:
     for name in names:
         org, slash, role = name.removeprefix("org:").partition("/")
         if not org or (slash and (not name.startswith("org:") or role not in ORG_ROLES)):
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"The name {name!r} among the roles cannot be read: expected a person's name, org:NAME, "
                 f"org:NAME/ROLE with one of {', '.join(ORG_ROLES)}, or *."
             )
@@ -87,7 +87,7 @@ def check_organisations(names: Collection[str]) -> None:
 def checked_role(role: str) -> str:
     """Return the role. Raises ``InvalidSetting`` for an unknown one."""
     if role not in ROLES:
-        raise InvalidSetting(f"The role {role[:40]!r} is not known: expected one of {', '.join(ROLES)}.")
+        raise UnknownChoice(f"The role {role[:40]!r} is not known: expected one of {', '.join(ROLES)}.")
     return role
 
 
@@ -108,9 +108,9 @@ def checked_name(name: str) -> str:
     """
     name = unicodedata.normalize("NFKC", name).strip()
     if any(same_name(name, taken.name) for taken in (LOCAL, NOBODY, VISITOR, GUEST)):
-        raise InvalidSetting(f"The name {name!r} is used by the program itself: choose another name.")
+        raise Taken(f"The name {name!r} is used by the program itself: choose another name.")
     if not 1 <= len(name) <= LONGEST_PERSON_NAME or not name.isprintable():
-        raise InvalidSetting(
+        raise Malformed(
             f"The name {name[:40]!r} cannot be used: expected 1 to {LONGEST_PERSON_NAME} printable characters."
         )
     return name

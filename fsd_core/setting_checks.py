@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Misconfigured
 from fsd_core.roles import check_organisations, read_roles
 
 _OF_EVERYBODY = frozenset(
@@ -26,7 +26,7 @@ def _checked_addresses(value: str) -> str:
         try:
             ip_address(address)
         except ValueError:
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"The proxy's address {address[:60]!r} is none: expected addresses such as 10.0.0.7, with commas "
                 "between them."
             ) from None
@@ -35,7 +35,7 @@ def _checked_addresses(value: str) -> str:
 
 def _checked_header(value: str) -> str:
     if value.lower() in _OF_EVERYBODY:
-        raise InvalidSetting(
+        raise Misconfigured(
             f"The header {value} is of every request, so it names nobody: expected one that the proxy sets, such "
             "as X-Forwarded-User."
         )
@@ -56,7 +56,7 @@ def _absolute(value: Path) -> Path:
     try:
         str(value).encode()
     except UnicodeEncodeError:
-        raise InvalidSetting("The path is not valid UTF-8: expected one that is.") from None
+        raise Misconfigured("The path is not valid UTF-8: expected one that is.") from None
     return value.expanduser().absolute()
 
 
@@ -64,13 +64,13 @@ def _without_last_slash(value: str) -> str:
     path = value.rstrip("/")
     if re.fullmatch(r"(/[\w~-][\w.~-]*)*", path, re.ASCII):
         return path
-    raise InvalidSetting(f"The path {value!r} cannot be used: expected one such as /lab, or /tools/fsd-lab.")
+    raise Misconfigured(f"The path {value!r} cannot be used: expected one such as /lab, or /tools/fsd-lab.")
 
 
 def _checked_host_names(value: str) -> str:
     if all(re.fullmatch(r"\*|(\*\.)?[\w.:\[\]-]*", name.strip()) for name in value.split(",")):
         return value
-    raise InvalidSetting(
+    raise Misconfigured(
         f"The host names {value!r} cannot be read: expected names such as lab.example.org, or *.example.org, "
         "with commas between them."
     )
@@ -80,7 +80,7 @@ def _checked_endpoint_hosts(value: str) -> str:
     names = filter(None, map(str.strip, value.split(",")))
     if all(re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?", name, re.ASCII) for name in names):
         return value
-    raise InvalidSetting(
+    raise Misconfigured(
         f"FSD_ENDPOINT_HOSTS is {value[:60]!r}: expected hosts such as engine.internal or 10.0.0.7:8000, with "
         "commas between them."
     )

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fsd_core import setting_checks as checked
 from fsd_core.addresses import LOOPBACK, without_secrets
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Misconfigured, Unwritable
 from fsd_core.frozen import sentence
 from fsd_core.roles import ROLES, read_roles
 from fsd_core.space import SPACE_DATA, OAuthApp, here
@@ -161,17 +161,17 @@ class Settings(BaseSettings):
         if self.access == "huggingface":
             OAuthApp.of()
         if self.access == "proxy" and not self.proxies:
-            raise InvalidSetting(
+            raise Misconfigured(
                 "FSD_ACCESS is proxy, and FSD_PROXY_ADDRESSES names no proxy, so nobody could sign in: name its "
                 "addresses."
             )
         if self.admin_password_file is not None and self.access != "password":
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"FSD_ADMIN_PASSWORD_FILE is set, and FSD_ACCESS is {self.access}, so nobody signs in with a password: "
                 "set FSD_ACCESS=password, or leave the file out."
             )
         if self.access == "none" and not (self.unprotected or self.demo) and self.host not in LOOPBACK:
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"FSD_HOST is {self.host}, so others reach this port, and FSD_ACCESS is none, so each of them could do "
                 "everything: set FSD_ACCESS=password, proxy or huggingface, or FSD_UNPROTECTED=true where others are "
                 "kept out."
@@ -185,7 +185,7 @@ class Settings(BaseSettings):
                 if not os.access(folder, os.W_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise InvalidSetting(
+            raise Unwritable(
                 f"The folder {self.home} cannot be written to ({error.strerror}): set FSD_HOME to one that can."
             ) from None
 
@@ -276,4 +276,4 @@ def get_settings() -> Settings:
         else:
             description = str(Settings.model_fields[field].description)
             reason = f"it is {first['input']!r}. Expected: {description[0].lower()}{description[1:]}"
-        raise InvalidSetting(f"The environment variable FSD_{field.upper()} cannot be used: {reason}") from None
+        raise Misconfigured(f"The environment variable FSD_{field.upper()} cannot be used: {reason}") from None

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Misconfigured
 from fsd_core.lock_probe import Probe, is_writable, lack_of
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class OAuthApp(NamedTuple):
         """Read the app from the environment. Raises ``InvalidSetting`` if a variable is missing."""
         variables = os.environ if environment is None else environment
         if missing := [name for name in OAUTH if not variables.get(name)]:
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"FSD_ACCESS is huggingface, and the environment has no {' and no '.join(missing)}: on a Space, write "
                 "hf_oauth: true into the front matter of README.md; elsewhere, make an OAuth app in the settings of an "
                 "account at Hugging Face and set its values."

@@ -31,7 +31,6 @@ import fsd_core
 from dashboard.server.calls import API_VERSION
 from dashboard.ui.endpoint import Endpoint, answer_schema, arguments_of, effects_of
 from dashboard.web import build_app, endpoints_of
-from fsd_core import errors
 from fsd_core.cli.commands import app as command_line
 from fsd_core.errors import FsdError
 from fsd_core.review.review_service import ReviewService
@@ -209,14 +208,22 @@ def _merged(one: Any, other: Any) -> Any:
 
 def _errors() -> Iterator[str]:
     """Yield each kind of error, and the sentences that are raised of it, as templates, wherever they stand."""
-    kinds = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
-    sentences: dict[str, set[str]] = {name: set() for name in kinds}
-    for path in sorted((*ROOT.glob("fsd_core/**/*.py"), *ROOT.glob("dashboard/**/*.py"))):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args:
-                sentences[node.func.id].add(_template(node.args[0]))
+    first = ROOT / "fsd_core" / "errors.py"
+    paths = (first, *sorted({*ROOT.glob("fsd_core/**/*.py"), *ROOT.glob("dashboard/**/*.py")} - {first}))
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
+    nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Call)]
+    kinds: dict[str, str] = {}
+    sentences: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.ClassDef) and {"FsdError", *kinds} & {node.name, *map(ast.unparse, node.bases)}:
+            code = re.search("^    code.* = '(.*)'$", ast.unparse(node), re.MULTILINE)
+            about = (ast.get_docstring(node) or "").partition("\n")[0]
+            kinds[node.name], sentences[node.name] = f"{code[1] if code else ''}  {node.name}: {about}", set()
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args:
+            sentences[node.func.id].add(_template(node.args[0]))
     for name, kind in kinds.items():
-        yield f"{kind.__name__}: {(inspect.getdoc(kind) or '').splitlines()[0]}"
+        yield kind
         yield from sorted(f"  {sentence}" for sentence in sentences[name])
         yield ""
 

@@ -11,7 +11,7 @@ from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import RunAnswer, run_record
 from dashboard.ui.endpoint import Endpoint, checked_limit
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import NotGiven, UnknownName
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -66,7 +66,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         """
         ids = runs or (experiment_runs(repository, experiment) if experiment else [])
         if not ids:
-            raise InvalidSetting(f"No run is named: give runs (at most {MOST_COMPARED_RUNS} ids), or an experiment.")
+            raise NotGiven(f"No run is named: give runs (at most {MOST_COMPARED_RUNS} ids), or an experiment.")
         comparison = compare(repository, ids, baseline or None, margin)
         if not comparison.runs:
             raise UnknownName("None of these runs is in this database: list_runs has those that are.")

@@ -12,7 +12,7 @@ from dashboard.compare.section import Comparing, Section
 from dashboard.ui.components import empty_state, notice, show
 from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.question import Asked, Updates
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, OutOfRange
 
 _TITLE, _HIGHEST = "Price per hour", 1e9
 _NO_PRICE = "The price per hour cannot be used: expected a number above 0, or nothing."
@@ -76,5 +76,5 @@ def _price(text: str | None) -> float | None:
     """Return the price that a text names, or ``None`` for nothing. Raises ``InvalidSetting`` for anything else."""
     price = read(text, _TITLE)
     if price is not None and not (isfinite(price) and 0 < price <= _HIGHEST):
-        raise InvalidSetting(_NO_PRICE)
+        raise OutOfRange(_NO_PRICE)
     return price

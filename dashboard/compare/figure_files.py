@@ -13,7 +13,7 @@ from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
 from dashboard.compare.export_links import NO_RUNS, UNKNOWN, named_margin, named_runs
 from dashboard.ui.file_answers import answered
 from dashboard.ui.templates import document
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import NotGiven, UnknownName
 from fsd_core.formatting import slug
 from fsd_core.plots.gallery import named_figure
 from fsd_core.plots.printed import PRINT_FORMATS, light, plain_title, printed
@@ -63,7 +63,7 @@ def draw_figure(
     Raises ``InvalidSetting`` for an unknown figure, ``UnknownName`` if none of the runs exists.
     """
     if not (ids := named_runs(runs)):
-        raise InvalidSetting(NO_RUNS)
+        raise NotGiven(NO_RUNS)
     comparison = compare(repository, ids, baseline, named_margin(margin))
     if not comparison.runs:
         raise UnknownName(UNKNOWN)

@@ -17,7 +17,7 @@ from dashboard.ui.templates import script
 from dashboard.ui.view import View
 from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Malformed
 from fsd_core.plots import draft_lengths, matched_curves, predicted
 from fsd_core.statistics.ranking import MARGINS_LISTED, RATIOS
 
@@ -130,5 +130,5 @@ def _numbers(text: str) -> list[float]:
     except ValueError:
         values = []
     if not 0 < len(values) <= MOST_POINTS:
-        raise InvalidSetting(f"{text[:60]!r} cannot be read: expected 1 to {MOST_POINTS} numbers, such as 1.1, 1.3.")
+        raise Malformed(f"{text[:60]!r} cannot be read: expected 1 to {MOST_POINTS} numbers, such as 1.1, 1.3.")
     return values

@@ -12,7 +12,7 @@ from fsd_core.analysis.cell_text import displayed_columns
 from fsd_core.analysis.matched_tables import caption, tables
 from fsd_core.analysis.matching import match
 from fsd_core.analysis.series import run_names
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.frozen import check_fields
 from fsd_core.metrics import compared
 from fsd_core.plots.gallery import named_figure
@@ -40,9 +40,9 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
     """
     names = list(dict.fromkeys(parts))
     if unknown := [name for name in names if name not in PARTS]:
-        raise InvalidSetting(f"There is no part '{unknown[0][:40]}' of a comparison: expected {', '.join(PARTS)}.")
+        raise UnknownChoice(f"There is no part '{unknown[0][:40]}' of a comparison: expected {', '.join(PARTS)}.")
     if not comparison.runs:
-        raise InvalidSetting("A report is of runs, and none is compared: choose runs first.")
+        raise NotGiven("A report is of runs, and none is compared: choose runs first.")
     margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
     compared_runs = comparison.runs, comparison.baseline, comparison.prompts
     figures = [

@@ -19,7 +19,7 @@ from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import status_json
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotApplicable
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.review.pooling import fresh_rounds
 from fsd_core.roles import require
@@ -109,7 +109,7 @@ def calibration_endpoints(
         view = repository.experiment(experiment)
         config = view.config
         if not isinstance(config, CalibrationConfig):
-            raise InvalidSetting(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
+            raise NotApplicable(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
         state = calibration_status(repository, config, view.runs)
         answer: dict[str, Any] = {
             "experiment": view.id,
@@ -160,7 +160,7 @@ def calibration_endpoints(
 def new_experiment_id(key: str) -> str | None:
     """Return the id that a caller chose for what it starts, or ``None`` without one. Raises ``InvalidSetting``."""
     if key and not re.fullmatch("[0-9a-f]{32}", key):
-        raise InvalidSetting(f"The key {key[:40]!r} cannot be used: expected 32 hexadecimal digits.")
+        raise Malformed(f"The key {key[:40]!r} cannot be used: expected 32 hexadecimal digits.")
     return key or None
 
 

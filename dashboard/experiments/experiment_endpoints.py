@@ -21,7 +21,7 @@ from fsd_core.config.building import in_python, method
 from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import loads_of, methods
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, UnfitTask
 from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.models.model_roots import check_folders
 from fsd_core.models.pair_check import badge_of
@@ -151,7 +151,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         require(person_of(request), "author", "Starting an experiment")
         pair = recorded(pair)
         if not settings and not endpoints:
-            raise InvalidSetting("No setting is given: give at least one, such as [{'acceptance': 'speculative'}].")
+            raise NotGiven("No setting is given: give at least one, such as [{'acceptance': 'speculative'}].")
         task_name = task or offered(get_pair(pair))[0].name
         folder.take_in(repository)
         resolved = find_task(task_name, repository)
@@ -216,7 +216,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         checked = check(content, scorer or None, all_turns=all_turns)
         checked = grouped(checked) if group_similar else noted(checked, "or set group_similar")
         if checked.problems:
-            raise InvalidSetting(f"The task cannot be used. {checked.problems[0].sentence}")
+            raise UnfitTask(f"The task cannot be used. {checked.problems[0].sentence}")
         stored = keep(repository, CustomTask.of(name, checked, title.strip()), person.name)
         return {
             "task": stored.full_name,

@@ -17,7 +17,7 @@ from fsd_core.calibration.request import build_calibration, is_told_to_engines
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, OutOfRange, UnknownChoice
 from fsd_core.models.model_roots import check_folders
 from fsd_core.roles import require
 from fsd_core.tasks import Task
@@ -125,15 +125,15 @@ def calibration_of(
     says of drafts is left out.
     """
     if goal not in _GOALS:
-        raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
+        raise UnknownChoice(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
     for label, value in ((_BOUND_LABELS.get(goal), bound), (_LABELS["minutes"], minutes)):
         if label is not None and value is None:
-            raise InvalidSetting(f"{label} is empty: expected a number.")
+            raise NotGiven(f"{label} is empty: expected a number.")
     if goal == "acceptance" and bound is not None and not 0 < bound < 100:
-        raise InvalidSetting(f"{_BOUND_LABELS[goal]} is {bound:g}: expected more than 0 and less than 100.")
+        raise OutOfRange(f"{_BOUND_LABELS[goal]} is {bound:g}: expected more than 0 and less than 100.")
     drafting = [kind for kind in rules_of(values) if (RULES[kind].knob if engine else not RULES[kind].baseline)]
     if not drafting:
-        raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
+        raise NotGiven("No algorithm is chosen: choose at least one to find a setting of.")
     task = find_task(str(values["task"]))
     options = method_options(values, drafting)
     if engine is not None:

@@ -24,7 +24,7 @@ from fsd_core.config.model_names import (
     name_of_models,
     template_arguments_of,
 )
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitModel
 from fsd_core.models.draft_offers import offered_drafts
 from fsd_core.models.hub_search import search_models as search
 from fsd_core.models.model_pairs import get_pair, pair_title
@@ -100,7 +100,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         check_folders(models, settings)
         checked = add_checked(repository, name, models, person.name)
         if checked.problems:
-            raise InvalidSetting(f"'{name}' cannot be used. {checked.problems[0]}")
+            raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
         return {**described(models), **_found(checked), "name": name}
 
     def read_pair(pair: str) -> CheckedPairAnswer:

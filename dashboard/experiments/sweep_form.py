@@ -11,7 +11,7 @@ from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked, method
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, SHARED_OPTIONS, Option
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, loads_of, methods, readable
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import Malformed, NotGiven, OutOfRange, UnknownName
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task, get_task
 from fsd_core.worker.endpoint_names import endpoint_decodings
@@ -47,7 +47,7 @@ def build_sweep(
     """
     rules, engines = rules_of(values), [find_engine(name) for name in values.get("endpoints") or ()]
     if not rules and not engines:
-        raise InvalidSetting("Nothing is chosen yet: choose at least one baseline, one algorithm or one endpoint.")
+        raise NotGiven("Nothing is chosen yet: choose at least one baseline, one algorithm or one endpoint.")
     limit = number(OPTIONS["limit"], values["limit"])
     task = find_task(values["task"])
     task.check_limit(limit, f"“{label(OPTIONS['limit'])}”")
@@ -68,7 +68,7 @@ def read_rates(text: str) -> tuple[float, ...]:
     try:
         return tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
     except ValueError:
-        raise InvalidSetting(
+        raise Malformed(
             f"The request rates {text[:60]!r} cannot be read: expected numbers, such as 0.5, 1, 2."
         ) from None
 
@@ -92,7 +92,7 @@ def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str,
             options[name] = list(whole_numbers(value, option.plural or option.label, f"{option.default}, 16"))
             continue
         if name in LISTED and not value:
-            raise InvalidSetting(f"No {option.label.lower()} is chosen: choose at least one.")
+            raise NotGiven(f"No {option.label.lower()} is chosen: choose at least one.")
         options[name] = value if option.is_knob or option.choices else number(option, value)
     return options
 
@@ -112,7 +112,7 @@ def sweep_of(
 def check_size(count: int, what: str, fewer: str) -> None:
     """Raise ``InvalidSetting`` for more runs or settings than one experiment may have."""
     if count > _MOST_RUNS:
-        raise InvalidSetting(f"These are {count} {what}: expected at most {_MOST_RUNS}. Choose fewer {fewer}.")
+        raise OutOfRange(f"These are {count} {what}: expected at most {_MOST_RUNS}. Choose fewer {fewer}.")
 
 
 def option_label(option: Option, value: Any = None) -> str:
@@ -133,7 +133,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds of a list such as ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
     seeds = whole_numbers(text, "seeds", "0, 1, 2")
     if len(seeds) > MOST_SEEDS:
-        raise InvalidSetting(f"These are {len(seeds)} seeds: expected at most {MOST_SEEDS}.")
+        raise OutOfRange(f"These are {len(seeds)} seeds: expected at most {MOST_SEEDS}.")
     return seeds
 
 
@@ -142,7 +142,7 @@ def whole_numbers(text: str, what: str, example: str) -> tuple[int, ...]:
     ``what``."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(_is_whole(part) and int(part) < 2**31 for part in parts):
-        raise InvalidSetting(
+        raise Malformed(
             f"The {what.lower()} {text[:60]!r} cannot be read: expected whole numbers of at least 0, such as {example}."
         )
     return tuple(dict.fromkeys(int(part) for part in parts))

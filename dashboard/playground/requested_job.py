@@ -11,7 +11,7 @@ from dashboard.playground.prompt_form import PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.ui.option_fields import decoding_of
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, NotGiven, OutOfRange, Stale
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.storage.messages import PlaygroundJob
 
@@ -20,7 +20,7 @@ def check_choices(fields: Iterable[Any], values: Mapping[Any, Any]) -> None:
     """Raise ``InvalidSetting`` if a list among the fields lacks what was chosen of it."""
     for part in fields:
         if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in part.choices):
-            raise InvalidSetting(f"{part.label} has no such choice: reload the page.")
+            raise Stale(f"{part.label} has no such choice: reload the page.")
 
 
 def requested(
@@ -50,9 +50,9 @@ def payload(
 ) -> PlaygroundJob:
     """Return the job's payload. Raises ``InvalidSetting`` for an empty or too long prompt, or an invalid seed."""
     if len(prompt) > LONGEST_PROMPT:
-        raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
+        raise OutOfRange(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
     if not prompt.strip():
-        raise InvalidSetting("The prompt is empty: write one, or pick an example.")
+        raise NotGiven("The prompt is empty: write one, or pick an example.")
     if not 0 <= seed < 2**31:
-        raise InvalidSetting(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
+        raise OutOfRange(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
     return PlaygroundJob.of(pair, prompt, seed, decodings, owner)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import TypedDict
 
 from dashboard.tables.prompt_pairs import Pairing, Show, pair_up
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownName
 from fsd_core.review.beside_approved import beside_approved
 from fsd_core.review.blinding import hidden_answers
 
@@ -80,7 +80,7 @@ def beside_record(
     Raises ``UnknownName`` if nothing else is approved, and ``InvalidSetting`` for a limit out of range.
     """
     if not 1 <= limit <= _MOST or offset < 0:
-        raise InvalidSetting(f"The limit is {limit} and the offset {offset}: expected 1 to {_MOST}, and 0 or more.")
+        raise OutOfRange(f"The limit is {limit} and the offset {offset}: expected 1 to {_MOST}, and 0 or more.")
     beside = beside_approved(repository, review)
     if beside is None:
         raise UnknownName(

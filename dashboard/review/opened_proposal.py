@@ -21,7 +21,7 @@ from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.question import Act, Asked, Updates, Values, count_in
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import View
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, Stale
 from fsd_core.review.beside_approved import BesideApproved, beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.passages import Quoted, quoted_passages
@@ -226,7 +226,7 @@ class OpenedProposal:
     def comment_on_answer(self, act: Act, asked: Asked) -> Updates:
         """Add a comment on an answer, or on the passage of it that was selected."""
         if not re.fullmatch("[0-9]{1,9}", act["position"]):
-            raise InvalidSetting("There is no such answer: reload the page.")
+            raise Stale("There is no such answer: reload the page.")
         quote = (count_in(act["start"]), act["quote"]) if act["quote"] else None
         self.service.comment(
             asked.person, self._review(asked), act["words"], None, act["run"], int(act["position"]), act.key, quote

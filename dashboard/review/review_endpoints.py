@@ -11,7 +11,7 @@ from dashboard.review.review_answers import LogAnswer, ReviewAnswer, logged_answ
 from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
 from dashboard.ui.signed_in import person_of
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.review.passages import quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
@@ -105,7 +105,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         review, position = service.review(proposal), None if prompt is None else prompt - 1
         if (prompt is None and (run or quote)) or (prompt is not None and prompt < 1):
-            raise InvalidSetting("An answer has a prompt, from 1: name it, or neither a run nor a quote.")
+            raise NotGiven("An answer has a prompt, from 1: name it, or neither a run nor a quote.")
         if prompt is not None and not run:
             run = _run_of(review, prompt)
         service.comment(
@@ -187,5 +187,5 @@ def _run_of(review: ProposalReview, prompt: int) -> str:
     """Return the run of the setting that answered a prompt, by its number from 1. Raises ``InvalidSetting``."""
     writers = review.evidence[0].setting_pool.writers if review.evidence else {}
     if prompt - 1 not in writers:
-        raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it out for the whole proposal.")
+        raise UnknownChoice(f"The evidence has no prompt {prompt}: leave it out for the whole proposal.")
     return writers[prompt - 1]

@@ -11,7 +11,7 @@ from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, experiment_
 from dashboard.ui import actions
 from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven
 from fsd_core.review.resting import resting_on
 from fsd_core.roles import require, require_person
 from fsd_core.storage.edits import Edit, read_tags
@@ -66,7 +66,7 @@ def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
         require_person(person, "admin", "Deleting")
         runs = [id] if kind == "run" else [run.id for run in repository.experiment(id).runs]
         if not evidence and (resting := resting_on(repository, runs)):
-            raise InvalidSetting(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
+            raise NotGiven(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
         return actions.perform(repository, home, person, "delete", kind, id)
 
     return [annotate, delete]

@@ -35,7 +35,7 @@ from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
 from dashboard.ui.question import Act, Asked, Updates, Values, digest
 from dashboard.ui.view import View
-from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import FsdError, UnknownChoice, UnknownName
 from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 from fsd_core.storage.records import UNENDED
 
@@ -195,7 +195,7 @@ class RunList:
     def sort(self, act: Act, asked: Asked) -> None:
         """Choose the order that a click on a heading asks for."""
         if act["id"] not in ORDERS:
-            raise InvalidSetting("Runs cannot be sorted like that: choose an order of the list.")
+            raise UnknownChoice("Runs cannot be sorted like that: choose an order of the list.")
         asked.fill(self.order, act["id"])
 
     def _query_at(self, values: Values) -> str:

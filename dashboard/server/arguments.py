@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, NotGiven, OutOfRange
 
 _SEE_HELP = "`python app.py --help` lists the arguments."
 
@@ -34,8 +34,8 @@ def given(arguments: Sequence[str]) -> dict[str, str]:
     values = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     for name, value in values.items():
         if not value.strip():
-            raise InvalidSetting(f"--{name} is empty: expected a value. {_SEE_HELP}")
+            raise NotGiven(f"--{name} is empty: expected a value. {_SEE_HELP}")
     port = values.get("port", "1")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65535):
-        raise InvalidSetting(f"--port is {port[:40]!r}: expected a port from 1 to 65535.")
+        raise OutOfRange(f"--port is {port[:40]!r}: expected a port from 1 to 65535.")
     return {f"FSD_{name.upper()}": value for name, value in values.items()}

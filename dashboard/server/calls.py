@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 
 from dashboard.server.problem_document import problem_document
 from dashboard.ui.endpoint import Endpoint, answer_schema, call, effects_of
-from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import FsdError, Malformed, UnknownName
 
 CALL_PATHS = r"/api/v1/calls/[a-z_]{1,64}"
 API_VERSION = "1.1"
@@ -61,5 +61,5 @@ def _arguments(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise InvalidSetting("The body cannot be read: expected a JSON object with the arguments by name.")
+        raise Malformed("The body cannot be read: expected a JSON object with the arguments by name.")
     return arguments

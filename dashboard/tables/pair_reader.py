@@ -16,7 +16,7 @@ from dashboard.ui.pager import turned
 from dashboard.ui.question import Act, Asked, Updates, digest
 from dashboard.ui.templates import joined, render, script
 from dashboard.ui.view import View
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Stale
 from fsd_core.formatting import count
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers
 from fsd_core.roles import require
@@ -150,7 +150,7 @@ class PairReader:
         require(asked.person, "author", "Marking an output")
         run, position = act["run"], act["position"]
         if not re.fullmatch("[0-9]{1,9}", position):
-            raise InvalidSetting("There is no such output: reload the page.")
+            raise Stale("There is no such output: reload the page.")
         marks = self.repository.marks([run])
         who = asked.person.name
         previous = next((mark for mark in marks if (mark.position, mark.who) == (int(position), who)), None)

@@ -16,7 +16,7 @@ from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import render
 from dashboard.ui.view import View
 from dashboard.ui.worker_status import absence_notice
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, NotGiven, OutOfRange
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.roles import require
@@ -178,12 +178,10 @@ class RunTheory:
         require(asked.person, "author", "Measuring bounds")
         ids = list(dict.fromkeys(values[self.runs]))[:PLOTS]
         if not ids:
-            raise InvalidSetting(CHOOSE)
+            raise NotGiven(CHOOSE)
         temperature = read(values[self.temperature], "Temperature")
         if temperature is not None and not 0 < temperature < math.inf:
-            raise InvalidSetting(
-                f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
-            )
+            raise OutOfRange(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
         jobs = {_job_id(values.key, self.repository.run(id).id): BoundsJob(id, temperature) for id in ids}
         waiting = [job.payload for job in self.repository.latest_jobs(BoundsJob.kind) if job.status in UNENDED]
         for id, message in jobs.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from fsd_core.config import VERIFIERS
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed, OutOfRange
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
 _MOST_TOKENS = 200
@@ -37,15 +37,13 @@ def read_weights(text: str, name: str) -> list[float]:
         weights = [float(part) for part in parts]
     except ValueError:
         bad = next(part for part in parts if not _is_number(part))
-        raise InvalidSetting(
-            f"“{bad[:20]}” in {name} is not a number: expected numbers such as 0.5, 0.3, 0.2."
-        ) from None
+        raise Malformed(f"“{bad[:20]}” in {name} is not a number: expected numbers such as 0.5, 0.3, 0.2.") from None
     if not 1 <= len(weights) <= _MOST_TOKENS:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"There are {len(weights)} numbers in {name}: expected 1 to {_MOST_TOKENS}, one for each token."
         )
     if not min(weights) >= 0 or not 0 < sum(weights) < float("inf"):
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The numbers in {name} are not a distribution: expected finite numbers of at least 0, not all of them 0."
         )
     return [weight / sum(weights) for weight in weights]
@@ -63,7 +61,7 @@ def read_pair(target: str, draft: str) -> tuple[list[float], list[float]]:
     """Return p and q of one vocabulary. Raises ``InvalidSetting``."""
     p, q = read_weights(target, "the target's distribution"), read_weights(draft, "the draft's distribution")
     if len(p) != len(q):
-        raise InvalidSetting(
+        raise Contradiction(
             f"The target has {len(p)} tokens and the draft {len(q)}: give both the same tokens, 0 for a missing one."
         )
     return p, q

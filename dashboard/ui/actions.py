@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.ui.components import notice
 from dashboard.ui.templates import Html, render, script
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, NotApplicable, Stale
 from fsd_core.formatting import count
 from fsd_core.roles import Person, require, require_person
 from fsd_core.storage.edits import Edit
@@ -68,7 +68,7 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
         "unarchive": lambda: f"{_set_archived(repository, person, kind, id, False)} is in the lists again.",
     }
     if action not in handlers or kind not in ("run", "experiment"):
-        raise InvalidSetting("This page has no such button: reload it.")
+        raise Stale("This page has no such button: reload it.")
     label, role = ACTIONS[action]
     (require_person if action == "delete" else require)(person, role, label)
     return handlers[action]()
@@ -84,13 +84,13 @@ def perform_and_report(repository: Repository, home: Path, person: Person, actio
 
 def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
     if kind != "experiment":
-        raise InvalidSetting("Only a calibration is given time.")
+        raise NotApplicable("Only a calibration is given time.")
     return f"{more_time.go_on(repository, home, id):g}"
 
 
 def _time_again(repository: Repository, home: Path, kind: str, id: str) -> str:
     if kind != "experiment":
-        raise InvalidSetting("Only the finalists of a calibration are timed again.")
+        raise NotApplicable("Only the finalists of a calibration are timed again.")
     prompts = more_time.time_finalists(repository, home, id)
     return f"The finalists of {_name(repository, kind, id)} are timed again on {count(prompts, 'prompt')}."
 

@@ -13,8 +13,8 @@ import orjson
 from mcp import types
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
-from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.frozen import sentence
+from fsd_core.errors import FsdError, NotGiven, OutOfRange, UnknownChoice
+from fsd_core.frozen import first_error
 
 Endpoint = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Endpoint)
@@ -88,7 +88,7 @@ MOST_LISTED = 100
 def checked_limit(limit: int, most: int = MOST_LISTED) -> int:
     """Return how many things a caller wants listed. Raises ``InvalidSetting`` if that is out of range."""
     if not 1 <= limit <= most:
-        raise InvalidSetting(f"limit is {limit}: expected 1 to {most}.")
+        raise OutOfRange(f"limit is {limit}: expected 1 to {most}.")
     return limit
 
 
@@ -156,14 +156,14 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
     signature, model = inspect.signature(function), arguments_of(function)
     kinds = model.model_fields
     if unknown := [name for name in arguments if name not in kinds]:
-        raise InvalidSetting(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
+        raise UnknownChoice(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
     required = [name for name in kinds if signature.parameters[name].default is inspect.Parameter.empty]
     if missing := [name for name in required if name not in arguments]:
-        raise InvalidSetting(f"The argument '{missing[0]}' is missing: give it.")
+        raise NotGiven(f"The argument '{missing[0]}' is missing: give it.")
     try:
         read = model.model_validate(dict(arguments))
     except ValidationError as error:
-        raise InvalidSetting(sentence(error, lambda path: " ".join(map(str, path)))) from None
+        raise first_error(error, lambda path: " ".join(map(str, path))) from None
     given = {name: getattr(read, name) for name in read.model_fields_set}
     return function(**given, **({"request": request} if "request" in signature.parameters else {}))
 

@@ -14,7 +14,7 @@ from fsd_core.config.building import method, reads
 from fsd_core.config.flat import options_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.thresholds import OFF
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotGiven
 
 ARGUMENTS = '{"enable_thinking": false}'
 """an example of template arguments"""
@@ -75,9 +75,9 @@ def number(option: Option, value: Any) -> Any:
     if option.type not in (int, float):
         return value
     if value is None or not math.isfinite(value):
-        raise InvalidSetting(f"{option.label} is empty: expected a {_kind(option)}.")
+        raise NotGiven(f"{option.label} is empty: expected a {_kind(option)}.")
     if option.type is int and value != int(value):
-        raise InvalidSetting(f"{option.label} is {value:g}: expected a whole number.")
+        raise Malformed(f"{option.label} is {value:g}: expected a whole number.")
     return option.type(value)
 
 

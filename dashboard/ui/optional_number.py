@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed
 
 
 def optional_number(label: str, info: str, value: str = "") -> gr.Textbox:
@@ -23,4 +23,4 @@ def read(text: str | None, label: str, kind: type[int] | type[float] = float) ->
         return kind(stripped)
     except ValueError:
         whole = "a whole number" if kind is int else "a number"
-        raise InvalidSetting(f"“{label}” is {stripped[:20]!r}: expected {whole}, or nothing.") from None
+        raise Malformed(f"“{label}” is {stripped[:20]!r}: expected {whole}, or nothing.") from None

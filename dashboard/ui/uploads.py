@@ -7,7 +7,7 @@ import binascii
 
 from dashboard.ui.question import Act
 from dashboard.ui.templates import script
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, OutOfRange, Unreadable
 
 LARGEST_UPLOAD = 1_000_000
 """bytes; in base64 below the limit of a body (fsd_core/auth/middleware/bodies.py). The command line takes more."""
@@ -22,14 +22,14 @@ def uploaded(act: Act, expected: str, larger: str) -> bytes:
     """
     size, data = act["size"], act["data"]
     if not act["file"]:
-        raise InvalidSetting(f"No file is chosen: choose {expected} first.")
+        raise NotGiven(f"No file is chosen: choose {expected} first.")
     if not size.isdecimal():
-        raise InvalidSetting("The file could not be read: choose it again.")
+        raise Unreadable("The file could not be read: choose it again.")
     if max(int(size), len(data) * 3 // 4 - 2) > LARGEST_UPLOAD:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The file has {int(size):,} bytes: expected at most {LARGEST_UPLOAD:,} here. {larger} larger ones."
         )
     try:
         return base64.b64decode(data, validate=True)
     except binascii.Error:
-        raise InvalidSetting("The file arrived damaged: choose it again.") from None
+        raise Unreadable("The file arrived damaged: choose it again.") from None

@@ -21,7 +21,7 @@ from gradio.blocks import Block
 from dashboard.ui.components import PRIVATE_EVENT, notice, page_load
 from dashboard.ui.question import QUESTION, Act, Asked, Updates, Values, digest, field_value, read_question
 from dashboard.ui.templates import Html, script
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, Stale
 
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 """for acts, by their keys"""
@@ -181,7 +181,7 @@ class View:
         handler, place = self._acts.get(act.name, (None, self._place))
         try:
             if handler is None:
-                raise InvalidSetting("This page has no such button: reload it.")
+                raise Stale("This page has no such button: reload it.")
             with _LOCKS[int(act.key, 16) % len(_LOCKS)]:  # its first sending may still be under way
                 return handler(act, asked) or {}
         except FsdError as error:

@@ -23,7 +23,7 @@ from fsd_core.analysis.quality import ACCURACY_QUALITY, Quality
 from fsd_core.analysis.series import Family, families, run_names
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import missing
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownName
 from fsd_core.formatting import count
 from fsd_core.statistics.intervals import Estimate, pareto_front
 from fsd_core.statistics.noninferiority import checked_margin
@@ -145,7 +145,7 @@ def checked_ratio(ratio: float | None) -> float:
     """Return the ratio. Raises ``InvalidSetting`` if it is missing or outside 1/100 to 100."""
     if ratio is None or not 1 / GREATEST_RATIO <= ratio <= GREATEST_RATIO:
         text = "missing" if ratio is None else f"{ratio:g}"
-        raise InvalidSetting(f"The ratio is {text}: expected how many times fewer, such as 1.3, from 0.01 to 100.")
+        raise OutOfRange(f"The ratio is {text}: expected how many times fewer, such as 1.3, from 0.01 to 100.")
     return ratio
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fsd_core.auth import credentials
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import NotApplicable, Refused, UnknownChoice
 from fsd_core.roles import Person, checked_role, require_person, same_name
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class AccountService:
         """Disable somebody, which ends their sessions and their tokens, or enable them again."""
         _check(person, "admin", "Disabling an account")
         if self.access == "proxy":
-            raise InvalidSetting("Accounts are the proxy's: keep somebody out there.")
+            raise NotApplicable("Accounts are the proxy's: keep somebody out there.")
         _check_other(person, name, "Nobody disables their own account")
         self.repository.set_disabled(name, disabled, person.name)
 
@@ -78,7 +78,7 @@ class AccountService:
         """Revoke a token of the person's own, or as an admin anybody's."""
         _check(person, "viewer", "Revoking a token")
         if all(token.name != name for token in self.tokens(person)):
-            raise InvalidSetting(f"{person.name} has no token '{name[:40]}': it was revoked, or is somebody else's.")
+            raise UnknownChoice(f"{person.name} has no token '{name[:40]}': it was revoked, or is somebody else's.")
         self.repository.revoke_token(name, person.name)
 
     def _check_passwords(self, why: str) -> None:
@@ -87,7 +87,7 @@ class AccountService:
             "proxy": "the proxy says who people are, and FSD_PROXY_ROLES gives their roles",
         }
         if self.access in reasons:
-            raise InvalidSetting(f"{why}: {reasons[self.access]}.")
+            raise NotApplicable(f"{why}: {reasons[self.access]}.")
 
 
 def _check(person: Person, role: str, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import OutOfRange, Refused
 from fsd_core.roles import LOCAL, Person, checked_name, checked_role
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def add_token(
     deletions are for people. Raises ``InvalidSetting`` for a bad or taken name, an unknown role, or no time.
     """
     if days is not None and not 0 < days <= LONGEST_DAYS:
-        raise InvalidSetting(f"A token cannot last {days:g} days: expected more than 0, up to {LONGEST_DAYS:,}.")
+        raise OutOfRange(f"A token cannot last {days:g} days: expected more than 0, up to {LONGEST_DAYS:,}.")
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
     repository.add_token(checked_name(name), checked_role(role), digest(secret), owner, by or owner, expires_at)
@@ -145,7 +145,7 @@ def _nobodys() -> str:
 
 def _hashed(password: str) -> str:
     if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The password has {len(password)} characters: expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}."
         )
     return HASHER.hash(password)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.auth import credentials
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Misconfigured
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -29,7 +29,7 @@ def ensure_admin(repository: Repository, password_file: Path | None) -> str | No
     except InvalidSetting as error:
         if repository.users():  # another process of the installation was first
             return None
-        raise InvalidSetting(f"{error} Change the first line of {password_file}.") from None
+        raise Misconfigured(f"{error} Change the first line of {password_file}.") from None
     return password if password_file is None else None
 
 
@@ -39,7 +39,7 @@ def _first_line(file: Path) -> str:
             return lines.readline(credentials.LONGEST_PASSWORD + 2).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise InvalidSetting(
+        raise Misconfigured(
             f"The file {file} cannot be read ({reason}): FSD_ADMIN_PASSWORD_FILE names a file whose first line is the "
             "first admin's password."
         ) from None

@@ -17,7 +17,7 @@ from fsd_core.config.calibration_config import (
     engine_candidates,
 )
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Option
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, NotCalibratable, NotEnough, OutOfRange, UnfitEngine
 from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
@@ -74,7 +74,7 @@ def build_calibration(
     defaults = {} if replayed or endpoint else {"draft_length": DRAFT_LENGTHS}
     decodings = dict.fromkeys(decoding for entry in given for decoding in candidates(defaults | entry, named))
     if any(entry.shared != next(iter(decodings)).shared for entry in decodings):
-        raise InvalidSetting(
+        raise NotCalibratable(
             "A calibration holds its settings against one target, so all are asked and sampled alike: give each the "
             "same temperature, top_k, top_p, min_p, max_new_tokens, template_arguments and template_date."
         )
@@ -88,19 +88,19 @@ def build_calibration(
     fields |= {"name": name.strip()[:_LONGEST_NAME] or f"Find the setting on {task.title}"}
     fields |= {"pair": pair, "task": task.name, "decodings": tuple(decodings), "lengths": REPLAYED if replayed else ()}
     if isinstance(share := fields.get("acceptance"), int | float) and share >= 1:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"{field_names['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
     unlimited = check_fields(
         CalibrationConfig, field_names, limit=_MORE_THAN_ENOUGH, **fields
     )  # checks every other field
     if unlimited.goal == "accuracy" and not task.scored:
-        raise InvalidSetting(
+        raise NotCalibratable(
             f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose "
             f"{field_names['other goals']}, or a task with references."
         )
     if isinstance(limit, int) and 1 <= limit <= task.size and limit < unlimited.fewest:
-        raise InvalidSetting(_too_few(unlimited, task, limit, field_names))
+        raise NotEnough(_too_few(unlimited, task, limit, field_names))
     config = check_fields(CalibrationConfig, field_names, limit=limit, **fields)
     task.check_limit(limit)
     for decoding in decodings:
@@ -117,13 +117,13 @@ def _of_an_engine(options: Mapping[str, Any], named: Named) -> dict[str, Any]:
     """Return the options of an engine's settings. Raises ``InvalidSetting`` for those of our own loop."""
     given = [METHOD_OPTIONS[name] for name in options if name in METHOD_OPTIONS]
     if own := [option for option in given if not is_told_to_engines(option)]:
-        raise InvalidSetting(
+        raise NotApplicable(
             f"{named(own[0], options[own[0].name])} does not apply to an endpoint, which was started with its own "
             "drafts: leave it out."
         )
     rule = options.get("acceptance") or FuzzyReducible().kind
     if other := next((kind for kind in ([rule] if isinstance(rule, str) else rule) if kind in VERIFIERS), None):
-        raise InvalidSetting(f"The rule '{other}' judges several drafts, and an endpoint is told of one: leave it out.")
+        raise UnfitEngine(f"The rule '{other}' judges several drafts, and an endpoint is told of one: leave it out.")
     return {**options, "acceptance": rule}
 
 

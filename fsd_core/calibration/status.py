@@ -10,7 +10,7 @@ from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, WrongState
 from fsd_core.tasks.custom.lookup import find_task
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def ended_by_time(repository: Repository, id: str) -> Outcome:
     """
     experiment = repository.experiment(id)
     if not isinstance(experiment.config, CalibrationConfig):
-        raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
+        raise NotApplicable(f"The experiment {id} is no calibration: only these are given time.")
     status = calibration_status(repository, experiment.config, experiment.runs)
     if not isinstance(status, Outcome):
-        raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
+        raise WrongState(f"The calibration {id} has not ended: resume it, or wait for its end.")
     if status.reason != "minutes":
-        raise InvalidSetting(f"The calibration {id} did not end for want of time: {verdict(experiment.config, status)}")
+        raise WrongState(f"The calibration {id} did not end for want of time: {verdict(experiment.config, status)}")
     return status

@@ -12,7 +12,7 @@ from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status, measurements
 from fsd_core.config import RunConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, NotEnough, WrongState
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -30,10 +30,10 @@ def runs_again(repository: Repository, id: str) -> list[RunConfig]:
     experiment = repository.experiment(id)
     config = experiment.config
     if not isinstance(config, CalibrationConfig):
-        raise InvalidSetting(f"The experiment {id} is no calibration: only the finalists of one are timed again.")
+        raise NotApplicable(f"The experiment {id} is no calibration: only the finalists of one are timed again.")
     outcome = calibration_status(repository, config, experiment.runs)
     if not isinstance(outcome, Outcome):
-        raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
+        raise WrongState(f"The calibration {id} has not ended: resume it, or wait for its end.")
     evidence = measurements(repository, config, experiment.runs)
     settings = outcome.timed
     start = 0 if evidence.lacks_any(settings, config.choosing, config.choosing + FEWEST_CHOOSING) else config.choosing
@@ -43,5 +43,5 @@ def runs_again(repository: Repository, id: str) -> list[RunConfig]:
     while end > start and evidence.lacks_any(settings, start, end):
         end -= 1
     if end - start < FEWEST_CHOOSING:
-        raise InvalidSetting(f"The finalists of the calibration {id} share too few prompts to be timed again.")
+        raise NotEnough(f"The finalists of the calibration {id} share too few prompts to be timed again.")
     return config.round_runs(settings, start, end, again=True)

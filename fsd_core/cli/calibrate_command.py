@@ -15,7 +15,7 @@ from fsd_core.cli.bars import rounds_bar
 from fsd_core.cli.find import find_unfinished_calibration, find_work
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, NotApplicable
 from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs
@@ -79,9 +79,9 @@ def calibrate(
     and the best are tried on others. Without --acceptance all rules take part. With --endpoint a running engine is told
     them. Repeat the command to continue, with more minutes if the previous ones ran out."""
     if sum((within is not None, accepted is not None, fastest)) > 1:
-        raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
+        raise Contradiction("--within, --accepted and --fastest are different goals: give one of them.")
     if restart and not endpoint:
-        raise InvalidSetting("--restart starts the engine of an endpoint: name it with --endpoint.")
+        raise NotApplicable("--restart starts the engine of an endpoint: name it with --endpoint.")
     settings = get_settings()
     if time_again:
         _time_again(time_again, settings, restart, json)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsd_core.config import RunConfig, SweepConfig, content_hash
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting, UnknownName, WrongState
 from fsd_core.worker import lock
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def check_resumable(work: StoredWork) -> None:
     """Raise ``InvalidSetting`` if nothing remains to be done, or if the worker owns the work."""
     what = "experiment" if work.is_experiment else "run"
     if not any(run.has_more_to_do for run in work.runs):
-        raise InvalidSetting(
+        raise WrongState(
             f"The {what} {work.id} is finished, and none of its prompts failed: start a new one with the same settings."
         )
     if work.owned_by_worker and any(not run.ended for run in work.runs):
-        raise InvalidSetting(
+        raise WrongState(
             f"The {' '.join(work.lock)} belongs to the worker, which continues it by itself: start the application, "
             "or `python -m fsd_core worker`."
         )

@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -36,7 +36,7 @@ def import_results(
     from fsd_core.evaluation.result_files.result_reading import read_result_path
 
     if not files and not mlflow_run:
-        raise InvalidSetting("Nothing is to be imported: give result files, or --mlflow-run.")
+        raise NotGiven("Nothing is to be imported: give result files, or --mlflow-run.")
     read = [read_result_path(path) for path in files or ()]
     if mlflow_run:
         read.append(fetch_mlflow_run(mlflow_run, prompts))

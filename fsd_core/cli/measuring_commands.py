@@ -26,7 +26,7 @@ from fsd_core.config.building import checked
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.run_config import IN_FLIGHT
 from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs
 
@@ -46,9 +46,9 @@ def run(
     settings = run_commands.at_price(get_settings(), price_per_hour)
     loads, rates = read_parallel(parallel), read_request_rates(request_rate)
     if endpoint is None and parallel is not None:
-        raise InvalidSetting("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
+        raise NotApplicable("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
     if endpoint is None and rates:
-        raise InvalidSetting("--request-rate is of an endpoint: name one with --endpoint.")
+        raise NotApplicable("--request-rate is of an endpoint: name one with --endpoint.")
     if endpoint is not None:
         served = served_decoding(local_runs.open_repository(settings), endpoint, shared_of(option_values))
         if rates:
@@ -101,7 +101,7 @@ def sweep(
     """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
     if enqueue and price_per_hour is not None:
-        raise InvalidSetting("The price is that of the worker's machine: set FSD_PRICE_PER_HOUR where the worker runs.")
+        raise NotApplicable("The price is that of the worker's machine: set FSD_PRICE_PER_HOUR where the worker runs.")
     settings = run_commands.at_price(get_settings(), price_per_hour)
     contenders = methods(options.unswept(option_values), options.swept_flag)
     decodings = with_baselines(contenders, everything=all_baselines) if baselines else contenders

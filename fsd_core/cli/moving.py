@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fsd_core.cli.find import find_work
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable
 from fsd_core.formatting import count
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
@@ -34,7 +34,7 @@ def export_workspace(
             if work.is_experiment is not expected:
                 other = "an experiment" if work.is_experiment else "a run"
                 flag = "--experiment" if work.is_experiment else "--run"
-                raise InvalidSetting(f"{id} is {other}: give it as {flag}.")
+                raise NotApplicable(f"{id} is {other}: give it as {flag}.")
             run_ids.update(dict.fromkeys(view.id for view in work.runs))
     done = export(settings.resolved_database_url, file, settings.home, run_ids or None)
     rows = done.rows

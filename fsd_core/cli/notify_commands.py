@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
-from fsd_core.errors import InvalidSetting, NotDelivered
+from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -24,7 +24,7 @@ def try_channels() -> None:
 
     channels, at = configured_channels(get_settings()), datetime.now(UTC)
     if not channels.names:
-        raise InvalidSetting("Nothing is configured: set FSD_WEBHOOK_URL, or FSD_SMTP_HOST, as docs/usage.md says.")
+        raise Misconfigured("Nothing is configured: set FSD_WEBHOOK_URL, or FSD_SMTP_HOST, as docs/usage.md says.")
     content = NoticeContent(
         kind="test", at=at.isoformat(), use="", use_name="", who="", text="This is a test of FSD Lab's messages."
     )

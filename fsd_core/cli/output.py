@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, NotGiven
 from fsd_core.formatting import DASH
 from fsd_core.metrics import Metric, listed
 from fsd_core.storage.elsewhere import origin_text
@@ -37,7 +37,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidSetting(f"There is no terminal to ask on: call it again with --yes. The question was: {question}")
+        raise NotGiven(f"There is no terminal to ask on: call it again with --yes. The question was: {question}")
     if not typer.confirm(question):
         raise InvalidSetting("Nothing was deleted.")
 

@@ -9,7 +9,7 @@ import typer
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.bars import download_bar
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitModel
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -79,7 +79,7 @@ def add_pair(
     checked = add_checked(local_runs.open_repository(get_settings()), name, name_of_models(models), _WHO)
     _tell(checked)
     if checked.problems:
-        raise InvalidSetting(f"'{name}' cannot be used. {checked.problems[0]}")
+        raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
     print(f"{name} is {checked.badge}. Measure with --pair {name}.")
 
 

@@ -15,7 +15,7 @@ from fsd_core.cli.bars import progress_bar
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, Unwritable
 from fsd_core.formatting import DASH, count, written
 from fsd_core.settings import get_settings
 
@@ -102,7 +102,7 @@ def replay(
 
     if (page or figure) and not measure:
         flag = "--report" if page else "--figure"
-        raise InvalidSetting(f"{flag} tells predicted from measured: give --measure too, or take --csv.")
+        raise NotGiven(f"{flag} tells predicted from measured: give --measure too, or take --csv.")
     for written_file in (table, page, figure):
         if written_file is not None:
             trace_file.check_new(written_file)
@@ -237,4 +237,4 @@ def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
-        raise InvalidSetting(f"{file} could not be written: {error.strerror}.") from None
+        raise Unwritable(f"{file} could not be written: {error.strerror}.") from None

@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Unwritable
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
 
@@ -45,7 +45,7 @@ def export_report(
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise InvalidSetting(f"{out} exists already: name a new file.") from None
+        raise Unwritable(f"{out} exists already: name a new file.") from None
     except OSError as error:
-        raise InvalidSetting(f"{out} cannot be written ({error.strerror}): check the folder and its disk.") from error
+        raise Unwritable(f"{out} cannot be written ({error.strerror}): check the folder and its disk.") from error
     print(out)

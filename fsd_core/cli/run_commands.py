@@ -15,7 +15,7 @@ from fsd_core.cli.output import say
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, TrackingUnavailable
+from fsd_core.errors import DatabaseUnavailable, FsdError, OutOfRange, TrackingUnavailable
 from fsd_core.settings import HIGHEST_PRICE, Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def at_price(settings: Settings, price_per_hour: float | None) -> Settings:
     if price_per_hour is None:
         return settings
     if not 0 < price_per_hour <= HIGHEST_PRICE:
-        raise InvalidSetting(f"--price-per-hour is {price_per_hour:g}: expected more than 0, up to {HIGHEST_PRICE:,}.")
+        raise OutOfRange(f"--price-per-hour is {price_per_hour:g}: expected more than 0, up to {HIGHEST_PRICE:,}.")
     return settings.model_copy(update={"price_per_hour": price_per_hour})
 
 

@@ -15,7 +15,7 @@ from fsd_core.config import LONGEST_PROMPT
 from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, OutOfRange, Unreadable
 from fsd_core.rules import RULES
 
 
@@ -225,7 +225,7 @@ SHORTEST_ID = 6  # characters
 def _id_prefix(text: str) -> str:
     prefix = text.strip().lower()
     if len(prefix) < SHORTEST_ID:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters. `runs` lists the ids "
             "of runs and experiments."
         )
@@ -254,7 +254,7 @@ def read_prompt(argument: str) -> str:
             )
         text.encode()
     except UnicodeError:
-        raise InvalidSetting("The prompt is not valid UTF-8: expected text in that encoding.") from None
+        raise Unreadable("The prompt is not valid UTF-8: expected text in that encoding.") from None
     if len(text) > LONGEST_PROMPT:
-        raise InvalidSetting(f"The prompt is too long: expected at most {LONGEST_PROMPT:,} characters.")
+        raise OutOfRange(f"The prompt is too long: expected at most {LONGEST_PROMPT:,} characters.")
     return text

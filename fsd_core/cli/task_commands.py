@@ -9,7 +9,7 @@ import typer
 
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, UnfitTask, UnknownChoice
 from fsd_core.formatting import count
 from fsd_core.settings import get_settings
 from fsd_core.worker import local_runs
@@ -55,7 +55,7 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, grou
     from fsd_core.tasks.custom.similar import grouped, noted
 
     if scorer is not None and scorer not in SCORERS:
-        raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+        raise UnknownChoice(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
     checked = grouped(checked) if group_similar else noted(checked, "or use --group-similar")
     for problem in checked.problems:
@@ -65,7 +65,7 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, grou
     for sentence in checked.notes:
         output.say(f"note: {sentence}")
     if checked.problems:
-        raise InvalidSetting(f"{file} has {checked.summary}: nothing can be measured on it yet.")
+        raise UnfitTask(f"{file} has {checked.summary}: nothing can be measured on it yet.")
     return checked
 
 
@@ -148,5 +148,5 @@ def show_task(
 
     match = find_task(name, _repository())
     if not isinstance(match, CustomTask):
-        raise InvalidSetting(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
+        raise NotApplicable(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
     print(match.content, end="")

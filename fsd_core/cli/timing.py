@@ -11,7 +11,7 @@ from fsd_core.cli import shared_options as options
 from fsd_core.cli.bars import progress_bar
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitModel
 from fsd_core.settings import get_settings
 
 
@@ -59,7 +59,7 @@ def bench(
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = run_commands.load_for([config], threads or settings.threads)
     if loaded.target.split:
-        raise InvalidSetting(
+        raise UnfitModel(
             "'bench' also times transformers' own loops, which one process runs, and this target is split among more. "
             "Start it without torchrun, or measure our loop alone with 'run'."
         )

@@ -23,7 +23,7 @@ from fsd_core.config.drafting import (
 )
 from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.template_config import TemplateConfig
-from fsd_core.frozen import Frozen, content_hash, sentence
+from fsd_core.frozen import Frozen, content_hash, first_error
 from fsd_core.rules import (
     CHAIN,
     DIVERGENCES,
@@ -99,5 +99,5 @@ __all__ = [
     "Verifier",
     "content_hash",
     "divergence_upper_bound",
-    "sentence",
+    "first_error",
 ]

@@ -10,7 +10,7 @@ from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
 from fsd_core.config.template_config import TemplateConfig
 from fsd_core.config.thresholds import parse_threshold
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, NotApplicable, UnknownChoice
 from fsd_core.frozen import Frozen, built, kind_of
 from fsd_core.rules import RULES, Rule
 
@@ -39,7 +39,7 @@ def method(options: Mapping[str, Any], named: Named = in_python) -> DecodingConf
             part_name, kind, readers = unread
             alternatives = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
             option = named(METHOD_OPTIONS[name], value)
-            raise InvalidSetting(
+            raise NotApplicable(
                 f"{option} does not apply to the {part_name} '{kind}': leave it out, or {alternatives}."
             )
 
@@ -78,14 +78,14 @@ def check_names(given: Mapping[str, Any]) -> None:
     """Raise ``InvalidSetting`` for an unknown option."""
     for name in given:
         if name not in METHOD_OPTIONS:
-            raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
+            raise UnknownChoice(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
 
 
 def check_known(option: Option, value: Any, named: Named = in_python) -> None:
     """Raise ``InvalidSetting`` for an unknown choice."""
     if option.choices and value not in option.choices:
         expected = ", ".join(option.choices)
-        raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {expected}.")
+        raise UnknownChoice(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {expected}.")
 
 
 def reads(option: Option, options: Mapping[str, Any]) -> bool:
@@ -140,7 +140,7 @@ def _parse_knob(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
     if rule.knob and isinstance(text := fields.get(rule.knob.field), str):
         value = parse_threshold(text)
         if value is None and not rule.knob.is_off:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The rule '{kind_of(rule)}' cannot be off: give a {rule.knob.field.replace('_', ' ')}, or choose "
                 "'speculative'."
             )

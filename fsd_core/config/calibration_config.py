@@ -13,7 +13,7 @@ from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.config.run_config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.sweeps import methods
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotCalibratable, NotEnough
 from fsd_core.rules import RULES, Autoregressive, Served, Speculative
 
 Goal = Literal["accuracy", "acceptance", "speed"]
@@ -58,25 +58,25 @@ class CalibrationConfig(SweepConfig):
     @model_validator(mode="after")
     def _enough(self):
         if len(self.seeds) != 1:
-            raise InvalidSetting("A calibration has one seed, which draws the order of the prompts.")
+            raise NotCalibratable("A calibration has one seed, which draws the order of the prompts.")
         if self.batch != 1 or self.rates:
-            raise InvalidSetting("A calibration times each text alone: choose a batch of 1.")
+            raise NotCalibratable("A calibration times each text alone: choose a batch of 1.")
         if self.endpoint is not None:
             self._check_endpoint(self.endpoint)
         elif not any(decoding.acceptance.kind == "speculative" for decoding in self.decodings):
-            raise InvalidSetting("A calibration needs exact SD among its settings, to fall back on.")
+            raise NotCalibratable("A calibration needs exact SD among its settings, to fall back on.")
         elif any(decoding.acceptance.baseline for decoding in self.decodings):
-            raise InvalidSetting("A calibration chooses among settings that draft: leave the baselines out.")
+            raise NotCalibratable("A calibration chooses among settings that draft: leave the baselines out.")
         if self.limit < self.fewest:
-            raise InvalidSetting(f"{self.needs}, and there are {self.limit}: take more prompts, or let fewer choose.")
+            raise NotEnough(f"{self.needs}, and there are {self.limit}: take more prompts, or let fewer choose.")
         return self
 
     def _check_endpoint(self, endpoint: Served) -> None:
         told = [one.acceptance for one in self.decodings if isinstance(one.acceptance, Served) and one.acceptance.rule]
         if len(told) < len(self.decodings) or any(served.engine_alone != endpoint for served in told):
-            raise InvalidSetting("A calibration of an engine tells one engine, and nothing else, which rules to use.")
+            raise NotCalibratable("A calibration of an engine tells one engine, and nothing else, which rules to use.")
         if sum(served.is_exact for served in told) != 1 or self.lengths:
-            raise InvalidSetting("A calibration of an engine holds its rules against its one strict setting.")
+            raise NotCalibratable("A calibration of an engine holds its rules against its one strict setting.")
 
     @property
     def endpoint(self) -> Served | None:
@@ -167,7 +167,7 @@ def candidates(options: Mapping[str, Any], named: Named = in_python) -> list[Dec
         given["acceptance"] = [kind for kind, rule in RULES.items() if rule.knob and not (greedy and rule.greedy_note)]
     kinds = [given["acceptance"]] if isinstance(given["acceptance"], str) else given["acceptance"]
     if single := next((kind for kind in kinds if kind in RULES and RULES[kind].baseline), None):
-        raise InvalidSetting(
+        raise NotCalibratable(
             f"The rule '{single}' drafts nothing, so a calibration cannot choose it: leave it out. The target alone is "
             "always measured."
         )

@@ -20,7 +20,7 @@ from fsd_core.config.drafting import (
     TopologyConfig,
 )
 from fsd_core.config.template_config import TemplateConfig, TemplateField
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, NotApplicable, OutOfRange
 from fsd_core.frozen import Frozen, before_fields, option
 from fsd_core.rules import (
     CHAIN,
@@ -61,7 +61,7 @@ class SamplingConfig(Frozen):
     @classmethod
     def _can_be_divided_by(cls, value: float) -> float:
         if 0 < value < LOWEST_TEMPERATURE:
-            raise InvalidSetting(
+            raise OutOfRange(
                 f"The temperature {value:g} is too low to divide by: expected 0, which is greedy, or at least "
                 f"{LOWEST_TEMPERATURE:g}."
             )
@@ -154,39 +154,39 @@ class DecodingConfig(Frozen):
         if self.acceptance.baseline:
             return self
         if self.drafter is None or self.topology is None:
-            raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
+            raise IncompatibleOptions(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
         if not self.drafter.has_distribution and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The divergence '{self.divergence}' is infinite for a copied token, so nothing would ever be "
                 "accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
         if not self.drafter.has_distribution and self.acceptance.needs_distribution:
             alternatives = ", ".join(k for k, r in RULES.items() if CHAIN in r.shapes and not r.needs_distribution)
             drafters = " or ".join(repr(k) for k, d in DRAFTERS.items() if d.has_distribution)
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
                 f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {alternatives}."
             )
         if self.drafter.learns_from_run and not (self.sampling.greedy and self.acceptance.lossless):
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The drafter '{self.drafter.kind}' with the memory 'run' drafts by the order of the prompts, and so "
                 "would the texts change: choose temperature 0 and a lossless rule, or the memory 'text'."
             )
         if self.acceptance.lossless and (narrowed := self.narrowed_by):
-            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out {narrowed[0]}, or choose another.")
+            raise NotApplicable(f"The rule '{kind}' is strict everywhere: leave out {narrowed[0]}, or choose another.")
         self._check_shape(self.acceptance, self.topology)
         return self
 
     def _check_beams(self, kind: str) -> None:
         if self.sampling.greedy:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"At temperature 0 all beams are the greedy text: choose a temperature above 0 for '{kind}', or "
                 "another rule."
             )
         if narrowed := self.narrowed_by:
-            raise InvalidSetting(f"The rule '{kind}' judges beams, not single tokens: leave out {narrowed[0]}.")
+            raise NotApplicable(f"The rule '{kind}' judges beams, not single tokens: leave out {narrowed[0]}.")
         if not isinstance(self.drafter, DraftModelDrafter | MissingDrafter | None):
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The rule '{kind}' drafts beams with the pair's draft model, not with '{self.drafter.kind}': choose "
                 f"the drafter '{DraftModelDrafter().kind}'."
             )
@@ -199,12 +199,12 @@ class DecodingConfig(Frozen):
         if topology.judged_as not in rule.shapes:
             shapes = " or ".join(f"'{shape}'" for shape in shapes_of(type(rule)))
             alternatives = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {alternatives}."
             )
         if isinstance(topology, MultiDraftTopology) and rule.drafts not in (None, topology.drafts):
             optimal = next(kind for kind, other in VERIFIERS.items() if other.optimal)
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
                 f"{optimal}."
             )
@@ -215,14 +215,14 @@ class DecodingConfig(Frozen):
         if self.drafter is None or topology.judged_as == CHAIN:
             return
         if topology.searches and not self.drafter.has_successors:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The topology '{topology.kind}' searches what a drafter has looked up, and the drafter "
                 f"'{self.drafter.kind}' looks nothing up: choose the drafter "
                 f"{' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_successors)}, or another topology."
             )
         if not topology.searches and not self.drafter.has_distribution:
             search = f" or a {SearchTreeTopology.title.lower()}" if self.drafter.has_successors else ""
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 "Trees and several drafts per position need a drafter with a distribution of its own: choose the "
                 f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
                 f"chain{search}."

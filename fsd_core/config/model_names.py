@@ -16,7 +16,7 @@ from typing import get_args
 
 from fsd_core.config.run_config import Dtype
 from fsd_core.config.template_config import TemplateConfig
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting, Malformed, NotGiven, OutOfRange, UnknownChoice, UnknownName
 
 MODELS = "models:"
 MODEL_ROLES = ("target", "draft", "head", "adapter", "draft-adapter")
@@ -41,19 +41,17 @@ def name_of_models(models: Mapping[str, str]) -> str:
     """
     given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
     if "target" not in given:
-        raise InvalidSetting("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
+        raise NotGiven("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
     for role, value in given.items():
         check_model(role, value)
     parts = {role: _written(value) for role, value in given.items()}
     if arguments := TemplateConfig.checked(arguments=models.get(_TEMPLATE, "")).arguments:
         if ";" in arguments:
-            raise InvalidSetting(
-                "The template arguments of a pair cannot have a semicolon: give them with each setting."
-            )
+            raise Malformed("The template arguments of a pair cannot have a semicolon: give them with each setting.")
         parts[_TEMPLATE] = arguments
     dtype = models.get(_DTYPE) or _AUTO
     if dtype not in _DTYPES:
-        raise InvalidSetting(f"The dtype {dtype[:40]!r} is unknown: expected {', '.join(_DTYPES)}.")
+        raise UnknownChoice(f"The dtype {dtype[:40]!r} is unknown: expected {', '.join(_DTYPES)}.")
     if dtype != _AUTO:
         parts[_DTYPE] = dtype
     return checked_length(MODELS + ";".join(f"{part}={value}" for part, value in parts.items()))
@@ -62,7 +60,7 @@ def name_of_models(models: Mapping[str, str]) -> str:
 def checked_length(name: str) -> str:
     """Return a pair's name. Raises ``InvalidSetting`` for one that no database holds."""
     if (length := len(name.encode("utf-8", "replace"))) > LONGEST_NAME:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The names of the pair's models have {length:,} bytes together: expected at most {LONGEST_NAME:,}. Move "
             "the folders, or link to them from a shorter path."
         )
@@ -140,7 +138,7 @@ def check_model(role: str, value: str) -> None:
         return
     if not folder_of(value).is_absolute() or ";" in value or not value.isprintable():
         expected = "a folder" if is_adapter else "OWNER/NAME of the hub, or a folder"
-        raise InvalidSetting(
+        raise Malformed(
             f"The {role} {value[:80]!r} cannot be used: expected {expected} such as /models/mine, without a semicolon."
         )
 

@@ -17,7 +17,7 @@ from fsd_core.config.decoding_config import JUDGING_OPTIONS, DecodingConfig, Sam
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
 from fsd_core.config.run_config import RunConfig, SettingConfig
 from fsd_core.config.template_config import TemplateConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction
 from fsd_core.frozen import Frozen
 from fsd_core.rules import RULES, FuzzyReducible
 
@@ -194,7 +194,7 @@ def by_name(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name in given:
-            raise InvalidSetting(f"The option '{name}' was given twice, once by an older name: give it once.")
+            raise Contradiction(f"The option '{name}' was given twice, once by an older name: give it once.")
         given[name] = value
     return given
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding_config import DecodingConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, NotApplicable, NotGiven
 from fsd_core.frozen import Frozen, content_hash, option
 from fsd_core.rules import TREE, Verifier
 
@@ -26,7 +26,7 @@ class SettingConfig(Frozen):
     @classmethod
     def _measures_texts(cls, decoding: DecodingConfig) -> DecodingConfig:
         if decoding.acceptance.timing_only:
-            raise InvalidSetting(
+            raise NotApplicable(
                 f"The rule '{decoding.acceptance.kind}' writes texts that mean nothing, so no run may use it: it times "
                 "the loop, in `bench --synthetic`."
             )
@@ -55,16 +55,16 @@ def _rows() -> int:
 
 def _check_rows(rows: int, decoding: DecodingConfig) -> None:
     if rows > 1 and isinstance(decoding.acceptance, Verifier):
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"The rule '{decoding.acceptance.kind}' verifies several drafts of one text at a time, and the batch size "
             f"is {rows}: choose a batch of 1, or a rule for one draft."
         )
     if rows > 1 and decoding.topology is not None and decoding.topology.kind == TREE:
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"A tree is drafted for one text at a time, and the batch size is {rows}: choose a batch of 1, or a chain."
         )
     if rows > 1 and decoding.drafter is not None and decoding.drafter.kind != "draft-model":
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"The drafter '{decoding.drafter.kind}' drafts for one text at a time, and the batch size is {rows}: "
             "choose a batch of 1, or the drafter draft-model."
         )
@@ -72,12 +72,12 @@ def _check_rows(rows: int, decoding: DecodingConfig) -> None:
 
 def _check_rate(rate: float, rows: int, decoding: DecodingConfig) -> None:
     if rate and not decoding.acceptance.by_endpoint:
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"Prompts arrive at a rate at running engines alone, and '{decoding.label}' is decoded here: leave one of "
             "them out, or measure both under batch sizes."
         )
     if rate and rows < 2:
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             "Where prompts arrive at a rate, several are open at once, and the batch size is 1: expected 2 or more, "
             f"such as {IN_FLIGHT}."
         )
@@ -158,9 +158,7 @@ class SweepConfig(Frozen):
             _check_rows(batch, decoding)
             _check_rate(rate, batch, decoding)
         if self.rates and self.batches:
-            raise InvalidSetting(
-                "Where prompts arrive at a rate, the batch size is how many may be open at once: give one."
-            )
+            raise NotGiven("Where prompts arrive at a rate, the batch size is how many may be open at once: give one.")
         return self
 
     def runs(self) -> list[RunConfig]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed
 from fsd_core.frozen import Frozen, option
 
 GIVEN = ("messages", "tools", "documents", "add_generation_prompt", "strftime_now", "raise_exception", "date_string")
@@ -40,18 +40,18 @@ class TemplateConfig(Frozen):
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise InvalidSetting(
+            raise Malformed(
                 f"The template arguments {text[:60]!r} are no JSON object: expected one such as "
                 '{"enable_thinking": false}.'
             )
         for name, value in values.items():
             if name in GIVEN or not name.isidentifier():
-                raise InvalidSetting(
+                raise Malformed(
                     f"The template argument {name[:40]!r} cannot be given: expected a name that the template reads, "
                     f"other than {', '.join(GIVEN)}."
                 )
             if not isinstance(value, str | int | float):
-                raise InvalidSetting(
+                raise Malformed(
                     f"The template argument {name[:40]!r} is {json.dumps(value)[:40]}: expected a text, a number, true "
                     "or false."
                 )
@@ -63,9 +63,7 @@ class TemplateConfig(Frozen):
         try:
             return date.fromisoformat(text.strip()).isoformat()
         except ValueError:
-            raise InvalidSetting(
-                f"The template date {text[:40]!r} is no day: expected one such as 2025-01-01."
-            ) from None
+            raise Malformed(f"The template date {text[:40]!r} is no day: expected one such as 2025-01-01.") from None
 
     @property
     def values(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotGiven, OutOfRange
 
 OFF = "off"
 MOST_THRESHOLDS = 100
@@ -24,7 +24,7 @@ def parse_threshold(text: str) -> float | None:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise InvalidSetting(
+        raise Malformed(
             f"The threshold {text.strip()[:60]!r} is not a number: expected one such as 0.1, or '{OFF}' for exact SD."
         )
     return value
@@ -40,12 +40,10 @@ def parse_thresholds(text: str) -> tuple[float | None, ...]:
         if word := part.strip():
             thresholds += _range(word) if ":" in word else [parse_threshold(word)]
     if not thresholds:
-        raise InvalidSetting(
-            "The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7."
-        )
+        raise NotGiven("The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7.")
     thresholds = list(dict.fromkeys(thresholds))
     if len(thresholds) > MOST_THRESHOLDS:
-        raise InvalidSetting(f"These are {len(thresholds)} thresholds: expected at most {MOST_THRESHOLDS}.")
+        raise OutOfRange(f"These are {len(thresholds)} thresholds: expected at most {MOST_THRESHOLDS}.")
     return tuple(thresholds)
 
 
@@ -56,7 +54,7 @@ def _range(word: str) -> list[float | None]:
     except (ValueError, IndexError):
         start, stop, count = math.nan, math.nan, 0
     if len(parts) != 3 or not (math.isfinite(start) and start < stop < math.inf and 2 <= count <= MOST_THRESHOLDS):
-        raise InvalidSetting(
+        raise Malformed(
             f"The range {word[:60]!r} cannot be used: expected start:stop:count with a stop above the start and a "
             f"count from 2 to {MOST_THRESHOLDS}, such as 0:0.6:7 for seven thresholds."
         )

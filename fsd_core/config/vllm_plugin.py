@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fsd_core.errors import InvalidSetting, NoEquivalent
+from fsd_core.errors import Malformed, NoEquivalent, UnfitEngine
 from fsd_core.frozen import before_fields
 from fsd_core.rules import INFINITE_WITHOUT_Q, RULES, TOP_K, Rule
 
@@ -44,7 +44,7 @@ def served_rule(value: str | Mapping[str, Any], knob: str | float | None = None)
     if kind == OFF_KIND:
         return None
     if kind not in SERVED_RULES:
-        raise InvalidSetting(f"vLLM is given no rule '{kind}' by {PLUGIN}: expected off, or {', '.join(SERVED_RULES)}.")
+        raise UnfitEngine(f"vLLM is given no rule '{kind}' by {PLUGIN}: expected off, or {', '.join(SERVED_RULES)}.")
     rule = RULES[kind]
     if knob is not None:
         assert rule.knob is not None
@@ -59,7 +59,7 @@ def _read(text: str) -> dict[str, Any]:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidSetting(
+        raise Malformed(
             f"The rule {text[:80]!r} is no JSON ({error}): expected a name such as fsd-reducible, or an object such as "
             '{"kind": "fsd-reducible", "threshold": 0.1}.'
         ) from None
@@ -71,7 +71,7 @@ def _number(knob: str | float) -> float | None:
     try:
         return float(knob)
     except ValueError:
-        raise InvalidSetting(f"The knob {str(knob)[:40]!r} is no number: expected a number, or off.") from None
+        raise Malformed(f"The knob {str(knob)[:40]!r} is no number: expected a number, or off.") from None
 
 
 def rule_options(rule: Rule) -> dict[str, Any]:

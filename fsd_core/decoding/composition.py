@@ -27,7 +27,7 @@ from fsd_core.config.decoding_config import EVERYWHERE, THOUGHTS, LenientIn
 from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.verification import Verification, make_verification
 from fsd_core.drafters import DrafterFactory
-from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.errors import IncompatibleOptions, NotGiven, PromptTooLong
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import MissingRule
@@ -119,7 +119,7 @@ class Method:
     def check_prompt(self, prompt: int) -> None:
         """Raise ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context."""
         if not prompt:
-            raise InvalidSetting("The prompt is empty: write at least one word.")
+            raise NotGiven("The prompt is empty: write at least one word.")
         if prompt >= self.context:
             raise PromptTooLong(
                 f"The prompt has {prompt} tokens, and the model's context holds {self.context}: shorten it to at most "
@@ -131,18 +131,18 @@ class Method:
         if texts == 1:
             return
         if self.beams is not None:
-            raise InvalidSetting("Beams are written for one text at a time: choose --batch 1.")
+            raise IncompatibleOptions("Beams are written for one text at a time: choose --batch 1.")
         if self.model.one_text:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"A {self.model.kind} model keeps a recurrent state, which is of one text at a time: choose --batch 1."
             )
         if self.speculation is None:
             return
         drafter, topology = self.speculation.settings
         if not self.speculation.topology.side_by_side:
-            raise InvalidSetting(f"The topology '{topology.kind}' is for one text at a time: choose --batch 1.")
+            raise IncompatibleOptions(f"The topology '{topology.kind}' is for one text at a time: choose --batch 1.")
         if not self.speculation.drafter.side_by_side:
-            raise InvalidSetting(f"The drafter '{drafter.kind}' writes one text at a time: choose --batch 1.")
+            raise IncompatibleOptions(f"The drafter '{drafter.kind}' writes one text at a time: choose --batch 1.")
 
 
 def compose(models: ModelSet, config: DecodingConfig) -> Method:
@@ -177,11 +177,11 @@ def _beams(models: ModelSet, config: DecodingConfig) -> BeamPlan | None:
     if not isinstance(topology, BeamsTopology) or not isinstance(config.drafter, DraftModelDrafter):
         for part in filter(None, (topology, config.drafter)):
             part.load()  # says which package is missing
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"The rule '{rule.kind}' judges drafts of the shape 'beams' of a draft model: choose them."
         )
     if models.draft is None:
-        raise InvalidSetting(f"The rule '{rule.kind}' drafts with a draft model: give one, or choose beam-sampling.")
+        raise NotGiven(f"The rule '{rule.kind}' drafts with a draft model: give one, or choose beam-sampling.")
     most = rule.widest(topology.drafts)
     return BeamPlan(rule.least, most, rule.confidence, models.draft, topology.length, topology.drafts)
 
@@ -193,7 +193,7 @@ def _text_marks(
     thoughts = config.lenient_in != EVERYWHERE
     if tokenizer is None:
         if thoughts:
-            raise InvalidSetting(f"lenient_in={config.lenient_in!r} is read from texts: give the tokenizer.")
+            raise NotGiven(f"lenient_in={config.lenient_in!r} is read from texts: give the tokenizer.")
         return None
     if not thoughts and not model.stop_strings:
         return None
@@ -208,7 +208,7 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
     if config.acceptance.kind != DRAFT_ALONE:
         return models.target
     if models.draft is None:
-        raise InvalidSetting(f"'{DRAFT_ALONE}' needs a draft model: give one, or choose autoregressive.")
+        raise NotGiven(f"'{DRAFT_ALONE}' needs a draft model: give one, or choose autoregressive.")
     return models.draft
 
 

@@ -33,7 +33,7 @@ from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.decoding.composition import Method, compose
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.drafters.eagle import MissingHead
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, NotGiven
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
@@ -68,15 +68,15 @@ def _config(settings: GenerationConfig, prompt_length: int, options: Mapping[str
 def _refuse_unsupported(settings: GenerationConfig, processors: LogitsProcessorList | None) -> None:
     unsupported = [type(p).__name__ for p in processors or () if type(p).__name__ not in _SUPPORTED]
     if unsupported:
-        raise InvalidSetting(
+        raise NotApplicable(
             f"{', '.join(unsupported)} would change the target's distribution in an unsupported way: use only "
             "temperature, top_k, top_p and min_p."
         )
     if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
-        raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")
+        raise NotApplicable("Beams and several returned sequences are not supported: leave both at 1.")
     missing = [name for name in _NOT_RETURNED if getattr(settings, name)] if settings.return_dict_in_generate else []
     if missing:
-        raise InvalidSetting(
+        raise NotApplicable(
             f"{', '.join(missing)} cannot be returned: most tokens are not written from a forward of their own. Leave "
             "it out, and ask the model for the returned sequences in one forward."
         )
@@ -112,7 +112,7 @@ def generate(
     streamer = _from_caller("streamer")
     _refuse_unsupported(settings, logits_processor)
     if options.get("inputs_embeds") is not None or not input_ids.shape[1]:
-        raise InvalidSetting("A prompt of embeddings has no tokens for the draft to read: give input_ids.")
+        raise NotApplicable("A prompt of embeddings has no tokens for the draft to read: give input_ids.")
     method_options = {name: options.pop(name) for name in OPTION_NAMES if name in options}
     config = _config(settings, input_ids.shape[1], by_name(method_options) | ({"topology": TREE} if tree else {}))
     decoding = _method(model, draft_module, head, config, _from_caller("tokenizer") or options.get("tokenizer"))
@@ -164,7 +164,7 @@ def _method(
         needed = tokenizer if config.lenient_in != EVERYWHERE else None
         return compose(ModelSet(target, drafts[0] if drafts else None, head, needed), config)
     except MissingHead:
-        raise InvalidSetting(
+        raise NotGiven(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
             "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
         ) from None

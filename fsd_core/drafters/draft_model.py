@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.drafters.base import DrafterFactory
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven
 from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
@@ -28,7 +28,7 @@ class DraftModelProposer:
         """Return the factory. Raises ``InvalidSetting`` without a draft model, and for branches of one with recurrent
         layers."""
         if models.draft is None:
-            raise InvalidSetting(
+            raise NotGiven(
                 "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup, suffix or trigram."
             )
         if config.topology is not None:

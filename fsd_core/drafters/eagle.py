@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingConfig
 from fsd_core.drafters.base import DrafterFactory
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, InvalidSetting
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import FixedInputs, StaticForward
 from fsd_core.models.eagle import EagleHead
@@ -26,6 +26,8 @@ from fsd_core.ops.warping import warp
 
 class MissingHead(InvalidSetting):
     """There is no head to draft with."""
+
+    code = "missing-head"
 
 
 class EagleProposer:
@@ -44,7 +46,7 @@ class EagleProposer:
         if head is None:
             raise MissingHead(NO_HEAD)
         if not head.covers_all and (config.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"The divergence '{config.divergence}' is infinite with this EAGLE head, which gives some tokens of "
                 "the vocabulary no probability, so nothing would ever be accepted: choose kl, js or tv."
             )

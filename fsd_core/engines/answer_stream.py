@@ -17,6 +17,8 @@ _FINISHED = {"stop": "eos", "eos": "eos", "length": "length"}
 class AnswerBroken(FsdError, RuntimeError):
     """An answer that ended with an error, in the middle or before its first token."""
 
+    code = "answer-broken"
+
 
 @dataclass
 class AnswerStream:

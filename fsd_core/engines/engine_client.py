@@ -15,7 +15,7 @@ from fsd_core.engines.engine_connection import RPC, AskAgain, EngineConnection
 from fsd_core.engines.engine_counters import Sample, read_metrics
 from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.engines.engine_traits import TRAITS
-from fsd_core.errors import EngineUnavailable, InvalidSetting
+from fsd_core.errors import EngineUnavailable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Served
 
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -197,7 +197,7 @@ def check_sampling(engine: Served, sampling: SamplingConfig) -> None:
     asked = {"top_k": sampling.top_k, "min_p": sampling.min_p}
     for name, value in asked.items():
         if value and name not in takes:
-            raise InvalidSetting(
+            raise UnfitEngine(
                 f"{ENGINE_TITLES[engine.engine]} takes no {name.replace('_', '-')}: leave it out, or choose an engine "
                 "of another kind."
             )

@@ -17,7 +17,7 @@ from fsd_core.addresses import LOOPBACK
 from fsd_core.config.vllm_plugin import WORKER_EXTENSION
 from fsd_core.engines.answer_stream import AnswerBroken, message_of, shortened
 from fsd_core.engines.engine_hosts import CheckedTransport, EngineHosts
-from fsd_core.errors import EngineUnavailable, InvalidSetting
+from fsd_core.errors import EngineUnavailable, Misconfigured
 from fsd_core.rules import Served
 
 RPC = "/collective_rpc"
@@ -192,9 +192,9 @@ def _key(variable: str) -> str:
         return ""
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise InvalidSetting(f"The environment variable {variable} is not set: put the engine's key there.")
+        raise Misconfigured(f"The environment variable {variable} is not set: put the engine's key there.")
     if not key.isascii() or not key.isprintable():
-        raise InvalidSetting(f"The environment variable {variable} holds no key: expected one line of ASCII.")
+        raise Misconfigured(f"The environment variable {variable} holds no key: expected one line of ASCII.")
     return key
 
 

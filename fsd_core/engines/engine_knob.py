@@ -22,7 +22,7 @@ from fsd_core.config.vllm_plugin import OFF_KIND, SERVED_RULES, told_options
 from fsd_core.engines.answer_stream import shortened
 from fsd_core.engines.engine_client import EngineClient
 from fsd_core.engines.engine_load import EngineLoad
-from fsd_core.errors import EngineUnavailable, InvalidSetting
+from fsd_core.errors import EngineUnavailable, Malformed, NotCalibratable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Rule, Served
 
 START_SECONDS = 1800.0
@@ -189,9 +189,9 @@ def template_words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise InvalidSetting(f"The command cannot be read ({error}): quote it as for a shell.") from None
+        raise Malformed(f"The command cannot be read ({error}): quote it as for a shell.") from None
     if not any(_PLACE.search(word) for word in words):
-        raise InvalidSetting(
+        raise UnfitEngine(
             "The command has no place for the rule: write {rule} where its JSON belongs, or {knob} where its value "
             "does."
         )
@@ -213,7 +213,7 @@ def _strict_rule(rules: Sequence[Rule]) -> Rule:
     kinds = list(dict.fromkeys(rule.kind for rule in lossy))
     knob = lossy[0].knob if len(kinds) == 1 else None
     if knob is None or not knob.is_off:
-        raise InvalidSetting(
+        raise NotCalibratable(
             "A command that restarts the engine turns the knob of one rule that can be strict: name one with "
             f"--acceptance, such as {SERVED_RULES[1]}, and not {' and '.join(kinds) or 'none'}."
         )

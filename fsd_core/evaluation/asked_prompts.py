@@ -10,6 +10,8 @@ from fsd_core.tasks.base import Example, Said, Task
 class TurnFailed(FsdError):
     """A turn of a conversation cannot be asked, because an earlier one failed."""
 
+    code = "turn-failed"
+
 
 def asked_prompt(repository: Repository, run_id: str, task: Task, position: int) -> Example:
     """Return a prompt of a run as it is asked, with what the run wrote in earlier turns. Raises ``TurnFailed``."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig, TemplateConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange, Stale, WrongState
 from fsd_core.evaluation.asked_prompts import asked_prompt
 from fsd_core.models.chat_messages import Messages
 from fsd_core.models.loading import LoadedPair
@@ -60,10 +60,10 @@ def check(repository: Repository, run_id: str) -> None:
     ``UnknownName`` if there is no such run."""
     run = repository.run(run_id)
     if not run.ended or not (run.metrics or {}).get("tokens"):
-        raise InvalidSetting(f"The run {run.id} has no finished texts: choose one that has ended.")
+        raise WrongState(f"The run {run.id} has no finished texts: choose one that has ended.")
     require_draft(run.pair)
     if not repository.has_traces(run.id):
-        raise InvalidSetting(
+        raise Stale(
             f"The rounds of the run {run.id} are no longer kept (FSD_KEEP_TRACES_DAYS): measure the setting again."
         )
 
@@ -88,7 +88,7 @@ def measure(
     run_sampling = run.decoding.sampling
     temperature = temperature if temperature is not None else run_sampling.temperature or 1.0
     if temperature <= 0:
-        raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
+        raise OutOfRange(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
     sampling = run_sampling.model_copy(update={"temperature": temperature})
     rates_by_key: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
     count = 0

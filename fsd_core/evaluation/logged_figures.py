@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed, NotGiven, OutOfRange
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.frozen import Frozen
 from fsd_core.metrics import METRICS, Metric
@@ -81,22 +81,22 @@ class LoggedFigures(Frozen):
     @model_validator(mode="after")
     def _agree(self):
         if (self.correct or 0) + self.failed > self.prompts:
-            raise InvalidSetting(
+            raise Contradiction(
                 f"{self.correct or 0} correct and {self.failed} failed are more than the {self.prompts} prompts: "
                 "expected at most as many."
             )
         if self.seconds and not sum(self.seconds):
-            raise InvalidSetting("Seconds is 0: expected the time that the prompts took, or nothing.")
+            raise OutOfRange("Seconds is 0: expected the time that the prompts took, or nothing.")
         if len(self.seconds) > self.prompts or len({len(self.seconds), len(self.tokens)} - {0, 1}) > 1:
-            raise InvalidSetting(
+            raise Contradiction(
                 f"{len(self.seconds)} numbers of seconds and {len(self.tokens)} of tokens do not divide "
                 f"{self.prompts} prompts: expected one number of each, or as many as there are equal parts."
             )
         counted = {name for name, value in self._counted().items() if value is not None}
         if twice := sorted(counted & self.figures.keys()):
-            raise InvalidSetting(f"'{twice[0]}' follows from the counts: leave it out of the figures.")
+            raise Contradiction(f"'{twice[0]}' follows from the counts: leave it out of the figures.")
         if not counted and not self.figures:
-            raise InvalidSetting("There is nothing to log: give correct, seconds, or further figures.")
+            raise NotGiven("There is nothing to log: give correct, seconds, or further figures.")
         return self
 
     def metrics(self) -> dict[str, Any]:
@@ -142,32 +142,32 @@ class LoggedFigures(Frozen):
 def checked_origin(origin: Mapping[str, Any]) -> Origin:
     """Return where figures come from as facts by name. Raises ``InvalidSetting`` for what nobody could read."""
     if len(origin) > _MOST_FACTS:
-        raise InvalidSetting(f"The origin has {len(origin)} facts: expected at most {_MOST_FACTS}.")
+        raise OutOfRange(f"The origin has {len(origin)} facts: expected at most {_MOST_FACTS}.")
     facts: Origin = {}
     for name, value in origin.items():
         fact = plain(value)
         if isinstance(fact, str):
             fact = one_line(fact, f"origin's {name}"[:60], _LONGEST_FACT)
         elif isinstance(fact, int | float) and not (math.isfinite(fact) and abs(fact) <= LARGEST_FIGURE):
-            raise InvalidSetting(f"The origin's {str(name)[:40]!r} is {fact}: expected a finite number.")
+            raise OutOfRange(f"The origin's {str(name)[:40]!r} is {fact}: expected a finite number.")
         elif fact is not None and not isinstance(fact, int | float):
-            raise InvalidSetting(f"The origin's {str(name)[:40]!r} is no text and no number: write it as a text.")
+            raise Malformed(f"The origin's {str(name)[:40]!r} is no text and no number: write it as a text.")
         facts[one_line(str(name), "name of a fact", 60)] = fact
     return facts
 
 
 def _check_figure(name: str, figure: Estimate) -> None:
     if not _FIGURE_NAME.fullmatch(name):
-        raise InvalidSetting(
+        raise Malformed(
             f"The figure's name {name[:40]!r} cannot be used: expected letters, digits, spaces and _ . / -, at most 60."
         )
     metric, ends = METRICS.get(name), [end for end in figure if end is not None]
     low, high = (figure.value if end is None else end for end in figure[1:])
     if not low <= figure.value <= high:
-        raise InvalidSetting(f"'{name}' is {figure.value:g}, outside of its interval {low:g} to {high:g}.")
+        raise Contradiction(f"'{name}' is {figure.value:g}, outside of its interval {low:g} to {high:g}.")
     if metric is not None and (wrong := [end for end in ends if not _possible(metric, end)]):
         expected = "a share from 0 to 1" if metric.is_share else "0 or more"
-        raise InvalidSetting(f"'{name}' is {wrong[0]:g}: expected {expected}.")
+        raise OutOfRange(f"'{name}' is {wrong[0]:g}: expected {expected}.")
 
 
 def _possible(metric: Metric, value: float) -> bool:

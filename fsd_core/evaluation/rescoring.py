@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsd_core.engines.engine_counters import with_engine_rates
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Stale, WrongState
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks.custom.lookup import find_task
@@ -18,14 +18,14 @@ def rescore(repository: Repository, run_id: str) -> int:
     """
     run = repository.run(run_id)
     if not run.ended:
-        raise InvalidSetting(f"The run {run.id} has not ended: wait for it, or cancel it.")
+        raise WrongState(f"The run {run.id} has not ended: wait for it, or cancel it.")
     task, generations = find_task(run.task, repository), repository.generations(run.id)
     examples = task.examples_of(run.config)
     changes, rescored = {}, []
     for generation in generations:
         example = examples[generation.position]
         if (generation.example_id, generation.prompt) != (example.id, example.prompt):
-            raise InvalidSetting(
+            raise Stale(
                 f"Prompt {generation.position + 1} of the task '{task.name}' has changed since the run {run.id}: "
                 "measure the setting again."
             )

@@ -19,7 +19,7 @@ from fsd_core.engines.engine_counters import EngineReading, Snapshot
 from fsd_core.engines.engine_knob import EngineKnob
 from fsd_core.engines.engine_load import EngineAnswer, EngineLoad
 from fsd_core.engines.engine_traits import TRAITS
-from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
+from fsd_core.errors import FsdError, PromptTooLong, UnfitEngine
 from fsd_core.evaluation.harness import failure, opens_thinking, prompt_seed, scored, thought_tokens
 from fsd_core.frozen import text_hash
 from fsd_core.models.chat_messages import TOOLS, fields_of
@@ -148,7 +148,7 @@ class ServedRun:
         template = self.run.decoding.template.filled(template_arguments_of(self.run.pair))
         text, _ = render_prompt(self.tokenizer, example.model_input, template)
         if self.tokenizer(text, verbose=False)["input_ids"] != ids:
-            raise InvalidSetting(
+            raise UnfitEngine(
                 "The engine takes texts alone and would add special tokens to this prompt, which the template has "
                 "written already: choose an engine that takes token ids, such as vllm."
             )
@@ -202,9 +202,7 @@ def _messages(example: Example) -> list[dict[str, Any]]:
     asked = example.model_input
     messages = [("user", asked)] if isinstance(asked, str) else asked
     if any(message[0] == TOOLS for message in messages):
-        raise InvalidSetting(
-            "An engine that takes messages is not told of tools here: choose one that takes token ids."
-        )
+        raise UnfitEngine("An engine that takes messages is not told of tools here: choose one that takes token ids.")
     return [{"role": message[0], "content": message[1], **fields_of(message)} for message in messages]
 
 

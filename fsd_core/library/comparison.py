@@ -10,7 +10,7 @@ from fsd_core.analysis import cells
 from fsd_core.analysis.series import metrics
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting, UnknownChoice, UnknownName
 from fsd_core.library.extras import lacks, need
 from fsd_core.metrics import METRICS
 from fsd_core.statistics.ranking import RATIOS
@@ -174,6 +174,6 @@ class Comparison:
         if name != DIVERGENCE:
             raise UnknownName(f"There is no figure '{name}': expected one of {', '.join([*available, DIVERGENCE])}.")
         if row is not None and not 0 <= row < len(self.runs):
-            raise InvalidSetting(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
+            raise UnknownChoice(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
         run = self.runs[row] if row is not None else divergence.telling(divergence.judged(self.runs))
         return divergence.draw(divergence.info(run or self.baseline))

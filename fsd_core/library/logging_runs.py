@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.errors import InvalidSetting, TrackingUnavailable
+from fsd_core.errors import Malformed, TrackingUnavailable
 from fsd_core.evaluation.logged_figures import LoggedFigures, checked_origin, plain
 from fsd_core.rules import MeasuredSeries
 from fsd_core.rules.measured_series import LONGEST_SERIES_NAME, one_line
@@ -78,7 +78,7 @@ def log_run(
     32
     """
     if not isinstance(key, str | None) or len(key or "") > _LONGEST_KEY:
-        raise InvalidSetting(f"The key cannot be used: expected a text of at most {_LONGEST_KEY} characters.")
+        raise Malformed(f"The key cannot be used: expected a text of at most {_LONGEST_KEY} characters.")
     logged = LoggedFigures.checked(
         prompts=prompts, correct=correct, failed=failed, seconds=seconds, tokens=tokens, figures=dict(figures or {})
     )

@@ -15,7 +15,7 @@ from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.config.sweeps import experiment_name, loads_of, methods
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, NotGiven
 from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.library.comparison import Comparison
@@ -91,11 +91,11 @@ def compare(
     several = [settings] if isinstance(settings, Mapping | DecodingConfig) else settings
     decodings = [setting if isinstance(setting, DecodingConfig) else method(setting) for setting in several]
     if not decodings and not endpoints:
-        raise InvalidSetting("There is nothing to compare: give at least one setting.")
+        raise NotGiven("There is nothing to compare: give at least one setting.")
     task = task or spec_of(pair).tasks[0]
     batches = [batch] if isinstance(batch, int) else [*batch]
     if not batches:
-        raise InvalidSetting("batch is empty: give a number, or several.")
+        raise NotGiven("batch is empty: give a number, or several.")
     for rows in batches:
         checked(RunConfig, in_python, limit=limit, seed=seed, batch=rows)  # rejected before anything is loaded
     with repository_of(home) as (repository, folder):

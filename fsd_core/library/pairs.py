@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fsd_core.config import RunConfig
 from fsd_core.config.building import checked, in_python
-from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.errors import Malformed, ModelUnavailable
 from fsd_core.models import loading, threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair
@@ -77,7 +77,7 @@ def spec_of(pair: LoadedPair | str | Path) -> PairSpec:
 
 def _name(name_or_path: str | Path) -> str:
     if not isinstance(name_or_path, str | Path):
-        raise InvalidSetting(
+        raise Malformed(
             f"A pair is asked for by its name or its folder, and {name_or_path!r} is neither: write such as 'bundled'."
         )
     return f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path

@@ -12,7 +12,7 @@ from fsd_core.config.building import checked, in_python, method
 from fsd_core.decoding import decoder as internal
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed
 from fsd_core.evaluation.harness import written
 from fsd_core.library.extras import lacks
 from fsd_core.library.pairs import loaded
@@ -118,7 +118,7 @@ class Decoder:
         self, pair: LoadedPair | str | Path = "bundled", config: DecodingConfig | None = None, **options: Any
     ) -> None:
         if config is not None and options:
-            raise InvalidSetting("A config and options were given: choose one of the two.")
+            raise Contradiction("A config and options were given: choose one of the two.")
         self.config = method(options) if config is None else config
         self.pair = loaded(pair)
         self._decoder = internal.PairDecoder(self.pair, self.config)
@@ -193,5 +193,5 @@ class Decoder:
 
     def _read(self, prompt: str, seed: int) -> tuple[list[int], int]:
         if not isinstance(prompt, str):
-            raise InvalidSetting(f"A prompt is a text, and {type(prompt).__name__} is none: write it in quotes.")
+            raise Malformed(f"A prompt is a text, and {type(prompt).__name__} is none: write it in quotes.")
         return self._decoder.prompt_ids(prompt), checked(RunConfig, in_python, seed=seed).seed

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
 from fsd_core.config.template_config import GIVEN
-from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnfitModel
 from fsd_core.models.chat_messages import TOOLS, Message, ToolMessage, fields_of
 from fsd_core.models.template_child import LONGEST_REFUSAL
 from fsd_core.models.template_process import TemplateEnded, ask_renderer
@@ -109,7 +109,7 @@ def _check_tools(
         if all(map(holds, named)) and _rendered(tokenizer, without, template, as_parts) != text:
             continue
         what = "the tools" if message[0] == TOOLS else f"the tool_calls of message {number + 1}"
-        raise InvalidSetting(
+        raise UnfitModel(
             f"The chat template of the model does not read {what}, so the model would not see them: choose a pair "
             "whose template knows tools, or write them as text."
         )
@@ -134,7 +134,7 @@ def _check_arguments(tokenizer: PreTrainedTokenizerBase, template: TemplateConfi
         return
     known = _variables(_template_of(tokenizer))
     if unread := [name for name in template.values if name not in known]:
-        raise InvalidSetting(
+        raise UnfitModel(
             f"The chat template of the model does not read {unread[0][:40]!r}: it reads "
             f"{', '.join(sorted(known)) or 'no arguments'}."
         )
@@ -195,7 +195,7 @@ def _rendered(
     if "text" in answer:
         return answer["text"]
     if "refused" in answer:
-        raise InvalidSetting(
+        raise UnfitModel(
             f"The chat template of the model refuses this conversation: {answer['refused']!r}. Change the "
             "conversation, or choose another pair."
         )

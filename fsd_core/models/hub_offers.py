@@ -22,6 +22,8 @@ HUB_PATIENCE = 5
 class HubUnreachable(ModelUnavailable):
     """The Hugging Face hub does not answer."""
 
+    code = "hub-unreachable"
+
 
 class OfferedFile(NamedTuple):
     """A file of a model on the hub."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven
 from fsd_core.models.hub_offers import HUB_PATIENCE, HubUnreachable
 
 _MOST = 20
@@ -26,7 +26,7 @@ def search_models(text: str, author: str = "", limit: int = _MOST) -> list[Found
     Raises ``InvalidSetting`` for an empty text, and ``HubUnreachable``.
     """
     if not text.strip():
-        raise InvalidSetting("The name to search for is empty: type a part of a model's name, such as Qwen2.5.")
+        raise NotGiven("The name to search for is empty: type a part of a model's name, such as Qwen2.5.")
     query: dict[str, Any] = {
         "search": text.strip()[:100], "filter": ["text-generation", "safetensors"], "sort": "downloads",
         "limit": max(1, min(limit, _MOST)), "expand": ["downloads", "gated", "safetensors"],

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
 from fsd_core.config import CHAIN, TopologySettings
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
@@ -110,7 +110,7 @@ class LanguageModel:
         """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one
         chain."""
         if self.recurrent is not None and topology.judged_as != CHAIN:
-            raise InvalidSetting(
+            raise IncompatibleOptions(
                 f"A {self.kind} model keeps a recurrent state, which follows one chain of tokens, and the topology "
                 f"'{topology.kind}' branches: choose the topology chain."
             )

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.config import TemplateConfig
-from fsd_core.errors import IncompatibleModels, InsufficientMemory, InvalidSetting, ModelUnavailable
+from fsd_core.errors import IncompatibleModels, InsufficientMemory, ModelUnavailable, UnfitModel, UnknownChoice
 from fsd_core.models import reduced_vocab
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
@@ -85,9 +85,9 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise InvalidSetting(f"'{name}' is not a device: expected auto, cpu, cuda or cuda:N.") from None
+        raise UnknownChoice(f"'{name}' is not a device: expected auto, cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidSetting(
+        raise UnknownChoice(
             f"The device {name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices: use cpu."
         )
     return device
@@ -214,7 +214,7 @@ def load_pair(
     dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
     split = processes() > 1
     if split and (spec.head or spec.adapter or is_reduced):
-        raise InvalidSetting(
+        raise UnfitModel(
             f"The pair '{name}' has an adapter, an EAGLE head or a draft that reads the target's weights, and under "
             "torchrun no process has all of them: start the command without torchrun, or choose another pair."
         )

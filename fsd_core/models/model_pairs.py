@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsd_core.config import DecodingConfig
 from fsd_core.config.model_names import MODELS, checked_length, folder_of, title_of_models
-from fsd_core.errors import FsdError, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import FsdError, ModelUnavailable, UnfitModel, UnknownName
 from fsd_core.models.json_files import is_file
 from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
 from fsd_core.models.specs import HubModel, PairSpec
@@ -118,7 +118,7 @@ def check_drafter(pair: str, decoding: DecodingConfig) -> None:
     """Raise ``InvalidSetting`` for a drafter that a pair lacks, and whatever ``get_pair`` raises."""
     drafter = decoding.drafter
     if drafter is not None and drafter.needs_head and get_pair(pair).head is None:
-        raise InvalidSetting(NO_HEAD)
+        raise UnfitModel(NO_HEAD)
     if decoding.acceptance.kind == "draft-only" or (drafter is not None and drafter.kind == "draft-model"):
         require_draft(pair)
 
@@ -126,7 +126,7 @@ def check_drafter(pair: str, decoding: DecodingConfig) -> None:
 def require_draft(pair: str) -> None:
     """Raise ``InvalidSetting`` for a pair without a draft model, and whatever ``get_pair`` raises."""
     if get_pair(pair).draft is None:
-        raise InvalidSetting(NO_DRAFT)
+        raise UnfitModel(NO_DRAFT)
 
 
 MODEL_PAIRS: dict[str, PairSpec] = {

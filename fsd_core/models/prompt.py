@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
-from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.errors import NotGiven, PromptTooLong, UnfitModel
 from fsd_core.frozen import text_hash
 from fsd_core.models.chat_messages import Message
 from fsd_core.models.chat_template import render
@@ -50,19 +50,19 @@ def render_prompt(
     Raises as :func:`encode_prompt` does, but for length.
     """
     if isinstance(prompt, str) and not prompt.strip():
-        raise InvalidSetting("The prompt is empty: write at least one word.")
+        raise NotGiven("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
         text = render(tokenizer, [("user", prompt)] if isinstance(prompt, str) else prompt, template)
     elif template.arguments:
-        raise InvalidSetting(
+        raise UnfitModel(
             "The model has no chat template, so nothing reads the template arguments: leave them out, or choose a pair "
             "that has one."
         )
     elif isinstance(prompt, str):
         text = prompt
     else:
-        raise InvalidSetting(
+        raise UnfitModel(
             f"The model has no chat template, so it cannot be given a conversation of {len(prompt)} messages: choose a "
             "pair that has one, or write the task with prompts."
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Misconfigured
 from fsd_core.notices.mail import MailChannel
 from fsd_core.notices.webhook import WebhookChannel
 from fsd_core.settings import Settings
@@ -41,10 +41,10 @@ def _webhook(settings: Settings) -> WebhookChannel | None:
     secret = _secret(settings.webhook_secret, settings.webhook_secret_file, "FSD_WEBHOOK_SECRET")
     if not settings.webhook_url:
         if secret:
-            raise InvalidSetting("FSD_WEBHOOK_SECRET is set and FSD_WEBHOOK_URL is not: set both, or neither.")
+            raise Misconfigured("FSD_WEBHOOK_SECRET is set and FSD_WEBHOOK_URL is not: set both, or neither.")
         return None
     if not secret:
-        raise InvalidSetting(
+        raise Misconfigured(
             "FSD_WEBHOOK_URL is set without a secret, and every message is signed: set FSD_WEBHOOK_SECRET or "
             "FSD_WEBHOOK_SECRET_FILE."
         )
@@ -57,7 +57,7 @@ def _mail(settings: Settings) -> MailChannel | None:
         return None
     missing = [name for name in ("mail_from", "mail_to") if not getattr(settings, name)]
     if missing:
-        raise InvalidSetting(f"FSD_SMTP_HOST is set and FSD_{missing[0].upper()} is not: set it, or leave mail out.")
+        raise Misconfigured(f"FSD_SMTP_HOST is set and FSD_{missing[0].upper()} is not: set it, or leave mail out.")
     return MailChannel(
         settings.smtp_host, settings.smtp_port, settings.smtp_security, settings.mail_from, settings.mail_to,
         settings.smtp_user, password,
@@ -66,7 +66,7 @@ def _mail(settings: Settings) -> MailChannel | None:
 
 def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str:
     if value is not None and file is not None:
-        raise InvalidSetting(f"{variable} and {variable}_FILE are both set: set one of them.")
+        raise Misconfigured(f"{variable} and {variable}_FILE are both set: set one of them.")
     if file is None:
         return value.get_secret_value().strip() if value else ""
     try:
@@ -74,7 +74,7 @@ def _secret(value: SecretStr | None, file: Path | None, variable: str) -> str:
             secret = lines.readline(_LONGEST_SECRET).strip()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise InvalidSetting(f"The file of {variable}_FILE cannot be read ({reason}): name another.") from None
+        raise Misconfigured(f"The file of {variable}_FILE cannot be read ({reason}): name another.") from None
     if not secret:
-        raise InvalidSetting(f"The first line of the file of {variable}_FILE is empty: write the secret there.")
+        raise Misconfigured(f"The first line of the file of {variable}_FILE is empty: write the secret there.")
     return secret

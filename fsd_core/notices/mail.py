@@ -13,7 +13,7 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from typing import Literal
 
-from fsd_core.errors import InvalidSetting, NotDelivered
+from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.roles import same_name
 from fsd_core.storage.outbox_message import OutboxMessage
 
@@ -32,14 +32,14 @@ class MailChannel:
     ) -> None:  # fmt: skip
         """Check what is configured. Raises ``InvalidSetting``, which does not tell the password."""
         if user and security == "none":
-            raise InvalidSetting(
+            raise Misconfigured(
                 "FSD_SMTP_USER is set and FSD_SMTP_SECURITY is none, so the password would be sent for all to read: "
                 "set it to starttls or tls, or leave the user out."
             )
         if bool(user) != bool(password):
-            raise InvalidSetting("FSD_SMTP_USER and FSD_SMTP_PASSWORD (or its file) belong together: set both.")
+            raise Misconfigured("FSD_SMTP_USER and FSD_SMTP_PASSWORD (or its file) belong together: set both.")
         if not re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", host):
-            raise InvalidSetting("FSD_SMTP_HOST is no host name: expected one such as smtp.example.org.")
+            raise Misconfigured("FSD_SMTP_HOST is no host name: expected one such as smtp.example.org.")
         self._server, self._security, self._login = (host, port), security, (user, password)
         self._sender = _address(sender, "FSD_MAIL_FROM")
         self._addresses = read_addresses(addresses)
@@ -90,7 +90,7 @@ def read_addresses(text: str) -> dict[str, str]:
     """Return mail addresses by name from ``ann=ann@example.org,*=team@example.org``. Raises ``InvalidSetting``."""
     parts = [part.rpartition("=") for part in text.split(",") if part.strip()]
     if not parts or not all(name.strip() for name, _, _ in parts):
-        raise InvalidSetting(
+        raise Misconfigured(
             "FSD_MAIL_TO cannot be read: expected names with addresses, such as ann=ann@example.org,*=team@example.org."
         )
     return {name.strip(): _address(address.strip(), "FSD_MAIL_TO") for name, _, address in parts}
@@ -121,7 +121,7 @@ def _address(text: str, variable: str) -> str:
     except (HeaderParseError, ValueError, IndexError):
         usable = False
     if not usable:
-        raise InvalidSetting(f"{variable} has {text[:60]!r}: expected an address such as ann@example.org.")
+        raise Misconfigured(f"{variable} has {text[:60]!r}: expected an address such as ann@example.org.")
     return text
 
 

@@ -13,7 +13,7 @@ import time
 from urllib.parse import SplitResult, urlsplit
 
 from fsd_core.addresses import is_public
-from fsd_core.errors import InvalidSetting, NotDelivered
+from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.storage.outbox_message import OutboxMessage
 
 _SECONDS = 10.0
@@ -44,7 +44,7 @@ class WebhookChannel:
         """
         self._parts, self._secret, self._private = _checked(url, private=private), secret.encode(), private
         if len(secret) < LEAST_SECRET:
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"FSD_WEBHOOK_SECRET is shorter than {LEAST_SECRET} characters, so messages could be forged: set a "
                 "long random one, or name its file in FSD_WEBHOOK_SECRET_FILE."
             )
@@ -129,13 +129,13 @@ def _checked(url: str, *, private: bool) -> SplitResult:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        raise InvalidSetting("FSD_WEBHOOK_URL is no address: expected one such as https://example.org/hook.") from None
+        raise Misconfigured("FSD_WEBHOOK_URL is no address: expected one such as https://example.org/hook.") from None
     if not usable or not url.isascii() or any(character <= " " or character == "\x7f" for character in url):
-        raise InvalidSetting("FSD_WEBHOOK_URL is no address: expected one such as https://example.org/hook.")
+        raise Misconfigured("FSD_WEBHOOK_URL is no address: expected one such as https://example.org/hook.")
     if parts.username is not None:
-        raise InvalidSetting("FSD_WEBHOOK_URL has a name or password in it: leave them out, messages are signed.")
+        raise Misconfigured("FSD_WEBHOOK_URL has a name or password in it: leave them out, messages are signed.")
     if parts.scheme not in (("https", "http") if private else ("https",)):
-        raise InvalidSetting(
+        raise Misconfigured(
             "FSD_WEBHOOK_URL does not begin with https://: only FSD_WEBHOOK_PRIVATE=true allows http:// as well."
         )
     return parts

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.analysis import matching
 from fsd_core.analysis.loads import load_lines
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.plots import (
     answers,
     divergence,
@@ -81,14 +81,14 @@ def named_figure(
     if name == DIVERGENCE_FIGURE:
         run = divergence.telling(divergence.judged(runs)) or next(iter(runs), None)
         if run is None:
-            raise InvalidSetting("The divergences of no run were asked for: name a run.")
+            raise NotGiven("The divergences of no run were asked for: name a run.")
         return divergence.draw(divergence.info(run))
     if name == "matched":
         return matched_curves.draw(matching.match(runs, baseline, prompts, cost))
     if name == "equal_accuracy":
         return matched_curves.draw_within(matching.match(runs, baseline, prompts, cost), margin)
     if (draw := {**COMPARISON_FIGURES, **MATCHED, **OVER_LOAD}.get(name)) is None:
-        raise InvalidSetting(f"There is no figure {name[:40]!r}: expected one of {', '.join(FIGURE_NAMES)}.")
+        raise UnknownChoice(f"There is no figure {name[:40]!r}: expected one of {', '.join(FIGURE_NAMES)}.")
     return draw(runs, baseline, prompts)
 
 

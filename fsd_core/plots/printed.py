@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import plotly.graph_objects as go
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnknownChoice
 from fsd_core.plots.print_marks import MPL_DASHES, print_colour
 from fsd_core.plots.printed_traces import CHARACTERS, POINTS_PER_PIXEL, Legend, PrintedPlot, draw_trace, listed, plain
 
@@ -60,7 +60,7 @@ _one_at_a_time = threading.Lock()  # Matplotlib's style is one for the process
 def printed(figure: go.Figure, form: str) -> bytes:
     """Return a figure as a file. ``form`` is one of ``PRINT_FORMATS``. Raises ``InvalidSetting`` for another."""
     if form not in PRINT_FORMATS:
-        raise InvalidSetting(f"A figure cannot be saved as {form[:20]!r}: expected {', '.join(PRINT_FORMATS)}.")
+        raise UnknownChoice(f"A figure cannot be saved as {form[:20]!r}: expected {', '.join(PRINT_FORMATS)}.")
     import matplotlib as mpl
 
     out = io.BytesIO()

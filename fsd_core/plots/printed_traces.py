@@ -9,7 +9,7 @@ from html import unescape
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable
 from fsd_core.plots.print_marks import MPL_DASHES, marker_style, print_colour
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def draw_trace(plot: PrintedPlot, trace: Any, entries: Legend) -> None:
     elif trace.type == "scatter":
         entries.add(trace, _scatter(plot.axes, trace, x, y))
     else:
-        raise InvalidSetting(f"A figure with a {trace.type} cannot be saved for paper: save it as HTML.")
+        raise NotApplicable(f"A figure with a {trace.type} cannot be saved for paper: save it as HTML.")
     errors = {
         f"{side}err": [listed(bars.arrayminus if bars.arrayminus is not None else bars.array), listed(bars.array)]
         for side in ("x", "y")

@@ -12,7 +12,7 @@ import torch
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.drafting.topologies import FIXED
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTrace
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
 from fsd_core.replays.reduced_rows import ReducedDraft, reduced_rows
@@ -102,36 +102,36 @@ class Replay:
         """Raise ``InvalidSetting`` for a setting that the trace cannot predict."""
         rule, info = config.acceptance, self.trace.info
         if rule.kind not in replayable() or not isinstance(config.topology, ChainTopology):
-            raise InvalidSetting(
+            raise UnfitTrace(
                 f"'{config.label}' is no rule for a chain of single drafts, which is all that a trace holds: choose "
                 f"one of {', '.join(replayable())}, and the topology chain."
             )
         if config.topology.length_by != FIXED:
-            raise InvalidSetting(
+            raise UnfitTrace(
                 "A trace holds drafts of one length, and replay does not know what each would have been: leave out "
                 "length_by, or measure the setting."
             )
         if config.drafter is None or config.drafter.kind != "draft-model":
-            raise InvalidSetting("A trace holds drafts of the draft model: choose the drafter draft-model.")
+            raise UnfitTrace("A trace holds drafts of the draft model: choose the drafter draft-model.")
         if config.sampling != info.sampling:
-            raise InvalidSetting(
+            raise UnfitTrace(
                 f"The trace was recorded at {_named(info.sampling)}, not at {_named(config.sampling)}: record a run "
                 "with the sampling that is asked for."
             )
         if config.template != info.template:
-            raise InvalidSetting(
+            raise UnfitTrace(
                 "The trace was recorded with other template arguments or another template date: record a run with "
                 "those that are asked for."
             )
         if rule.greedy_draft and not info.sampling.greedy:
-            raise InvalidSetting(
+            raise UnfitTrace(
                 f"'{rule.kind}' drafts the likeliest tokens, and the trace holds sampled ones: replay it from a trace "
                 "of temperature 0."
             )
         if config.narrowed_by:
-            raise InvalidSetting(f"Replay judges every token by the rule: leave out {' and '.join(JUDGING_OPTIONS)}.")
+            raise UnfitTrace(f"Replay judges every token by the rule: leave out {' and '.join(JUDGING_OPTIONS)}.")
         if (length := length_of(config)) > info.draft_length:
-            raise InvalidSetting(
+            raise UnfitTrace(
                 f"The draft length is {length}, and the trace was recorded with {info.draft_length}: choose at most "
                 "that, or record longer drafts."
             )

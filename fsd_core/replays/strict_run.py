@@ -11,7 +11,7 @@ import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig, TemplateConfig
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
+from fsd_core.errors import FsdError, OutOfRange, PromptTooLong, UnfitTrace
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.replays.costs import ROUNDS, measure_costs
@@ -28,9 +28,9 @@ FEWEST, LONGEST = 3, 32
 def check(draft_length: int, top: int) -> None:
     """Raise ``InvalidSetting`` for parameters that cannot be recorded."""
     if not 1 <= draft_length <= LONGEST:
-        raise InvalidSetting(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
+        raise OutOfRange(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
     if top != 0 and top < FEWEST:
-        raise InvalidSetting(f"{top} tokens are to be told apart: expected at least {FEWEST}, or 0 for full rows.")
+        raise OutOfRange(f"{top} tokens are to be told apart: expected at least {FEWEST}, or 0 for full rows.")
 
 
 def record(
@@ -95,7 +95,7 @@ def tokenizer_hash(pair: LoadedPair) -> str:
 def check_name(info: TraceInfo, pair: str) -> None:
     """Raise ``InvalidSetting`` if ``pair`` is not the name of the pair that recorded."""
     if info.pair != pair:
-        raise InvalidSetting(
+        raise UnfitTrace(
             f"The trace is of '{info.pair}', not of '{pair}': choose the pair that recorded it, or record this one."
         )
 
@@ -104,7 +104,7 @@ def check_pair(info: TraceInfo, pair: LoadedPair) -> None:
     """Raise ``InvalidSetting`` unless the trace can be of this pair."""
     check_name(info, pair.spec.name)
     if (info.tokenizer, info.vocabulary) != (tokenizer_hash(pair), pair.target.vocabulary):
-        raise InvalidSetting(
+        raise UnfitTrace(
             f"The trace was recorded with another tokenizer than '{pair.spec.name}' has here: choose the pair that "
             "recorded it, or record this one."
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.errors import DataDamaged, InvalidSetting, OutOfRange, Unreadable, Unwritable
 from fsd_core.frozen import sentence
 from fsd_core.replays.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
 from fsd_core.whole_files import whole_file
@@ -41,16 +41,16 @@ def write(trace: Trace, path: Path) -> int:
         with whole_file(path) as partial:
             partial.write_bytes(data)
     except OSError as error:
-        raise InvalidSetting(f"The trace could not be written to {path}: {error.strerror}.") from None
+        raise Unwritable(f"The trace could not be written to {path}: {error.strerror}.") from None
     return len(data)
 
 
 def check_new(path: Path) -> None:
     """Raise ``InvalidSetting`` unless a file can be created there."""
     if path.exists():
-        raise InvalidSetting(f"{path} exists already: name a new file, or move that one away.")
+        raise Unwritable(f"{path} exists already: name a new file, or move that one away.")
     if not path.parent.is_dir():
-        raise InvalidSetting(f"There is no folder {path.parent}: make it, or name a file in one that is there.")
+        raise Unwritable(f"There is no folder {path.parent}: make it, or name a file in one that is there.")
 
 
 def read(path: Path) -> Trace:
@@ -63,13 +63,13 @@ def read(path: Path) -> Trace:
         with path.open("rb") as stream:
             data = stream.read(LARGEST_TRACE_FILE + 1)
     except FileNotFoundError:
-        raise InvalidSetting(f"There is no file {path}: name a trace that `record` has written.") from None
+        raise Unreadable(f"There is no file {path}: name a trace that `record` has written.") from None
     except OSError as error:
-        raise InvalidSetting(f"The trace {path} cannot be read: {error.strerror}.") from None
+        raise Unreadable(f"The trace {path} cannot be read: {error.strerror}.") from None
     try:
         text = _inflated(data) if data[:2] == b"\x1f\x8b" else data
         if len(text) > LARGEST_TRACE_FILE:
-            raise InvalidSetting(
+            raise OutOfRange(
                 f"The trace {path} has more than {LARGEST_TRACE_FILE:,} bytes, unpacked: record fewer prompts."
             )
         body, last = text[: (split := text[:-1].rindex(b"\n") + 1)], json.loads(text[split:])
@@ -95,7 +95,7 @@ def _parsed(body: bytes, path: Path) -> Trace:
         if first.pop("format") != _FORMAT:
             raise ValueError("another format")
         if (version := first.get("version")) != TRACE_VERSION:
-            raise InvalidSetting(
+            raise Unreadable(
                 f"The trace {path} has version {version}, and this program reads {TRACE_VERSION}: use the program that "
                 "wrote it, or record the run again."
             )

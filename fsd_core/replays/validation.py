@@ -9,7 +9,7 @@ import numpy as np
 
 from fsd_core.config import Autoregressive, DecodingConfig
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTrace
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import prompt_hash
@@ -62,7 +62,7 @@ def measure(
     for row, prompt in enumerate(trace.prompts):
         ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].model_input), prompt_seed(info.seed, prompt.prompt)
         if prompt.prompt_hash not in (None, prompt_hash(ids)):
-            raise InvalidSetting(
+            raise UnfitTrace(
                 f"The prompt {prompt.prompt} is rendered to other tokens than when the trace was recorded, because the "
                 "template, the tokenizer or transformers has changed: record this pair again."
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsd_core.errors import InvalidSetting, Overtaken, Refused
+from fsd_core.errors import Overtaken, Refused, UnfitEvidence, WrongState
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.log_access import news_text
 from fsd_core.review.proposal_review import ProposalReview
@@ -16,7 +16,7 @@ _ASIDE = Voted | VotingStopped | ReviewersAsked
 def check_open(review: ProposalReview) -> None:
     """Raise ``InvalidSetting`` if the proposal takes no more acts."""
     if review.proposal.state != "open":
-        raise InvalidSetting(f"This proposal is {review.proposal.state}: make a new one.")
+        raise WrongState(f"This proposal is {review.proposal.state}: make a new one.")
 
 
 def check_evidence(review: ProposalReview, shown: str) -> None:
@@ -41,9 +41,9 @@ def check_seen(review: ProposalReview, person: Person, seen: int) -> None:
 def check_gate(review: ProposalReview) -> None:
     """Raise ``InvalidSetting`` unless the evidence allows an approval."""
     if review.missing:
-        raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
+        raise UnfitEvidence("Runs of its evidence were deleted: the author must choose others first.")
     if review.open_requirements:
         unsettled = ", ".join(REQUIREMENT_TITLES[name].lower() for name in review.open_requirements)
-        raise InvalidSetting(
+        raise UnfitEvidence(
             f"The evidence does not settle {unsettled}: measure more prompts, or have somebody waive it in words."
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.errors import InvalidSetting, Overtaken, UnknownName
+from fsd_core.errors import Malformed, Overtaken, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
 from fsd_core.review.history import Use
@@ -77,7 +77,7 @@ class ReviewLog:
         if key is None:
             return None
         if not _KEY.fullmatch(key):
-            raise InvalidSetting("A key is 32 hexadecimal digits, new ones for each act.")
+            raise Malformed("A key is 32 hexadecimal digits, new ones for each act.")
         return self.repository.stored_event(key, use_id, person.name, act)
 
     def _append(

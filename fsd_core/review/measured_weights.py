@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, UnfitEvidence
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.storage.records import same_weights
@@ -30,7 +30,7 @@ def weights(runs: Iterable[RunView]) -> dict[str, str]:
     for run in runs:
         for role, origin in run.weights.items():
             if seen.setdefault(role, origin) != origin:
-                raise InvalidSetting(
+                raise UnfitEvidence(
                     f"The runs were measured with different models: the {role} was {seen[role]} and {origin}. Choose "
                     "runs of the same."
                 )
@@ -44,7 +44,7 @@ def certain_weights(runs: Iterable[RunView]) -> dict[str, str]:
     """
     runs = list(runs)
     if unknown := next((run for run in runs if not run.weights and not run.decoding.acceptance.by_endpoint), None):
-        raise InvalidSetting(
+        raise UnfitEvidence(
             f"The weights with which the run {unknown.label} ({unknown.id[:8]}) was measured were not recorded, so "
             "nobody could tell which models are approved: measure it again with a pair that is loaded by its name."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import OutOfRange, Refused, Stale
 from fsd_core.frozen import text_hash
 from fsd_core.review.blinding import hidden_answers
 from fsd_core.storage.review_events import LONGEST_QUOTE, Commented, Passage
@@ -47,20 +47,20 @@ def checked_passage(
     an answer that the person has yet to vote on blind.
     """
     if run not in runs_of_review(review):
-        raise InvalidSetting("This answer is not of the proposal's evidence: reload the page, and comment on another.")
+        raise Stale("This answer is not of the proposal's evidence: reload the page, and comment on another.")
     if quote is not None and position in hidden_answers(repository, person, [run]).of(run):
         raise Refused("These answers are put to a blind vote: vote on them, or stop voting, and comment then.")
     generation = next(iter(repository.generations(run, position=position)), None)
     if generation is None:
-        raise InvalidSetting(f"The run has no answer to prompt {position + 1}: reload the page.")
+        raise Stale(f"The run has no answer to prompt {position + 1}: reload the page.")
     if quote is None:
         return None
     near, text = quote
     if not 0 < len(text) <= LONGEST_QUOTE:
-        raise InvalidSetting(f"The passage has {len(text):,} characters: expected 1 to {LONGEST_QUOTE:,}.")
+        raise OutOfRange(f"The passage has {len(text):,} characters: expected 1 to {LONGEST_QUOTE:,}.")
     starts = [start for start in range(len(generation.text)) if generation.text.startswith(text, start)]
     if not starts:
-        raise InvalidSetting("The answer does not hold this passage: it may have changed, so reload the page.")
+        raise Stale("The answer does not hold this passage: it may have changed, so reload the page.")
     start = min(starts, key=lambda start: abs(start - near))
     return Passage(start=start, end=start + len(text), quote=text, text=text_hash(generation.text))
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import uuid4
 
-from fsd_core.errors import InvalidSetting, Refused, UnderReview
+from fsd_core.errors import NotGiven, Refused, UnderReview, UnfitEvidence, UnknownChoice
 from fsd_core.review import history
 from fsd_core.review.act_checks import check_author, check_evidence, check_gate, check_open, check_seen
 from fsd_core.review.chosen_runs import setting_of
@@ -103,9 +103,9 @@ class ReviewService(UseService):
         check_author(person, review, "Choosing other evidence")
         check_evidence(review, shown)
         if setting_of(self.repository, event.runs, event.baselines) != proposal.setting:
-            raise InvalidSetting("These runs are of another setting than the proposal's: propose that one instead.")
+            raise UnfitEvidence("These runs are of another setting than the proposal's: propose that one instead.")
         if (event.runs, event.baselines) == (proposal.runs, proposal.baselines):
-            raise InvalidSetting("The proposal rests on these runs already: choose others.")
+            raise UnfitEvidence("The proposal rests on these runs already: choose others.")
         self._append(review.use.id, person, [event], review.use.sequence, key)
 
     def ask_reviewers(
@@ -144,7 +144,7 @@ class ReviewService(UseService):
             raise Refused("Nobody waives a requirement of their own proposal: ask somebody else.")
         check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
-            raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
+            raise UnknownChoice(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
         self._append(review.use.id, person, [event], review.use.sequence, key)
 
     def comment(
@@ -165,7 +165,7 @@ class ReviewService(UseService):
         """
         require(person, "author", "Commenting")
         if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.comments):
-            raise InvalidSetting(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
+            raise UnknownChoice(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
         passage = None
         if run is not None and position is not None:
             passage = checked_passage(self.repository, person, review, run, position, quote)
@@ -192,10 +192,10 @@ class ReviewService(UseService):
             return
         check_open(review)
         if not review.evidence:
-            raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
+            raise UnfitEvidence("Runs of its evidence were deleted: there is nothing to vote on.")
         setting_pool, baseline_pool, _ = review.evidence[0]
         if position not in setting_pool.writers or position not in baseline_pool.writers:
-            raise InvalidSetting("The evidence does not have this prompt any more.")
+            raise UnfitEvidence("The evidence does not have this prompt any more.")
         if person.name in review.proposal.stopped:
             raise Refused("You stopped voting on this proposal, and its answers are shown to you with their names.")
         event = Voted.checked(
@@ -243,7 +243,7 @@ class ReviewService(UseService):
         events: list[ReviewEvent] = [event]
         if verdict != "approve":
             if not event.comment:
-                raise InvalidSetting("Say what is missing: a comment is needed with this verdict.")
+                raise NotGiven("Say what is missing: a comment is needed with this verdict.")
         else:
             check_gate(review)
             measured = certain_weights(self.repository.runs([*proposal.runs, *proposal.baselines], limit=None))

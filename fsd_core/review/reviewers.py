@@ -6,7 +6,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import NotApplicable, Refused, UnknownChoice
 from fsd_core.review import history
 from fsd_core.roles import Person, checked_name, same_name
 
@@ -31,9 +31,9 @@ def checked_reviewers(repository: Repository, names: Sequence[str], authors: Col
             raise Refused(f"{name} made the proposal, and nobody judges their own: ask somebody else.")
         account = next((account for account in accounts if same_name(account.name, name)), None)
         if accounts and account is None:
-            raise InvalidSetting(f"There is no person '{name[:40]}': choose somebody who signs in here.")
+            raise UnknownChoice(f"There is no person '{name[:40]}': choose somebody who signs in here.")
         if account is not None and account.role not in _MAY:
-            raise InvalidSetting(f"{account.name} is {account.role} and gives no verdicts: ask a reviewer or an admin.")
+            raise NotApplicable(f"{account.name} is {account.role} and gives no verdicts: ask a reviewer or an admin.")
         name = account.name if account else name
         if not any(same_name(name, other) for other in checked):
             checked.append(name)

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from fsd_core.errors import InvalidSetting, Overtaken
+from fsd_core.errors import Malformed, NotGiven, Overtaken, Taken, WrongState
 from fsd_core.formatting import slug
 from fsd_core.review import history
 from fsd_core.review.history import Use
@@ -40,9 +40,7 @@ class UseService(ReviewLog):
         id = id_of(event.name)
         if not self._stored(key, id, person, event.as_json()):
             if log := self.repository.review_log(id):
-                raise InvalidSetting(
-                    f"There is a use of the name “{history.use(id, log).name}” already: choose another name."
-                )
+                raise Taken(f"There is a use of the name “{history.use(id, log).name}” already: choose another name.")
             self._append(id, person, [event], 0, key)
         return self.use(id)
 
@@ -66,7 +64,7 @@ class UseService(ReviewLog):
         if use.described_at > seen:
             raise Overtaken(news_text([logged for logged in use.log if logged.sequence == use.described_at]))
         if event == former:
-            raise InvalidSetting("The use asks for this already: change something first.")
+            raise WrongState("The use asks for this already: change something first.")
         self._append(use_id, person, [event], use.sequence, key)
         return self.use(use_id)
 
@@ -79,9 +77,9 @@ class UseService(ReviewLog):
         if seen != use.sequence:
             raise Overtaken(news_text(use.log[seen:]))
         if not comment.strip():
-            raise InvalidSetting("Say why it is rolled back: a comment is needed.")
+            raise NotGiven("Say why it is rolled back: a comment is needed.")
         if use.named("approved") is None:
-            raise InvalidSetting("Nothing is approved for this use, so nothing can be rolled back.")
+            raise WrongState("Nothing is approved for this use, so nothing can be rolled back.")
         earlier = use.in_force[:-1]  # rolling back twice goes back two steps
         event = AliasMoved.checked(
             alias="approved",
@@ -98,5 +96,5 @@ def id_of(name: str) -> str:
     """Return the id of a use for URLs: its name in lower-case letters, digits and hyphens."""
     id = slug(unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode(), LONGEST_USE_ID)
     if not id:
-        raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
+        raise Malformed(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
     return id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from pydantic import ConfigDict
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable
 from fsd_core.frozen import Frozen, changed
 from fsd_core.plugins import not_installed
 
@@ -156,7 +156,7 @@ class Rule(Frozen):
 
     def refuse(self) -> NoReturn:
         """Raise ``InvalidSetting`` that says what the rule cannot do."""
-        raise InvalidSetting(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
+        raise NotApplicable(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
 
     @classmethod
     def can_be_off(cls) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction
 from fsd_core.frozen import option
 from fsd_core.rules.base import BEAMS, Rule
 
@@ -65,12 +65,12 @@ class SpeculativeBeams(Rule):
     def check_widths(self, drafts: int) -> None:
         """Raise ``InvalidSetting`` for widths that no layer can have with ``drafts`` drafts."""
         if self.least > self.widest(drafts):
-            raise InvalidSetting(
+            raise Contradiction(
                 f"A layer has at least {self.least} and at most {self.widest(drafts)} beams: give a least width that "
                 "is not above the most, which is the number of drafts unless you give one."
             )
         if self.least > drafts:
-            raise InvalidSetting(
+            raise Contradiction(
                 f"{drafts} drafts cannot fill {self.least} beams, so no layer could pass: draft at least {self.least}, "
                 "or lower the least width."
             )

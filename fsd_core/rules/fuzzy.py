@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import model_validator
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange
 from fsd_core.frozen import option
 from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, residual, strictly
 from fsd_core.rules.divergence_choice import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
@@ -35,9 +35,9 @@ def _check_threshold(threshold: float | None, divergence: str) -> None:
     bound = divergence_upper_bound(divergence)
     expected = f"a number from 0 to {bound:.4g}" if math.isfinite(bound) else "a number of at least 0"
     if math.isnan(threshold) or threshold < 0:
-        raise InvalidSetting(f"The threshold {threshold} cannot be used: expected {expected}, or 'off' for exact SD.")
+        raise OutOfRange(f"The threshold {threshold} cannot be used: expected {expected}, or 'off' for exact SD.")
     if threshold > bound * (1 + 1e-12):
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The threshold {threshold:g} is beyond the range of the divergence '{divergence}': expected {expected}. "
             f"At {bound:.4g} every draft token is already accepted."
         )

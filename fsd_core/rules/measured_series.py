@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NoReturn
 
 from pydantic import Field, field_validator
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed, NotApplicable
 from fsd_core.rules.base import Rule
 
 LARGEST_FIGURE = 1e15
@@ -39,7 +39,7 @@ class _Elsewhere(Rule):
     def _are_named_once(cls, values: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
         named = tuple((one_line(name, "name of a knob", _LONGEST_KNOB), value) for name, value in values)
         if len({name for name, _ in named}) < len(named):
-            raise InvalidSetting("A knob is named twice: give each knob once.")
+            raise Contradiction("A knob is named twice: give each knob once.")
         return named
 
     @property
@@ -55,7 +55,7 @@ class _Elsewhere(Rule):
         return [self.name] if self.name.startswith(self.family) else [self.family, self.name]
 
     def refuse(self) -> NoReturn:
-        raise InvalidSetting(
+        raise NotApplicable(
             f"'{self.name}' was measured elsewhere, so nothing here can run it: measure a setting here beside it."
         )
 
@@ -79,7 +79,7 @@ def one_line(text: str, what: str, longest: int) -> str:
     """Return a text without spaces around it. Raises ``InvalidSetting`` unless it is one readable line."""
     stripped = text.strip()
     if not stripped or len(stripped) > longest or not stripped.isprintable():
-        raise InvalidSetting(
+        raise Malformed(
             f"The {what} {text[:40]!r} cannot be used: expected 1 to {longest} readable characters on one line."
         )
     return stripped

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import IncompatibleOptions, UnknownName
 from fsd_core.rules import VERIFIERS
 from fsd_core.theory.distributions import check_drafts, for_each_row
 from fsd_core.theory.rejections import POSITIONS_SAMPLED
@@ -30,7 +30,9 @@ def acceptance_rate(
         raise UnknownName(f"There is no verifier '{rule}': expected one of {', '.join(VERIFIERS)}.")
     verifier = VERIFIERS[rule]
     if (count := verifier.drafts) not in (None, num_drafts):
-        raise InvalidSetting(f"'{rule}' couples {count} drafts, not {num_drafts}: choose {count}, or another verifier.")
+        raise IncompatibleOptions(
+            f"'{rule}' couples {count} drafts, not {num_drafts}: choose {count}, or another verifier."
+        )
     return for_each_row(
         target_probs, draft_probs, lambda p, q: min(1.0, float(verifier.rate(p, q, int(num_drafts), paths)))
     )

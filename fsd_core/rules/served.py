@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from fsd_core.addresses import without_secrets
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, UnfitEngine
 from fsd_core.rules.base import Rule
 
 EngineName = Literal["vllm", "sglang", "llama.cpp", "transformers-serve", "openai"]
@@ -55,7 +55,7 @@ class Served(Rule):
     @classmethod
     def _is_name(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
-            raise InvalidSetting(
+            raise Malformed(
                 f"The endpoint's name {value[:60]!r} cannot be used: expected 1 to 40 small letters, digits, dots and "
                 "hyphens, such as vllm-draft5."
             )
@@ -70,29 +70,27 @@ class Served(Rule):
             parts = urlsplit(url)
             has_host, _ = bool(parts.hostname), parts.port
         except ValueError:
-            raise InvalidSetting(f"The address {without_secrets(url)[:80]!r} cannot be read: {expected}.") from None
+            raise Malformed(f"The address {without_secrets(url)[:80]!r} cannot be read: {expected}.") from None
         if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-            raise InvalidSetting(
+            raise Malformed(
                 f"The address {without_secrets(url)[:80]!r} says who signs in, or has a query: {expected}, and give "
                 "the key by the name of an environment variable."
             )
         if parts.scheme not in ("http", "https") or not has_host or len(url) > _LONGEST_URL or not url.isprintable():
-            raise InvalidSetting(f"The address {without_secrets(url)[:80]!r} is none of a server: {expected}.")
+            raise Malformed(f"The address {without_secrets(url)[:80]!r} is none of a server: {expected}.")
         return url
 
     @field_validator("model")
     @classmethod
     def _is_printable(cls, value: str) -> str:
         if not value.strip() or not value.isprintable():
-            raise InvalidSetting(
-                "The model's name cannot be used: expected the one that the server gives, on one line."
-            )
+            raise Malformed("The model's name cannot be used: expected the one that the server gives, on one line.")
         return value.strip()
 
     @model_validator(mode="after")
     def _can_be_told(self) -> Self:
         if self.rule is not None and self.rule.knob is None and self.rule.kind != "speculative":
-            raise InvalidSetting(f"An engine is told no rule '{self.rule.kind}': expected one with a knob.")
+            raise UnfitEngine(f"An engine is told no rule '{self.rule.kind}': expected one with a knob.")
         return self
 
     @property
@@ -109,7 +107,7 @@ class Served(Rule):
         return None if self.rule is None else self.rule.knob_value
 
     def refuse(self) -> NoReturn:
-        raise InvalidSetting(
+        raise UnfitEngine(
             f"The endpoint '{self.endpoint}' is a running engine, which decodes by itself: measure it with "
             "`run --endpoint`."
         )

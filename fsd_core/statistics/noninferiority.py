@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange
 from fsd_core.formatting import count
 from fsd_core.statistics.paired import PairedDifference, tango_score
 
@@ -54,7 +54,7 @@ def checked_margin(points: float | None) -> float:
     """Return a margin in points. Raises ``InvalidSetting`` outside 0 to 20."""
     if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN fails both
         given = "missing" if points is None else f"{points:g} points"
-        raise InvalidSetting(f"The margin is {given}: expected 0 to 20 points of accuracy.")
+        raise OutOfRange(f"The margin is {given}: expected 0 to 20 points of accuracy.")
     return points
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotGiven, OutOfRange
 
 Subject = Literal["run", "experiment"]
 
@@ -28,18 +28,18 @@ class Edit:
         if self.name is not None:
             checked_name(self.name)
         if self.note is not None and len(self.note) > LONGEST_NOTE:
-            raise InvalidSetting(f"The note has {len(self.note):,} characters: use at most {LONGEST_NOTE:,}.")
+            raise OutOfRange(f"The note has {len(self.note):,} characters: use at most {LONGEST_NOTE:,}.")
         if self.tags is not None and read_tags(" ".join(self.tags)) != self.tags:
-            raise InvalidSetting("Tags are single words, each once, in alphabetical order: use read_tags.")
+            raise Malformed("Tags are single words, each once, in alphabetical order: use read_tags.")
 
 
 def checked_name(name: str) -> str:
     """Return an experiment's name, stripped. Raises ``InvalidSetting`` if it is empty or too long."""
     name = name.strip()
     if not name:
-        raise InvalidSetting("The experiment needs a name: type one.")
+        raise NotGiven("The experiment needs a name: type one.")
     if len(name) > LONGEST_RUN_NAME:
-        raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_RUN_NAME}.")
+        raise OutOfRange(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_RUN_NAME}.")
     return name
 
 
@@ -52,7 +52,7 @@ def read_tags(text: str) -> tuple[str, ...]:
     tags = tuple(sorted({word.casefold(): word for word in reversed(words) if word}.values(), key=str.casefold))
     for tag in tags:
         if len(tag) > LONGEST_TAG or not tag.isprintable():
-            raise InvalidSetting(f"The tag {tag[:40]!r} cannot be used: expected 1 to {LONGEST_TAG} characters.")
+            raise OutOfRange(f"The tag {tag[:40]!r} cannot be used: expected 1 to {LONGEST_TAG} characters.")
     if len(tags) > MOST_TAGS:
-        raise InvalidSetting(f"There are {len(tags)} tags: use at most {MOST_TAGS}.")
+        raise OutOfRange(f"There are {len(tags)} tags: use at most {MOST_TAGS}.")
     return tags

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fsd_core.config import DecodingConfig, sentence
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.config import DecodingConfig, first_error
+from fsd_core.errors import DataDamaged
 
 Json = dict[str, Any]
 
@@ -132,7 +132,7 @@ class PlaygroundJob(JobMessage):
         try:
             return DecodingConfig.model_validate(self.settings[index])
         except ValidationError as error:
-            raise InvalidSetting(sentence(error)) from None
+            raise first_error(error) from None
 
     @property
     def decodings(self) -> list[DecodingConfig]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import parse_qsl, urlencode
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotGiven, OutOfRange, UnknownChoice
 from fsd_core.roles import Person
 
 VIEW_PAGES = ("runs", "compare")
@@ -40,7 +40,7 @@ class SavedView:
 def checked_view_page(page: str) -> str:
     """Return the page. Raises ``InvalidSetting`` for one that has no views."""
     if page not in VIEW_PAGES:
-        raise InvalidSetting(f"The page {page[:40]!r} has no saved views: expected {' or '.join(VIEW_PAGES)}.")
+        raise UnknownChoice(f"The page {page[:40]!r} has no saved views: expected {' or '.join(VIEW_PAGES)}.")
     return page
 
 
@@ -48,9 +48,9 @@ def checked_view_name(name: str) -> str:
     """Return the name of a view, stripped, in the form NFKC. Raises ``InvalidSetting``."""
     name = unicodedata.normalize("NFKC", name).strip()
     if not name:
-        raise InvalidSetting("The view needs a name: type one.")
+        raise NotGiven("The view needs a name: type one.")
     if len(name) > LONGEST_VIEW_NAME or not name.isprintable():
-        raise InvalidSetting(
+        raise Malformed(
             f"The name {name[:40]!r} cannot be used for a view: expected 1 to {LONGEST_VIEW_NAME} printable characters."
         )
     return name
@@ -60,16 +60,16 @@ def checked_view_query(query: str) -> str:
     """Return the query of a page's address, without its question mark and in one spelling. Raises
     ``InvalidSetting``."""
     if len(query) > LONGEST_VIEW_QUERY:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"The view has an address of {len(query):,} characters: choose less, for {LONGEST_VIEW_QUERY:,} are kept."
         )
     try:
         values = parse_qsl(query.removeprefix("?"), strict_parsing=True, max_num_fields=100) if query else []
     except ValueError:
-        raise InvalidSetting(
+        raise Malformed(
             "The view's address cannot be read: expected what stands behind the question mark of the page's address, "
             "such as sort=accuracy."
         ) from None
     if not values:
-        raise InvalidSetting("There is nothing to keep yet: choose runs, filters or an order first.")
+        raise NotGiven("There is nothing to keep yet: choose runs, filters or an order first.")
     return urlencode(values, safe=",")

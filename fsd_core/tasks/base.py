@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from fsd_core.config import RunConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange, UnfitTask
 from fsd_core.models.chat_messages import Messages, continued
 from fsd_core.models.thoughts import MARKS, split_thoughts
 from fsd_core.settings import get_settings
@@ -42,7 +42,7 @@ class Example:
         before it.
         """
         if self.turn and not self.messages:
-            raise InvalidSetting(
+            raise UnfitTask(
                 f"The prompt '{self.id}' goes on a conversation, so it cannot be asked alone: choose a task whose "
                 "prompts stand alone, such as one without '-turns'."
             )
@@ -175,7 +175,7 @@ class Task(ABC):
     def check_alone(self, purpose: str) -> None:
         """Raise ``InvalidSetting`` if some prompts go on a conversation. ``purpose`` needs prompts that stand alone."""
         if self.has_turns:
-            raise InvalidSetting(
+            raise UnfitTask(
                 f"Later turns of the task '{self.name}' follow what each setting wrote before, and {purpose} needs the "
                 "same prompts for every setting: choose a task whose prompts stand alone."
             )
@@ -207,7 +207,7 @@ class Task(ABC):
         examples, asked = self.all_examples(), {}
         for position in self.positions(config):
             if examples[position].turn and position - 1 not in asked:
-                raise InvalidSetting(
+                raise UnfitTask(
                     f"Prompt {position + 1} of the task '{self.name}' goes on the conversation of the one before it, "
                     "which the run does not ask first: take the prompts in order, from the first."
                 )
@@ -225,7 +225,7 @@ class Task(ABC):
         """Raise ``InvalidSetting`` if the task has fewer prompts. ``named``: what the user calls the limit."""
         size = self.size
         if not 1 <= limit <= size:
-            raise InvalidSetting(
+            raise OutOfRange(
                 f"The task '{self.name}' has {size} prompt{'s' * (size != 1)}: expected {named} from 1 to {size}."
             )
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.settings import get_settings
 
 
@@ -83,13 +83,13 @@ def _rows(path: Path, file: str) -> tuple[Any, ...]:
                 return tuple(json.load(stream))
             return tuple(json.loads(line) for line in stream if line.strip())
     except FileNotFoundError:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The file {file} is not in {path.parents[file.count('/')]}: put the benchmark's own file there, or set "
             "FSD_DATA_DIR to the folder that has it. `python -m fsd_core tasks` lists all that are wanted, `fetch` "
             "gets some of them, and docs/benchmarks.md says where the others are."
         ) from None
     except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are among them
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The benchmark file {path} cannot be read ({type(error).__name__}): fetch it again from its authors."
         ) from error
 

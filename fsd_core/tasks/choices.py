@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.settings import get_settings
 from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
 from fsd_core.tasks.benchmark_files import Split, as_lines, as_table, rows
@@ -199,7 +199,7 @@ class Mmlu(Choices):
 def _mmlu(folder: Path) -> tuple[Example, ...]:
     names = _subjects(folder)
     if len(names) != SUBJECTS:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The folder {folder} has {len(names)} of MMLU's {SUBJECTS} subjects: expected <subject>_dev.csv and "
             "<subject>_test.csv of each. Set FSD_DATA_DIR to the folder that has mmlu/ whole."
         )

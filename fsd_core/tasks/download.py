@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import ModelUnavailable, UnknownName, Unwritable
 from fsd_core.models.hub_download import NO_ROOM, fetch_whole, name_whole, partial_of
 from fsd_core.models.hub_offers import OfferedFile
 from fsd_core.tasks import TASKS, HubFile, Split, Task
@@ -146,8 +146,8 @@ def _unreachable(source: Split | HubFile, folder: Path, error: Exception) -> Mod
     )
 
 
-def _unwritable(path: Path, error: OSError) -> InvalidSetting:
-    return InvalidSetting(
+def _unwritable(path: Path, error: OSError) -> Unwritable:
+    return Unwritable(
         f"{path} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can, and has room for it."
     )
 

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.tasks.base import Example, Score, Task, in_turns
 from fsd_core.tasks.benchmark_files import rows
@@ -90,7 +90,7 @@ _WITHHELD = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 def _speed_bench(file: str, turns: bool) -> tuple[Example, ...]:
     examples = tuple(example for row in rows(file) for example in _asked(row, _kind(row), turns))
     if withheld := sum(example.prompt.startswith(_WITHHELD) for example in examples):
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The file {file} lacks the texts of {withheld} of {len(examples)} prompts, as the one at the hub does: "
             "make the whole one with NVIDIA's prepare_data.py (docs/benchmarks.md)."
         )

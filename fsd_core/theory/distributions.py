@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed, OutOfRange
 
 Vector = NDArray[Any]
 _FAR_FROM_ONE = 2.0**-8  # allowed error of a sum; above the relative rounding error of bfloat16
@@ -27,15 +27,15 @@ def distributions(values: Any, name: str) -> Vector:
             raise TypeError
         rows = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidSetting(
+        raise Malformed(
             f"{name} is no array of numbers: expected [V], or [R,V] for R positions, with rows of one length."
         ) from None
     if rows.ndim not in (1, 2) or rows.shape[-1] == 0:
-        raise InvalidSetting(f"{name} has the shape {list(rows.shape)}: expected [V], or [R,V] for R positions.")
+        raise Malformed(f"{name} has the shape {list(rows.shape)}: expected [V], or [R,V] for R positions.")
     rows = np.atleast_2d(rows)
     sums = rows.sum(-1, keepdims=True)
     if not np.all(np.isfinite(rows)) or rows.min(initial=0) < 0 or np.any(np.abs(sums - 1) > _FAR_FROM_ONE):
-        raise InvalidSetting(f"{name} is not a distribution: expected numbers of at least 0 that sum to 1 in each row.")
+        raise OutOfRange(f"{name} is not a distribution: expected numbers of at least 0 that sum to 1 in each row.")
     return rows / sums
 
 
@@ -47,7 +47,7 @@ def for_each_row(target_probs: Any, draft_probs: Any, compute: Callable[[Vector,
     p, q = distributions(target_probs, "target_probs"), distributions(draft_probs, "draft_probs")
     is_single = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
     if p.shape[1] != q.shape[1] or (p.shape[0] != q.shape[0] and 1 not in (p.shape[0], q.shape[0])):
-        raise InvalidSetting(
+        raise Contradiction(
             f"target_probs and draft_probs do not fit: shapes {list(p.shape)} and {list(q.shape)}. Expected the same "
             "vocabulary, and as many positions."
         )
@@ -67,4 +67,4 @@ def once_in(chance: Vector, count: int) -> Vector:
 def check_drafts(num_drafts: int) -> None:
     """Raise ``InvalidSetting`` unless there is at least one draft."""
     if isinstance(num_drafts, bool) or not isinstance(num_drafts, int | np.integer) or num_drafts < 1:
-        raise InvalidSetting(f"num_drafts is {num_drafts!r}: expected a whole number of at least 1.")
+        raise OutOfRange(f"num_drafts is {num_drafts!r}: expected a whole number of at least 1.")

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotEnough
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted, resolve_device
@@ -184,7 +184,7 @@ def main(
     texts = [text for _, written in sources for text in written] + read
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     if len(texts) <= HELD_OUT_ANSWERS:
-        raise InvalidSetting(
+        raise NotEnough(
             f"Only {len(texts)} texts were written or read, of which {HELD_OUT_ANSWERS} are held out: "
             "ask for more with --texts."
         )

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, NotEnough, UnknownChoice
 from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.language_model import LanguageModel
@@ -103,7 +103,7 @@ def plan_for(
     """
     check_target(target, HEAD_PLANS, "EAGLE head")
     if generation not in (None, 1, 3):
-        raise InvalidSetting("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
+        raise UnknownChoice("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
     plan = HEAD_PLANS.get(target) or replace(HEAD_PLANS[DRAFTED], existing=0)
     return replace(
         plan,
@@ -148,7 +148,7 @@ def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_o
 def _earlier_head(start: Path, plan: HeadPlan, target: PreTrainedModel) -> EagleHead:
     head = read_head(start, target)
     if head.generation != plan.generation:
-        raise InvalidSetting(
+        raise Contradiction(
             f"The head in {start} is of generation {head.generation}, and generation {plan.generation} was asked for: "
             f"add --generation {head.generation}."
         )
@@ -201,7 +201,7 @@ def main(
         )
         written += (read := lessons(out / "read"))
     if len(written) <= HELD_OUT_TEXTS:
-        raise InvalidSetting(
+        raise NotEnough(
             f"Only {len(written)} texts were written, of which {HELD_OUT_TEXTS} are held out: "
             "ask for more with --texts."
         )

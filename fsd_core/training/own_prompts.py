@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotEnough, UnfitModel
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import render_prompt
 from fsd_core.training.distillation import answer
@@ -22,7 +22,7 @@ _MARK = "PROMPT"
 def _beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the token ids before a user's first word. Raises ``InvalidSetting`` without a chat template."""
     if not tokenizer.chat_template:
-        raise InvalidSetting(
+        raise UnfitModel(
             "The target has no chat template, so it cannot write prompts of its own: give --own-prompts 0, and a "
             "folder of questions in FSD_DATA_DIR."
         )
@@ -57,7 +57,7 @@ def own_prompts(
         prompts = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip() for tokens in ended)
         found |= dict.fromkeys(filter(None, prompts))
         if len(found) - before < side_by_side / 100:
-            raise InvalidSetting(
+            raise NotEnough(
                 f"The target wrote {len(found):,} different prompts and hardly any new one among the last "
                 f"{side_by_side:,}: ask for fewer than the {count:,} of --own-prompts."
             )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotCalibratable, NotEnough, UnfitTask
 from fsd_core.library.measuring import compare
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import get_pair
@@ -105,9 +105,9 @@ def main(
     task = task or spec.tasks[0]
     file = file or spec.calibration or _default_file(spec)
     if timed > limit:
-        raise InvalidSetting(f"{timed} prompts cannot be timed of {limit}: expected at most as many as are solved.")
+        raise NotEnough(f"{timed} prompts cannot be timed of {limit}: expected at most as many as are solved.")
     if get_task(task).examples(1)[0].reference is None:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The task {task} has no answers by which to calibrate a pair: name one that has, such as "
             f"{'arithmetic' if pair == 'bundled' else 'short-problems'}."
         )
@@ -125,7 +125,7 @@ def main(
 
 def _default_file(spec: PairSpec) -> Path:
     if not isinstance(spec.target, Path):
-        raise InvalidSetting(f"The pair {spec.name} has no folder for a calibration: expected bundled or path:FOLDER.")
+        raise NotCalibratable(f"The pair {spec.name} has no folder for a calibration: expected bundled or path:FOLDER.")
     return spec.target.parent / "calibration.json"
 
 

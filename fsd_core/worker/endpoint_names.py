@@ -13,7 +13,7 @@ from fsd_core.engines.engine_client import check_sampling
 from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.engines.engine_knob import check_told
 from fsd_core.engines.engine_load import check_engine
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Malformed, NotApplicable
 from fsd_core.roles import Person, require
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
@@ -33,7 +33,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 def checked_variable(name: str) -> str:
     """Return the name of a variable with a key. Raises ``InvalidSetting``."""
     if name and not _VARIABLE.fullmatch(name):
-        raise InvalidSetting(
+        raise Malformed(
             "The name of the key's variable cannot be used: expected one such as ENGINE_KEY. Give the name, never the "
             "key."
         )
@@ -44,7 +44,7 @@ def checked_hardware(text: str) -> str:
     """Return the hardware of an engine, as a person described it. Raises ``InvalidSetting``."""
     text = text.strip()
     if len(text) > MOST_HARDWARE or not text.isprintable():
-        raise InvalidSetting(f"The hardware cannot be used: expected one line of at most {MOST_HARDWARE} characters.")
+        raise Malformed(f"The hardware cannot be used: expected one line of at most {MOST_HARDWARE} characters.")
     return text
 
 
@@ -60,7 +60,7 @@ def add_endpoint(
     require(person, ADD_ROLE, "Adding an endpoint")
     variable, hardware = checked_variable(values["key_variable"].strip()), checked_hardware(values["hardware"])
     if variable and not variable.startswith(KEY_PREFIX):
-        raise InvalidSetting(
+        raise Malformed(
             f"The key's variable {variable} cannot be named here: expected one that begins with {KEY_PREFIX}, so that "
             "no other secret is sent to an engine. The command line takes any."
         )
@@ -110,7 +110,7 @@ def check_shared(options: Iterable[str], named: Named) -> None:
     gives the name of an option in sentences."""
     if ours := [name for name in options if name in METHOD_OPTIONS and name not in SHARED_OPTIONS]:
         option = METHOD_OPTIONS[ours[0]]
-        raise InvalidSetting(
+        raise NotApplicable(
             f"{named(option, None)} does not apply to an endpoint, which drafts and judges in its own way: leave it "
             "out."
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsd_core.calibration.status import ended_by_time
 from fsd_core.calibration.summary import whole_minutes
 from fsd_core.calibration.timing_again import runs_again
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotGiven
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.run_actions import exclusive_lock
 
@@ -27,7 +27,7 @@ def go_on(repository: Repository, home: Path, id: str, minutes: float | None = N
         more = ended_by_time(repository, id).more
         if minutes is None:
             if more is None:
-                raise InvalidSetting(f"Nobody can say how long the calibration {id} will take: say how many minutes.")
+                raise NotGiven(f"Nobody can say how long the calibration {id} will take: say how many minutes.")
             minutes = whole_minutes(more.minutes)
         repository.grant_minutes(id, minutes)
     gpu_billing.remember_requester(id)

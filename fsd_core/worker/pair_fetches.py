@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import DataDamaged, InvalidSetting, UnknownName
+from fsd_core.errors import DataDamaged, UnknownName, WrongState
 from fsd_core.models.local_models import missing_models
 from fsd_core.models.model_pairs import get_pair, pair_title
 from fsd_core.storage.messages import PairFetchJob
@@ -36,7 +36,7 @@ def request_pair_fetch(repository: Repository, pair: str) -> JobView:
     ``get_pair`` raises.
     """
     if not missing_models(get_pair(pair)):
-        raise InvalidSetting(f"Nothing of {pair_title(pair)} is missing: all of its models are here.")
+        raise WrongState(f"Nothing of {pair_title(pair)} is missing: all of its models are here.")
     job = pair_fetches(repository).get(pair)
     if job is None or job.status not in UNENDED:
         job = repository.job(repository.enqueue(PairFetchJob(pair), _PRIORITY))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.config.model_names import MODELS, PAIR_NAME
-from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import FsdError, Malformed, Taken, UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
 from fsd_core.models.pair_check import PairCheck, check_pair
 from fsd_core.models.specs import HubModel
@@ -22,12 +22,12 @@ _PREFIXES = ("path:", "hub:", MODELS)
 def checked_pair_name(name: str) -> str:
     """Return a name under which a pair can be kept. Raises ``InvalidSetting``."""
     if not PAIR_NAME.fullmatch(name):
-        raise InvalidSetting(
+        raise Malformed(
             f"The pair's name {name[:60]!r} cannot be used: expected 1 to 40 small letters, digits, dots and hyphens, "
             "such as support-7b."
         )
     if name in MODEL_PAIRS:
-        raise InvalidSetting(f"The name '{name}' is that of a pair of the program: choose another one.")
+        raise Taken(f"The name '{name}' is that of a pair of the program: choose another one.")
     return name
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from fsd_core.errors import DatabaseUnavailable, InvalidSetting
+from fsd_core.errors import DatabaseUnavailable, Misconfigured
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.database.connection import parse, sqlite_path
 from fsd_core.storage.database.repository import Repository
@@ -34,20 +34,20 @@ def ray_scheduler(settings: Settings) -> SchedulerFactory:
     Raises ``InvalidSetting`` if Ray is not installed, no cluster answers, or the database is a SQLite file.
     """
     if sqlite_path(parse(settings.resolved_database_url)) is not None:
-        raise InvalidSetting(
+        raise Misconfigured(
             "FSD_EXECUTOR is ray, and the database is a SQLite file, which other machines cannot reach: set "
             "FSD_DATABASE_URL to a PostgreSQL database."
         )
     try:
         ray = import_module("ray")
     except ImportError:
-        raise InvalidSetting(
+        raise Misconfigured(
             "FSD_EXECUTOR is ray, and Ray is not installed: `pip install 'fsd-lab[ray]'`, here and on every node."
         ) from None
     try:
         ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise InvalidSetting(
+        raise Misconfigured(
             f"No Ray cluster can be reached ({str(error).splitlines()[0][:200]}): start one with `ray start --head`, "
             "or set RAY_ADDRESS to that of its head."
         ) from None

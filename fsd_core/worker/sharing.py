@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import InvalidSetting, WorkerRunning
+from fsd_core.errors import Malformed, Misconfigured, WorkerRunning
 from fsd_core.rules import Served
 from fsd_core.storage.database.connection import parse, sqlite_path
 
@@ -26,12 +26,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")
 def check_worker_name(name: str, database_url: str) -> None:
     """Raise ``InvalidSetting`` if no worker can have this name, or if the database is one that a single worker uses."""
     if not _NAME.fullmatch(name) or name == HOME_WORKER:
-        raise InvalidSetting(
+        raise Malformed(
             f"A worker cannot be named {name[:60]!r}: expected 1 to 40 lower-case letters, digits, dots and hyphens, "
             f"such as gpu-1, and not '{HOME_WORKER}'."
         )
     if sqlite_path(parse(database_url)) is not None:
-        raise InvalidSetting(
+        raise Misconfigured(
             "Several workers need a database that several machines reach, and this one is a SQLite file: set "
             "FSD_DATABASE_URL to a PostgreSQL database, or leave out --on for the one worker of a home."
         )

@@ -11,7 +11,7 @@ from fsd_core.decoding.verification.nodes import MultiDraftNode, SingleDraftNode
 from fsd_core.decoding.verification.plain import write_one
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 __all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
@@ -23,7 +23,7 @@ def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verificatio
 
 def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
     if not isinstance(acceptance, Verifier):
-        raise InvalidSetting(
+        raise IncompatibleOptions(
             f"'{acceptance.kind}' is no verifier of several drafts: choose one of {', '.join(VERIFIERS)}."
         )
     return TreeVerification(MultiDraftNode(acceptance, sampling), sampling)

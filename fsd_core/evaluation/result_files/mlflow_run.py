@@ -13,7 +13,7 @@ import httpx
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fsd_core.addresses import without_secrets
-from fsd_core.errors import InvalidSetting, TrackingUnavailable
+from fsd_core.errors import Malformed, NotGiven, TrackingUnavailable
 from fsd_core.evaluation.result_files.result_reading import ReadFile
 from fsd_core.evaluation.result_files.tool_result import Text, ToolFields, ToolResult, figure_name, finite, shortened
 from fsd_core.metrics import METRICS
@@ -69,7 +69,7 @@ def fetch_mlflow_run(url: str, prompts: int | None = None) -> ReadFile:
     values = {entry.key: finite(entry.value) for entry in run.data.metrics if isinstance(entry.value, int | float)}
     number = prompts if prompts is not None else int(values.get("n") or 0)
     if number < 1:
-        raise InvalidSetting(f"{place} does not say how many prompts it measured: add --prompts.")
+        raise NotGiven(f"{place} does not say how many prompts it measured: add --prompts.")
     result = ToolResult(
         name=shortened(run.info.run_name) or run_id, family=shortened(run.info.run_name) or run_id, prompts=number,
         task=_tag(run, "fsd.task") or "mlflow", model=_tag(run, "fsd.pair"), figures=_figures(values),
@@ -115,9 +115,9 @@ def _parts(url: str) -> tuple[str, str]:
     page = url.strip().partition("#")[2]
     match = _RUN.search(f"#{page}" if page else parts.path)
     if not usable or match is None or not url.isprintable() or len(url) > 1000:
-        raise InvalidSetting(f"{without_secrets(url)[:200]!r} is no address of a run of MLflow: {_EXPECTED}.")
+        raise Malformed(f"{without_secrets(url)[:200]!r} is no address of a run of MLflow: {_EXPECTED}.")
     if parts.username is not None:
-        raise InvalidSetting(f"The address of a run has a name or password in it: give the token as {_TOKEN}.")
+        raise Malformed(f"The address of a run has a name or password in it: give the token as {_TOKEN}.")
     folder = parts.path if page else parts.path[: parts.path.index("experiments/")]
     return f"{parts.scheme}://{parts.netloc}{folder.rstrip('/')}", match[1]
 

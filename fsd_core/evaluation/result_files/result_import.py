@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Unreadable
 from fsd_core.evaluation.logged_figures import LoggedFigures, checked_origin
 from fsd_core.evaluation.result_files.result_reading import ReadFile
 from fsd_core.evaluation.result_files.tool_result import ToolResult, shortened
@@ -82,4 +82,4 @@ def _checked(
         origin |= facts | {"imported on": f"{datetime.now(UTC):%Y-%m-%d}"}
         return config, logged.metrics(), checked_origin(origin)
     except InvalidSetting as error:
-        raise InvalidSetting(f"{read.file} cannot be imported, '{result.name}': {error}") from None
+        raise Unreadable(f"{read.file} cannot be imported, '{result.name}': {error}") from None

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange, Unreadable
 from fsd_core.evaluation.result_files.guidellm_report import GUIDELLM
 from fsd_core.evaluation.result_files.llama_bench import LLAMA_BATCHED_BENCH, LLAMA_BENCH
 from fsd_core.evaluation.result_files.lm_eval_results import LM_EVAL, is_sample, read_samples
@@ -45,18 +45,18 @@ def read_result_path(path: Path) -> ReadFile:
     """Read a file. Raises ``InvalidSetting``."""
     try:
         if not path.is_file():
-            raise InvalidSetting(f"There is no file {path}: expected a result of one of {RESULT_TOOLS}.")
+            raise Unreadable(f"There is no file {path}: expected a result of one of {RESULT_TOOLS}.")
         with path.open("rb") as file:
             return read_result(file.read(LARGEST_RESULT + 1), path.name)
     except OSError as error:
-        raise InvalidSetting(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
+        raise Unreadable(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
 
 
 def read_result(data: bytes, name: str) -> ReadFile:
     """Return the measurements of a result file. Raises ``InvalidSetting`` with one sentence for any other file."""
     file = shortened(name, 200) or "the file"
     if len(data) > LARGEST_RESULT:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"{file} has more than {LARGEST_RESULT:,} bytes: expected the summary of a benchmark, without its texts."
         )
     documents = _documents(data, file)
@@ -68,9 +68,9 @@ def read_result(data: bytes, name: str) -> ReadFile:
             tool = reader.title
             results = [result for document in documents for result in reader.read(document, file)]
     except ValidationError as error:
-        raise InvalidSetting(f"{file} is no whole result. {_one_line(sentence(error))}") from None
+        raise Unreadable(f"{file} is no whole result. {_one_line(sentence(error))}") from None
     if not 0 < len(results) <= MOST_MEASUREMENTS:
-        raise InvalidSetting(
+        raise OutOfRange(
             f"{file} holds {len(results):,} measurements: expected 1 to {MOST_MEASUREMENTS:,}, with a score or a time."
         )
     return ReadFile(file, hashlib.sha256(data).hexdigest(), tool, tuple(results))
@@ -79,9 +79,9 @@ def read_result(data: bytes, name: str) -> ReadFile:
 def _reader_of(documents: Sequence[Document], file: str) -> ToolReader:
     reader = next((reader for reader in READERS if reader.claims(documents[0])), None)
     if reader is None:
-        raise InvalidSetting(f"{file} is not a result that can be read: expected one of {RESULT_TOOLS}.")
+        raise Unreadable(f"{file} is not a result that can be read: expected one of {RESULT_TOOLS}.")
     if not all(map(reader.claims, documents)):
-        raise InvalidSetting(f"{file} is not one tool's result throughout: expected {reader.title} alone.")
+        raise Unreadable(f"{file} is not one tool's result throughout: expected {reader.title} alone.")
     return reader
 
 
@@ -92,14 +92,14 @@ def _documents(data: bytes, file: str) -> list[Document]:
         value: Any = from_json(data, allow_inf_nan=True)
     except ValueError as whole:
         if (lines := data.count(b"\n")) > MOST_LINES_OF_RESULT:
-            raise InvalidSetting(f"{file} has {lines:,} lines: expected at most {MOST_LINES_OF_RESULT:,}.") from None
+            raise OutOfRange(f"{file} has {lines:,} lines: expected at most {MOST_LINES_OF_RESULT:,}.") from None
         try:
             value = [from_json(line, allow_inf_nan=True) for line in data.split(b"\n") if line.strip()]
         except ValueError:
-            raise InvalidSetting(f"{file} is not JSON: {_one_line(str(whole))}.") from None
+            raise Unreadable(f"{file} is not JSON: {_one_line(str(whole))}.") from None
     documents = value if isinstance(value, list) else [value]
     if not documents or not all(isinstance(document, dict) for document in documents):
-        raise InvalidSetting(f"{file} holds no JSON object: expected a result of one of {RESULT_TOOLS}.")
+        raise Unreadable(f"{file} holds no JSON object: expected a result of one of {RESULT_TOOLS}.")
     return documents
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import Refused, Taken
 from fsd_core.roles import ROLES, Person, same_name
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, insert, unknown
@@ -169,7 +169,7 @@ class AccountStore(Store):
                 session.add(row)
                 _log(session, name, "person added", name, role)
             elif row.password != NO_PASSWORD:
-                raise InvalidSetting(
+                raise Taken(
                     f"There is a user {name!r} with a password here already: remove that account first "
                     "(python -m fsd_core users remove), or sign in as somebody else."
                 )
@@ -257,7 +257,7 @@ def _check_free(session: Session, name: str) -> None:
     for what, model in (("user", UserRow), ("token", ApiTokenRow)):
         if taken := next((other for other in session.scalars(select(model.name)) if same_name(name, other)), None):
             revoke = "revoke it, or choose" if what == "token" else "choose"
-            raise InvalidSetting(f"There is a {what} {taken!r} already: {revoke} another name.")
+            raise Taken(f"There is a {what} {taken!r} already: {revoke} another name.")
 
 
 def _check_enabled(row: UserRow) -> None:

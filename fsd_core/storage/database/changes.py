@@ -8,7 +8,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting, Overtaken
+from fsd_core.errors import NotApplicable, Overtaken
 from fsd_core.roles import Person
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, unknown
@@ -78,7 +78,7 @@ def _difference(row: RunRow | ExperimentRow, edit: Edit) -> dict[str, list[Any]]
     wanted["tags"] = None if edit.tags is None else " ".join(edit.tags)
     if edit.name is not None:
         if isinstance(row, RunRow):
-            raise InvalidSetting("A run is called by its setting: give it a note or tags, or name its experiment.")
+            raise NotApplicable("A run is called by its setting: give it a note or tags, or name its experiment.")
         wanted["name"] = edit.name.strip()
     new = {name: storable(value) for name, value in wanted.items() if value is not None}
     return {name: [getattr(row, name), value] for name, value in new.items() if getattr(row, name) != value}

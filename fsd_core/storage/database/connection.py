@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Misconfigured
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.failures import explained
 
@@ -84,13 +84,13 @@ def parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise InvalidSetting(f"The database URL cannot be read: {expected}.") from None
+        raise Misconfigured(f"The database URL cannot be read: {expected}.") from None
     if parsed.drivername in ("postgres", "postgresql"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-        raise InvalidSetting(f"Databases of the kind '{parsed.drivername}' are not supported: {expected}.")
+        raise Misconfigured(f"Databases of the kind '{parsed.drivername}' are not supported: {expected}.")
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise InvalidSetting(f"The database must be a file, for two processes share it: {expected}.")
+        raise Misconfigured(f"The database must be a file, for two processes share it: {expected}.")
     return parsed
 
 
@@ -107,7 +107,7 @@ def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engi
         try:
             return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT})
         except (ImportError, ArgumentError):
-            raise InvalidSetting(
+            raise Misconfigured(
                 f"The driver of '{url.drivername}' is not installed: write postgresql://user:password@host/name, whose "
                 "driver comes with FSD Lab, or install that one."
             ) from None

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import WrongState
 from fsd_core.roles import LOCAL, Person
 from fsd_core.storage.database.changes import log_change
 from fsd_core.storage.database.store import Store, get_row
@@ -78,7 +78,7 @@ def _contents(session: Session, name: str, condition: ColumnElement[bool]) -> De
 
 def _check_idle(session: Session, jobs: Sequence[str]) -> None:
     if session.scalar(select(JobRow.id).where(JobRow.id.in_(list(jobs)), JobRow.status.in_(UNENDED)).limit(1)):
-        raise InvalidSetting("This is under way and cannot be deleted: cancel it first, or wait for its end.")
+        raise WrongState("This is under way and cannot be deleted: cancel it first, or wait for its end.")
 
 
 def _delete_runs(session: Session, condition: ColumnElement[bool]) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.config.calibration_config import GRANTED, CalibrationConfig, read_sweep
 from fsd_core.config.model_names import title_of_models
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, Taken
 from fsd_core.frozen import check_fields
 from fsd_core.storage.database.rows import experiment_view, run_view, storable
 from fsd_core.storage.database.runs import add_runs, check_ended, queue_again
@@ -44,7 +44,7 @@ class ExperimentStore(Store):
         except IntegrityError:  # the same was asked at the same moment
             with self._database.session(readonly=True) as session:
                 if session.get(ExperimentRow, id) is None:
-                    raise InvalidSetting(f"The id {id} is that of something else: choose another.") from None
+                    raise Taken(f"The id {id} is that of something else: choose another.") from None
         return id
 
     def extend_experiment(
@@ -71,7 +71,7 @@ class ExperimentStore(Store):
                 raise unknown("experiment", id)
             config = read_sweep(row.config)
             if not isinstance(config, CalibrationConfig):
-                raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
+                raise NotApplicable(f"The experiment {id} is no calibration: only these are given time.")
             job = session.get(JobRow, id, with_for_update=True)
             check_ended(job)
             values = config.as_json() | {GRANTED: config.more_minutes + minutes}

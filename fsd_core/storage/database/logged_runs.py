@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsd_core.config import RunConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Taken
 from fsd_core.frozen import text_digest
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.runs import add_setting
@@ -45,7 +45,7 @@ class LoggedRunStore(Store):
                 config.limit,
             )
             if not same or any(known[name] != figures[name] for name in known.keys() & figures.keys()):
-                raise InvalidSetting(
+                raise Taken(
                     f"The key {key[:60]!r} was used for other figures, of '{stored.setting.label}': choose another key."
                 )
             return id, False

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import select
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownChoice, UnknownName
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import GenerationRow, MarkRow, now
@@ -24,9 +24,9 @@ class MarkStore(Store):
         is too long.
         """
         if verdict not in (None, *VERDICTS):
-            raise InvalidSetting(f"The mark is {str(verdict)[:20]!r}: expected {' or '.join(VERDICTS)}.")
+            raise UnknownChoice(f"The mark is {str(verdict)[:20]!r}: expected {' or '.join(VERDICTS)}.")
         if len(note) > LONGEST_TEXT:
-            raise InvalidSetting(f"The note has {len(note):,} characters: expected at most {LONGEST_TEXT:,}.")
+            raise OutOfRange(f"The note has {len(note):,} characters: expected at most {LONGEST_TEXT:,}.")
         with self._database.session() as session:
             generation = select(GenerationRow.id).where(
                 GenerationRow.run_id == run_id, GenerationRow.position == position

@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting, Overtaken
+from fsd_core.errors import Overtaken, Taken
 from fsd_core.roles import Person
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
@@ -124,7 +124,7 @@ def _stored(session: Session, key: str, use_id: str, who: str, act: Mapping[str,
         return None
     same = all(row.act.get(name) == storable(value) for name, value in act.items())
     if not same or (row.use_id, row.who) != (use_id, storable(who)):
-        raise InvalidSetting("This key was used for something else already: each act has a key of its own.")
+        raise Taken("This key was used for something else already: each act has a key of its own.")
     return _view(row)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from sqlalchemy import Select, false, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnknownChoice
 from fsd_core.metrics import METRICS
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
@@ -104,5 +104,5 @@ def order_of(name: str) -> ColumnElement[Any]:
     if name in METRICS:
         return RunRow.metrics[name].as_float()
     if name not in _COLUMNS:
-        raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
+        raise UnknownChoice(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
     return _COLUMNS[name]

@@ -11,7 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.model_names import checked_length
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import WrongState
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
 from fsd_core.storage.database.run_queries import RunFilters, filtered, listed, order_of, ordinary
@@ -110,7 +110,7 @@ class RunStore(Store):
         """Mark a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
         values = {"status": "running", "provenance": storable(provenance), "error": None}
         if not self._change(id, values | {"started_at": func.coalesce(RunRow.started_at, now())}):
-            raise InvalidSetting(f"The run {id} has ended already: start a new one with the same settings.")
+            raise WrongState(f"The run {id} has ended already: start a new one with the same settings.")
 
     def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
         """End a run with its metrics. An ended run stays unchanged, here and in the next two methods."""
@@ -149,7 +149,7 @@ class RunStore(Store):
             check_ended(job)
             reopened = [row.id for row in rows if _reopen(session, row)]
             if not reopened:
-                raise InvalidSetting("Nothing is left to do: every prompt was done, and none of them failed.")
+                raise WrongState("Nothing is left to do: every prompt was done, and none of them failed.")
             if enqueue:
                 queue_again(
                     session, job, RunJob(owner) if rows[0].experiment_id is None else ExperimentJob(owner), owner
@@ -197,7 +197,7 @@ def of_owner(id: str) -> ColumnElement[bool]:
 def check_ended(job: JobRow | None) -> None:
     """Raise ``InvalidSetting`` while the job is queued or running."""
     if job is not None and job.status in UNENDED:
-        raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
+        raise WrongState("This work is under way: wait for its end, or cancel it first.")
 
 
 def queue_again(session: Session, job: JobRow | None, message: RunJob | ExperimentJob, id: str) -> None:

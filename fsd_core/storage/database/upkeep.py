@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fsd_core.errors import DatabaseUnavailable, InvalidSetting
+from fsd_core.errors import DatabaseUnavailable, NotApplicable, Unreadable, Unwritable
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database, parse, sqlite_path, upgrade
@@ -39,7 +39,7 @@ def new_file(file: Path) -> Iterator[Path]:
     Raises ``InvalidSetting`` if the file exists, and ``DatabaseUnavailable`` if there is no room.
     """
     if file.exists():
-        raise InvalidSetting(f"{file} already exists: name a new file. A backup never replaces one.")
+        raise Unwritable(f"{file} already exists: name a new file. A backup never replaces one.")
     partial = file.with_name(f".{file.name}.part")
     with _file_errors(file), _cleanup(partial):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +57,9 @@ def restore(url: str, file: Path) -> Path | None:
     """
     path = _file(url, "pg_restore")
     if file.is_dir():
-        raise InvalidSetting(f"{file} is a folder: name a backup that `db backup` has made.")
+        raise Unreadable(f"{file} is a folder: name a backup that `db backup` has made.")
     if not file.is_file():
-        raise InvalidSetting(f"There is no file {file}: name a backup that `db backup` has made.")
+        raise Unreadable(f"There is no file {file}: name a backup that `db backup` has made.")
     check(file)
     partial, former = path.with_name(f".{path.name}.part"), None
     with _file_errors(path), _cleanup(partial):
@@ -99,7 +99,7 @@ def check(file: Path) -> None:
             connection.execute("SELECT id FROM experiments LIMIT 1")
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB or "no such" in str(error):
-                raise InvalidSetting(
+                raise Unreadable(
                     f"{file} is not a database of FSD Lab: name a backup that `db backup` has made."
                 ) from None
             raise
@@ -113,7 +113,7 @@ def check(file: Path) -> None:
 def _file(url: str, alternative: str) -> Path:
     path = sqlite_path(parse(url))
     if path is None:
-        raise InvalidSetting(f"This works on SQLite files, and the database is PostgreSQL: use its own {alternative}.")
+        raise NotApplicable(f"This works on SQLite files, and the database is PostgreSQL: use its own {alternative}.")
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import Refused, Taken
 from fsd_core.roles import Person, folded
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, get_row, insert
@@ -53,7 +53,7 @@ class ViewStore(Store):
             _refuse_others(row, person)
             other = _named(session, row.page, folded(name))
             if other is not None and other.id != id:
-                raise InvalidSetting(f"A view is called “{other.name}” already: choose another name, or delete it.")
+                raise Taken(f"A view is called “{other.name}” already: choose another name, or delete it.")
             row.name, row.folded = name, folded(name)
             return _view(row)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.errors import DataDamaged, FsdError, Unreadable
 from fsd_core.frozen import Frozen
 from fsd_core.storage.database import schema
 
@@ -127,9 +127,9 @@ def opened(file: Path) -> Iterator[Archive]:
     block, if it is incomplete or changed.
     """
     if file.is_dir():
-        raise InvalidSetting(f"{file} is a folder: name a file that `export` has made.")
+        raise Unreadable(f"{file} is a folder: name a file that `export` has made.")
     if not file.is_file():
-        raise InvalidSetting(f"There is no file {file}: name one that `export` has made.")
+        raise Unreadable(f"There is no file {file}: name one that `export` has made.")
     try:
         with zipfile.ZipFile(file) as source:
             manifest = _manifest(file, source)
@@ -146,7 +146,7 @@ def opened(file: Path) -> Iterator[Archive]:
     except (NotImplementedError, RuntimeError):  # a compression method or a password that no export has
         raise _foreign(file) from None
     except OSError as error:
-        raise InvalidSetting(f"{file} cannot be read ({error.strerror}): check the file and its disk.") from error
+        raise Unreadable(f"{file} cannot be read ({error.strerror}): check the file and its disk.") from error
 
 
 def damaged(file: Path, what: str) -> DataDamaged:
@@ -161,8 +161,8 @@ def _no_number(constant: str) -> Any:
     raise _NoNumber(constant)
 
 
-def _foreign(file: Path) -> InvalidSetting:
-    return InvalidSetting(f"{file} is no export of FSD Lab: name a file that `python -m fsd_core export` has made.")
+def _foreign(file: Path) -> Unreadable:
+    return Unreadable(f"{file} is no export of FSD Lab: name a file that `python -m fsd_core export` has made.")
 
 
 def _begins_as_zip(file: Path) -> bool:
@@ -184,13 +184,13 @@ def _manifest(file: Path, source: zipfile.ZipFile) -> Manifest:
         raise _foreign(file)
     newer = f"{file} was exported by a newer version of FSD Lab: update this one, then import it."
     if isinstance(content.get("version"), int) and content["version"] > _VERSION:
-        raise InvalidSetting(newer)
+        raise Unreadable(newer)
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise damaged(file, "its manifest cannot be read") from error
     if manifest.revision not in schema.revisions():
-        raise InvalidSetting(newer)
+        raise Unreadable(newer)
     return manifest
 
 

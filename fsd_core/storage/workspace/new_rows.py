@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fsd_core.config.calibration_config import GRANTED
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Taken
 from fsd_core.storage.database.tables import (
     ChangeRow,
     ExperimentRow,
@@ -49,9 +49,7 @@ def new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
         if existing is None:
             new.append(incoming)
         elif (_request(existing), existing.created_at) != (_request(incoming), incoming.created_at):
-            raise InvalidSetting(
-                f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}"
-            )
+            raise Taken(f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}")
         elif incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0):
             existing.config = dict(incoming.config)
     return new
@@ -72,18 +70,16 @@ def new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]
             additions[incoming_run.id] = sorted(incoming)
             continue
         if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in REQUEST_COLUMNS):
-            raise InvalidSetting(
-                f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}"
-            )
+            raise Taken(f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}")
         existing = _prompts(target, existing_run.id)
         if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
-            raise InvalidSetting(
+            raise Taken(
                 f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
                 f"record. {_ELSEWHERE}"
             )
         further, missing = sorted(incoming.keys() - existing.keys()), existing.keys() - incoming.keys()
         if further and (missing or existing_run.status in UNENDED):
-            raise InvalidSetting(
+            raise Taken(
                 f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
             )
         additions[existing_run.id] = further or None
@@ -135,7 +131,7 @@ def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) 
     """
     logs = [[row_values(entry, "id") for entry in log] for log in (incoming, existing)]
     if any(left != right for left, right in zip(*logs, strict=False)):
-        raise InvalidSetting(
+        raise Taken(
             f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
             "Import the file into an empty database instead."
         )

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, InvalidSetting, NotEnough
 from fsd_core.frozen import content_hash, text_hash
 from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
@@ -66,7 +66,7 @@ def staged(file: Path, scratch: Path) -> Iterator[Database]:
         with opened(file) as archive:
             manifest = archive.manifest
             if 3 * archive.bytes > shutil.disk_usage(folder).free:
-                raise InvalidSetting(
+                raise NotEnough(
                     f"Importing {file} needs {3 * archive.bytes / 1e9:,.1f} GB in {scratch}: free some space first."
                 )
             upgrade(url, to=manifest.revision)

@@ -6,7 +6,7 @@ import json
 import threading
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, UnfitTask
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import checked_name, keep
 from fsd_core.tasks.custom.reading import check
@@ -29,7 +29,7 @@ def add_prompt(repository: Repository, name: str, prompt: str, reference: str | 
         latest = next(iter(repository.task_versions(checked_name(name))), None)
         if latest is None:
             if reference is not None:
-                raise InvalidSetting(
+                raise NotApplicable(
                     f"There is no task '{name}' yet, and one that begins here is not scored: leave out the expected "
                     "answer, or add a file with its scorer on Experiments."
                 )
@@ -40,7 +40,7 @@ def add_prompt(repository: Repository, name: str, prompt: str, reference: str | 
                 return latest
             checked = check(content.encode() + _as_line(line))
         if checked.problems:
-            raise InvalidSetting(f"The prompt cannot be added to '{name}'. {checked.problems[0].sentence}")
+            raise UnfitTask(f"The prompt cannot be added to '{name}'. {checked.problems[0].sentence}")
         return keep(repository, CustomTask.of(name, checked, latest.title if latest else ""), who)
 
 

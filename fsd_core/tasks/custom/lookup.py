@@ -7,7 +7,7 @@ import threading
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import FsdError, InvalidSetting, Malformed, Taken, UnknownName
 from fsd_core.formatting import slug
 from fsd_core.models.chat_messages import Messages
 from fsd_core.tasks import TASKS, Task, get_task
@@ -26,12 +26,12 @@ _SHORTEST_VERSION = 6  # hex digits
 def checked_name(name: str) -> str:
     """Return a valid name for a custom task. Raises ``InvalidSetting``."""
     if not _NAME.fullmatch(name):
-        raise InvalidSetting(
+        raise Malformed(
             f"The task name {name[:60]!r} cannot be used: expected 1 to {_LONGEST_NAME} small letters, digits and "
             "hyphens, such as support-questions."
         )
     if name in TASKS:
-        raise InvalidSetting(f"The name '{name}' is that of a task of the program: choose another one.")
+        raise Taken(f"The name '{name}' is that of a task of the program: choose another one.")
     return name
 
 

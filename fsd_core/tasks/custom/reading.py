@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask, Unreadable
 from fsd_core.formatting import count
 from fsd_core.tasks.custom.file_header import Header, header_of, read_header
 from fsd_core.tasks.custom.json_rows import json_rows
@@ -65,7 +65,7 @@ class CheckedFile:
     def require(self, what: str) -> None:
         """Raise ``InvalidSetting``, which begins with ``what`` and quotes the first problem, if there is any."""
         if self.problems:
-            raise InvalidSetting(
+            raise UnfitTask(
                 f"{what} has {self.summary}. {self.problems[0].sentence} `fsd-lab task check` lists them all."
             )
 
@@ -75,13 +75,13 @@ def read_file(path: Path) -> bytes:
     expected = "expected a file of JSON Lines, JSON or Parquet"
     try:
         if path.is_dir():
-            raise InvalidSetting(f"{path} is a folder: {expected}.")
+            raise Unreadable(f"{path} is a folder: {expected}.")
         if not path.is_file():
-            raise InvalidSetting(f"There is no file {path}: {expected}.")
+            raise Unreadable(f"There is no file {path}: {expected}.")
         with path.open("rb") as file:
             return file.read(LARGEST_FILE + 1)
     except OSError as error:
-        raise InvalidSetting(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
+        raise Unreadable(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
 
 
 def check(

@@ -10,7 +10,7 @@ from unicodedata import normalize
 
 import re2
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnknownChoice
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
 from fsd_core.tasks.final_numbers import canonical, stated_number
@@ -145,5 +145,5 @@ SCORERS = {scorer.name: scorer for scorer in _ALL}
 def get_scorer(name: str) -> Scorer:
     """Return the scorer of that name. Raises ``InvalidSetting``."""
     if name not in SCORERS:
-        raise InvalidSetting(f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+        raise UnknownChoice(f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     return SCORERS[name]

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache, lru_cache
 
 from fsd_core import sandbox
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, Malformed, UnfitTask
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.benchmark_files import HubFile
 from fsd_core.tasks.code import Programs
@@ -106,7 +106,7 @@ class LiveCodeBench(Programs):
     def prompts(self) -> tuple[Example, ...]:
         examples = _examples(self.files, *self._days)
         if not examples:
-            raise InvalidSetting(f"The task '{self.name}' has no problem: expected days on which there are contests.")
+            raise UnfitTask(f"The task '{self.name}' has no problem: expected days on which there are contests.")
         return examples
 
     def verdict(self, text: str, example: Example) -> str:
@@ -135,9 +135,9 @@ def _live_task(name: str, first: str, last: str | None, since: str | None, until
     try:
         days = [date.fromisoformat(day) if day else None for day in (since, until)]
     except ValueError:
-        raise InvalidSetting(f"The task '{name}' names no day: expected days such as 2025-01-31.") from None
+        raise Malformed(f"The task '{name}' names no day: expected days such as 2025-01-31.") from None
     if (last is not None and last <= first) or (days[0] and days[1] and days[1] < days[0]):
-        raise InvalidSetting(f"The task '{name}' ends before it begins: expected the earlier release and day first.")
+        raise Contradiction(f"The task '{name}' ends before it begins: expected the earlier release and day first.")
     return LiveCodeBench(int(first), int(last or first), *days)
 
 

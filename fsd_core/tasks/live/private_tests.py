@@ -13,7 +13,7 @@ import pickletools
 import zlib
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 
 LARGEST_TESTS = 1 << 29
 """bytes of one problem's tests, unpacked"""
@@ -79,8 +79,8 @@ def _pickled_text(content: bytes, name: str) -> str:
     return texts[0]
 
 
-def _refused(name: str, reason: str) -> InvalidSetting:
-    return InvalidSetting(
+def _refused(name: str, reason: str) -> UnfitTask:
+    return UnfitTask(
         f"The hidden tests of the problem {name[:80]!r} of LiveCodeBench cannot be used ({reason}): fetch "
         "the file again."
     )

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Stale, UnfitTask
 from fsd_core.settings import get_settings
 from fsd_core.tasks.live.private_tests import read_tests
 
@@ -62,13 +62,11 @@ def tests_of(problem: LiveProblem) -> LiveTests:
     path = get_settings().data_folder / problem.file
     row = next((row for row, _ in _rows(path, problem.file, problem.offset)), None)
     if row is None or row.get("question_id") != problem.id:
-        raise InvalidSetting(f"The file {path} has changed since it was read: start this program again.")
+        raise Stale(f"The file {path} has changed since it was read: start this program again.")
     tests = [test for field in _TESTS for test in read_tests(row[field], problem.id)]
     function = _metadata(row).get("func_name") or ""
     if not tests or (function and not (isinstance(function, str) and function.isidentifier())):
-        raise InvalidSetting(
-            f"The problem '{problem.id}' in {path} has no tests, or names no function: fetch it again."
-        )
+        raise UnfitTask(f"The problem '{problem.id}' in {path} has no tests, or names no function: fetch it again.")
     return LiveTests(function, tuple((test["input"], test["output"]) for test in tests))
 
 
@@ -76,7 +74,7 @@ def tests_of(problem: LiveProblem) -> LiveTests:
 def _problems(path: Path, file: str) -> tuple[LiveProblem, ...]:
     problems = tuple(_problem(row, file, offset) for row, offset in _rows(path, file, 0))
     if not problems:
-        raise InvalidSetting(f"The benchmark file {path} is empty: fetch it again.")
+        raise UnfitTask(f"The benchmark file {path} is empty: fetch it again.")
     return problems
 
 
@@ -87,7 +85,7 @@ def _problem(row: dict[str, Any], file: str, offset: int) -> LiveProblem:
         if not all(isinstance(text, str) for text in (*texts.values(), *(row[field] for field in _TESTS))):
             raise TypeError
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"A problem in {file} is not as LiveCodeBench's authors publish it ({type(error).__name__}): fetch the "
             "file again."
         ) from None
@@ -114,10 +112,10 @@ def _rows(path: Path, file: str, offset: int) -> Iterator[tuple[dict[str, Any], 
                 yield row, offset
                 offset += len(line)
     except FileNotFoundError:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The file {file} is not in {path.parents[file.count('/')]}: `python -m fsd_core fetch` gets it."
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidSetting(
+        raise UnfitTask(
             f"The benchmark file {path} cannot be read ({type(error).__name__}): fetch it again from its authors."
         ) from error

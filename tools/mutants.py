@@ -244,7 +244,9 @@ class _Killing(_Plugin):
             limit = 10 + 10 * self.seconds[item.nodeid]
             item.add_marker(pytest.mark.timeout(limit), append=False)
             faulthandler.dump_traceback_later(
-                limit + 30, exit=True, file=sys.__stderr__
+                limit + 30,
+                exit=True,
+                file=sys.__stderr__,  # pyrefly: ignore
             )  # what does not come back to Python
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if after is not None and after.path == item.path and item.nodeid.split("::")[0] in self.killers:

@@ -168,7 +168,6 @@ def ended(repository: Repository, id: str) -> Outcome:
     return at
 
 
-@pytest.mark.wide
 def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> None:
     id = programs.start(settings=[CHOSEN], goal="speed", limit=32, choosing=8, minutes=0.01)["experiment"]
     with pytest.raises(Refused, match="Giving a calibration time needs the role author"):

@@ -215,7 +215,6 @@ def test_two_senders_at_once_send_each_message_once(
     assert (len(ids), len(set(ids))) == (6, 6)
 
 
-@pytest.mark.wide
 def test_an_approval_that_expires_is_told_once(
     repository: Repository, service: ReviewService, runs: list[RunView], hook: Hook
 ) -> None:

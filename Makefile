@@ -25,7 +25,7 @@ ENGINES := .venv-engines
 RAY := .venv-ray
 NEWEST := .venv-newest
 
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 GATE := $(PYTEST) -m "not long and not wide"
 
 .PHONY: run test gate test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock freeze attack coverage-table
@@ -41,7 +41,7 @@ run: $(RUNTIME)
 test: $(DEVELOPMENT)
 	@$(MAKE) --no-print-directory --jobs=2 gate lint
 
-# Three processes on two cores: a test that waits for a browser or a clock leaves its core to another.
+# One process of tests a core; a third would load all that they import once more.
 gate: $(DEVELOPMENT)
 	$(GATE) --durations=15
 

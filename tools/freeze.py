@@ -16,7 +16,8 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +63,7 @@ def frozen() -> dict[str, str]:
             "variables.txt": "".join(_variables()),
             "routes.txt": "".join(_routes(app)),
             "calls.json": _json({"version": API_VERSION} | {call.__name__: _call(call) for call in calls}),
-            "tools.json": _json(asyncio.run(_tools(app, {call.__name__: call for call in calls}))),
+            "tools.json": _json(_apart(_tools(app, {call.__name__: call for call in calls}))),
             "library.txt": "\n".join(_library()),
             "exports.json": _json(_exports(TestClient(app, "http://127.0.0.1"), repository)),
             "errors.txt": "\n".join(_errors()),
@@ -116,6 +117,12 @@ def _call(call: Endpoint) -> dict[str, Any]:
 
 def _default(parameter: inspect.Parameter) -> str:
     return "required" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
+
+
+def _apart(answer: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+    """Return what a coroutine does, in a thread: this one may have a loop of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, answer).result()
 
 
 async def _tools(app: Any, calls: dict[str, Endpoint]) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,7 +119,9 @@ def test_a_refusal_does_not_wait_for_a_client_that_has_sent_everything(
     async def send(message: Message) -> None:
         answered.append(message)
 
-    asyncio.run(app({"type": "http", "method": "POST", "path": path, "headers": [], KEY: ANN}, receive, send))
+    asked: Scope = {"type": "http", "method": "POST", "path": path, "headers": [], KEY: ANN}
+    with ThreadPoolExecutor(1) as pool:  # this thread may have a loop of its own, as that of a browser
+        pool.submit(lambda: asyncio.run(app(asked, receive, send))).result()
     assert answered[0]["status"] == status
 
 

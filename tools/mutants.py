@@ -491,7 +491,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--copy", type=Path, default=Path("/tmp/mutants-copy"), help="where the clone is")
+    parser.add_argument(
+        "--copy", type=Path, default=Path(tempfile.gettempdir()) / "mutants-copy", help="where the clone is"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     drawing = commands.add_parser("draw")
     drawing.add_argument("--count", type=int, default=300)

@@ -23,7 +23,7 @@ from fsd_core.config import (
 )
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.errors import IncompatibleOptions, PromptTooLong
 from fsd_core.models.kv_cache import KVCache, causal_mask, uncached_tokens
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
@@ -127,7 +127,7 @@ def test_the_seconds_of_all_texts_are_those_of_the_whole(pair: LoadedPair, monke
 
 def test_what_one_row_alone_can_do_is_refused_for_several(pair: LoadedPair) -> None:
     config = DecodingConfig(acceptance=Speculative(), drafter=PromptLookupDrafter())
-    with pytest.raises(InvalidSetting, match="one text at a time"):
+    with pytest.raises(IncompatibleOptions, match="one text at a time"):
         Batch(PairDecoder(pair, config).method, frozenset(), 64, 2)
     batch = Batch(PairDecoder(pair, settings(Speculative())).method, frozenset(), 300, 2)
     with pytest.raises(PromptTooLong):

@@ -26,7 +26,7 @@ from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.trace import pack, unpack
-from fsd_core.errors import IncompatibleModels, InvalidSetting
+from fsd_core.errors import IncompatibleModels, IncompatibleOptions, InvalidSetting, NotGiven
 from fsd_core.evaluation.aggregate import _trace_metrics
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
@@ -347,12 +347,12 @@ class TestRefusals:
             )
 
     def test_without_a_draft_model(self):
-        with pytest.raises(InvalidSetting, match="choose beam-sampling"):
+        with pytest.raises(NotGiven, match="choose beam-sampling"):
             compose(ModelSet(TARGET), config(SpeculativeBeams(), 4))
 
     def test_one_text_at_a_time(self):
         decoder = PairDecoder(in_memory(TARGET, DRAFT), config(BeamSampling(), 4))
-        with pytest.raises(InvalidSetting, match="choose --batch 1"):
+        with pytest.raises(IncompatibleOptions, match="choose --batch 1"):
             list(decoder.generate_all([PROMPT, PROMPT], [0, 1], rows=2))
         results = list(decoder.generate_all([PROMPT, PROMPT], [0, 1], rows=1))
         assert [text.tokens for _, text in results] == [decoder.generate(PROMPT, seed).tokens for seed in (0, 1)]

@@ -27,7 +27,7 @@ from fsd_core.config import (
     TrigramDrafter,
 )
 from fsd_core.decoding.composition import compose
-from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable
+from fsd_core.errors import IncompatibleModels, IncompatibleOptions, ModelUnavailable
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.language_model import LanguageModel
@@ -225,7 +225,7 @@ def test_transformers_generates_from_whole_texts_and_is_told_that_its_caches_kee
 def test_several_texts_at_once_are_refused(target):
     for models in (ModelSet(target), ModelSet(target, target), ModelSet(LanguageModel(toy_model(40, 0)), target)):
         config = DecodingConfig(acceptance=Speculative() if models.draft else Autoregressive())
-        with pytest.raises(InvalidSetting, match="--batch 1"):
+        with pytest.raises(IncompatibleOptions, match="--batch 1"):
             compose(models, config).check_batch_size(2)
     with pytest.raises(IncompatibleModels, match="one at a time"):
         target.new_cache(8, rows=2)

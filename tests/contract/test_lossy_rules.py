@@ -21,7 +21,7 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, InvalidSetting, NotApplicable
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import one_hot
@@ -268,7 +268,7 @@ def test_a_strict_beginning_is_written_as_speculative_decoding_writes_it(models)
 
 @pytest.mark.parametrize("rule", [Speculative(), Block()])
 def test_a_lossless_rule_takes_no_strict_beginning(rule):
-    with pytest.raises(InvalidSetting, match="leave out strict_first"):
+    with pytest.raises(NotApplicable, match="leave out strict_first"):
         DecodingConfig.checked(acceptance=rule, strict_first=2)
 
 
@@ -276,10 +276,10 @@ def test_a_lossless_rule_takes_no_strict_beginning(rule):
 def test_a_rule_that_asks_for_the_draft_refuses_copied_tokens(kind):
     for copying in (d for d in DRAFTERS.values() if not d.has_distribution):
         if kind == "fsd-official":
-            with pytest.raises(InvalidSetting, match="infinite for a copied token"):
+            with pytest.raises(IncompatibleOptions, match="infinite for a copied token"):
                 DecodingConfig.checked(acceptance=RULES[kind](), drafter=copying())
         elif RULES[kind].needs_distribution:
-            with pytest.raises(InvalidSetting, match="draft found other tokens"):
+            with pytest.raises(IncompatibleOptions, match="draft found other tokens"):
                 DecodingConfig.checked(acceptance=RULES[kind](), drafter=copying())
         else:
             assert DecodingConfig(acceptance=RULES[kind](), drafter=copying()).drafter == copying()

@@ -14,7 +14,7 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.tree_attention import TreeAttention, ancestors
@@ -149,9 +149,9 @@ def test_what_cannot_be_is_refused(models):
         (Fuzzy(), MultiDraftTopology(), "judges drafts of the shape 'chain'"),
         (SpecHub(), MultiDraftTopology(drafts=3), "couples 2 drafts, not 3"),
     ):
-        with pytest.raises(InvalidSetting, match=told):
+        with pytest.raises(IncompatibleOptions, match=told):
             DecodingConfig.checked(acceptance=rule, topology=topology)
-    with pytest.raises(InvalidSetting, match="a distribution of its own"):
+    with pytest.raises(IncompatibleOptions, match="a distribution of its own"):
         DecodingConfig.checked(acceptance=KSeq(), drafter=PromptLookupDrafter())
     assert DecodingConfig(acceptance=SpecHub()).topology == MultiDraftTopology(drafts=2)
     assert DecodingConfig(acceptance=KSeq()).label == "K-SEQ · 3 drafts · γ 5"

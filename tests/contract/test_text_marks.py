@@ -23,7 +23,7 @@ from fsd_core.decoding import text_marks
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.text_marks import Mark, TextMarks
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotApplicable, NotGiven
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
@@ -185,7 +185,7 @@ def test_strings_are_found_in_the_text_of_several_tokens() -> None:
 
 
 def test_leniency_in_a_part_of_a_text_is_refused_where_nothing_is_lenient_or_nobody_reads(models) -> None:
-    with pytest.raises(InvalidSetting, match="leave out lenient_in"):
+    with pytest.raises(NotApplicable, match="leave out lenient_in"):
         DecodingConfig.checked(acceptance=Speculative(), lenient_in="thoughts")
-    with pytest.raises(InvalidSetting, match="give the tokenizer"):
+    with pytest.raises(NotGiven, match="give the tokenizer"):
         compose(ModelSet(*models), DecodingConfig(acceptance=LOOSE, lenient_in="answers"))

@@ -27,7 +27,7 @@ from fsd_core.config import (
 from fsd_core.decoding import verification
 from fsd_core.decoding.verification.nodes import NodeResult, SingleDraftNode
 from fsd_core.decoding.verification.tree import verify_tree
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, InvalidSetting, OutOfRange
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.sampling import draw
 from fsd_core.rules import KSeq, RecursiveRejectionWithout
@@ -272,27 +272,27 @@ def test_an_intermediate_threshold_lies_between(models):
 
 
 def test_what_cannot_be_is_refused(models, modules):
-    with pytest.raises(InvalidSetting, match="a distribution of its own"):
+    with pytest.raises(IncompatibleOptions, match="a distribution of its own"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
-    with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
+    with pytest.raises(IncompatibleOptions, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
     search = SearchTreeTopology()
     looked_up = "looks nothing up: choose the drafter 'prompt-lookup' or 'suffix' or 'trigram'"
     for drafter in (DraftModelDrafter(), EagleDrafter()):
-        with pytest.raises(InvalidSetting, match=looked_up):
+        with pytest.raises(IncompatibleOptions, match=looked_up):
             DecodingConfig.checked(acceptance=Speculative(), drafter=drafter, topology=search)
-    with pytest.raises(InvalidSetting, match="or a chain or a search tree"):
+    with pytest.raises(IncompatibleOptions, match="or a chain or a search tree"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=TrigramDrafter(), topology=DynamicTreeTopology())
-    with pytest.raises(InvalidSetting, match="is infinite for a copied token"):
+    with pytest.raises(IncompatibleOptions, match="is infinite for a copied token"):
         DecodingConfig.checked(acceptance=Fuzzy(divergence="ag"), drafter=TrigramDrafter(), topology=search)
-    with pytest.raises(InvalidSetting, match="Total tokens is 1: expected at least 2"):
+    with pytest.raises(OutOfRange, match="Total tokens is 1: expected at least 2"):
         SearchTreeTopology.checked(total_tokens=1)
     config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
     with pytest.raises(InvalidSetting, match="trained for the target"):
         open_session(*models, config, PROMPTS[0], 0, frozenset())
     reduced = toy_head(modules[0], covered=30)
     for rule in (FuzzyOfficial(), Fuzzy(divergence="reverse-kl", threshold=1.0)):
-        with pytest.raises(InvalidSetting, match="this EAGLE head"):
+        with pytest.raises(IncompatibleOptions, match="this EAGLE head"):
             open_session(
                 *models, DecodingConfig(acceptance=rule, drafter=EagleDrafter()), PROMPTS[0], 0, frozenset(), reduced
             )

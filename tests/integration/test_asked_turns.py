@@ -26,7 +26,7 @@ from fsd_core.config import (
     SettingConfig,
     Speculative,
 )
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.observer import RunObserver
@@ -193,7 +193,7 @@ def test_bounds_are_measured_behind_what_was_written(repository: Repository, pai
 
 
 def test_replay_needs_prompts_that_stand_alone(pair: LoadedPair) -> None:
-    with pytest.raises(InvalidSetting, match="same prompts for every setting"):
+    with pytest.raises(UnfitTask, match="same prompts for every setting"):
         record(pair, get_task(TASK), 2)
 
 

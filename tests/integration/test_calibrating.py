@@ -17,7 +17,7 @@ from fsd_core.config import FuzzyReducible, Speculative
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, CalibrationConfig, candidates, read_sweep
 from fsd_core.config.sweeps import methods
 from fsd_core.decoding import batch, decoder
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import NotEnough, OutOfRange
 from fsd_core.evaluation import harness
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.models.loading import LoadedPair, load_pair
@@ -141,9 +141,9 @@ def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path) -> None:
     assert found.experiment_id is not None
     assert len(Repository(database).experiment(found.experiment_id).runs) > 3
     database.close()
-    with pytest.raises(InvalidSetting, match="accepted is 2"):
+    with pytest.raises(OutOfRange, match="accepted is 2"):
         fsd_core.calibrate(pair=pair, goal="acceptance", accepted=2.0)
-    with pytest.raises(InvalidSetting, match="149 prompts"):
+    with pytest.raises(NotEnough, match="149 prompts"):
         fsd_core.calibrate(pair=pair, limit=100)
 
 

@@ -21,7 +21,7 @@ from fsd_core.config.calibration_config import CalibrationConfig, engine_candida
 from fsd_core.decoding import batch, decoder
 from fsd_core.engines import engine_client, engine_load
 from fsd_core.engines.engine_knob import PluginKnob, RestartKnob
-from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, NotApplicable, UnknownName
 from fsd_core.evaluation import harness
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.models.loading import LoadedPair
@@ -198,7 +198,7 @@ def test_the_library_finds_the_setting_of_a_running_engine(saved: str, engine: T
     runs = repository.experiment(found.experiment_id).runs
     assert {run.label for run in runs} == {decoding.label for decoding in found.config.decodings}
     assert len(engine.asked) == sum(run.prompts_done for run in runs)
-    with pytest.raises(InvalidSetting, match="draft_length does not apply to an endpoint"):
+    with pytest.raises(NotApplicable, match="draft_length does not apply to an endpoint"):
         fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy", draft_length=4, home=home)
     with pytest.raises(UnknownName, match="no endpoint 'toy'"):  # nobody has named one where nothing is kept
         fsd_core.calibrate("arithmetic", pair=saved, endpoint="toy")

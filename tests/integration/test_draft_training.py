@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import IncompatibleModels, ModelUnavailable, NotEnough, UnfitModel, UnknownName
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
@@ -307,7 +307,7 @@ def test_a_target_writes_prompts_of_its_own(target: LanguageModel, tmp_path: Pat
     assert own_prompts(target, tokenizer, 20, tmp_path / "again.json", 32) == prompts
     assert own_prompts(target, tokenizer, 20, tmp_path / "other.json", 32, seed=7) != prompts
     tokenizer.chat_template = None
-    with pytest.raises(InvalidSetting, match="chat template"):
+    with pytest.raises(UnfitModel, match="chat template"):
         own_prompts(target, tokenizer, 3, tmp_path / "none.json", 32)
 
 
@@ -339,7 +339,7 @@ def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monk
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    with pytest.raises(InvalidSetting, match="Only 3 texts"):
+    with pytest.raises(NotEnough, match="Only 3 texts"):
         draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3, existing=0))
 
 

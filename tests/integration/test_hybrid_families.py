@@ -21,7 +21,7 @@ from fsd_core.config import (
     TrigramDrafter,
 )
 from fsd_core.decoding.composition import compose
-from fsd_core.errors import IncompatibleModels, InvalidSetting
+from fsd_core.errors import IncompatibleModels, IncompatibleOptions
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.language_model import LanguageModel
@@ -183,15 +183,15 @@ def test_branches_and_batches_are_refused_before_anything_is_written() -> None:
     hybrids, plain = small_pair(), LanguageModel(toy_model(5, seed=0))
     tree = SAMPLED.model_copy(update={"topology": DynamicTreeTopology()})
     for models in (ModelSet(*hybrids), ModelSet(plain, hybrids[1])):
-        with pytest.raises(InvalidSetting, match="'dynamic-tree' branches: choose the topology chain"):
+        with pytest.raises(IncompatibleOptions, match="'dynamic-tree' branches: choose the topology chain"):
             compose(models, tree)
     search = DecodingConfig(acceptance=Speculative(), drafter=TrigramDrafter(), topology=SearchTreeTopology())
-    with pytest.raises(InvalidSetting, match="'search-tree' branches: choose the topology chain"):
+    with pytest.raises(IncompatibleOptions, match="'search-tree' branches: choose the topology chain"):
         compose(ModelSet(hybrids[0]), search)
     for config in (SAMPLED, DecodingConfig(acceptance=Autoregressive())):
-        with pytest.raises(InvalidSetting, match="choose --batch 1"):
+        with pytest.raises(IncompatibleOptions, match="choose --batch 1"):
             compose(ModelSet(*hybrids), config).check_batch_size(2)
-    with pytest.raises(InvalidSetting, match="choose --batch 1"):
+    with pytest.raises(IncompatibleOptions, match="choose --batch 1"):
         compose(ModelSet(plain, hybrids[1]), SAMPLED).check_batch_size(2)
     with pytest.raises(IncompatibleModels, match="feed it one text at a time"):
         hybrids[0].new_cache(8, rows=2)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import IncompatibleModels, ModelUnavailable, UnknownChoice, UnknownName
 from fsd_core.models.fingerprints import fingerprint
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
@@ -195,7 +195,7 @@ def test_a_tokenizer_whose_ids_have_a_gap_needs_logits_up_to_the_last(folder):
 
 @pytest.mark.parametrize(("device", "words"), [("cuda:7", "CUDA devices"), ("abacus", "is not a device")])
 def test_a_device_that_is_not_there_is_refused(folder, device, words):
-    with pytest.raises(InvalidSetting, match=words):
+    with pytest.raises(UnknownChoice, match=words):
         load_pair(f"path:{folder}", device=device)
 
 

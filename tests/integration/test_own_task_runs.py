@@ -17,7 +17,7 @@ from fsd_core.config import (
     SettingConfig,
     Speculative,
 )
-from fsd_core.errors import Cancelled, InvalidSetting, UnknownName
+from fsd_core.errors import Cancelled, OutOfRange, UnfitTask, UnknownName
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.rescoring import rescore
@@ -144,7 +144,7 @@ def test_the_library_measures_a_file_and_keeps_it_where_the_runs_are(tmp_path: P
     assert measured.runs[0].metrics["accuracy"] is not None
 
     home = tmp_path / "home"
-    with pytest.raises(InvalidSetting, match="has 2 prompts: expected a limit from 1 to 2"):
+    with pytest.raises(OutOfRange, match="has 2 prompts: expected a limit from 1 to 2"):
         fsd_core.compare([{}], task, limit=3, home=home)
     fsd_core.sweep(task, limit=1, threshold=[0.3], baselines=False, max_new_tokens=8, home=home)
     again = fsd_core.compare([{"max_new_tokens": 8}], "two-sums", limit=1, home=home)
@@ -156,5 +156,5 @@ def test_the_library_measures_a_file_and_keeps_it_where_the_runs_are(tmp_path: P
     with pytest.raises(UnknownName, match="There is no task 'two-sums': expected one of arithmetic,"):
         fsd_core.compare([{}], "two-sums", limit=1)
     file.write_text('{"prompt": 3}')
-    with pytest.raises(InvalidSetting, match=r"Two Sums.jsonl has 1 problem. Line 1: Its prompt is no text"):
+    with pytest.raises(UnfitTask, match=r"Two Sums.jsonl has 1 problem. Line 1: Its prompt is no text"):
         fsd_core.load_task(file)

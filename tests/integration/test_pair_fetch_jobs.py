@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from fsd_core.config.model_names import name_of_models
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import UnknownName, WrongState
 from fsd_core.models import hub_download
 from fsd_core.models.local_models import missing_models, obtained
 from fsd_core.models.model_pairs import get_pair
@@ -110,7 +110,7 @@ def test_a_fetch_tells_its_bytes_is_cancelled_and_goes_on(
     assert stand_in.firsts("model.safetensors")[1] >= LARGE // 4  # where the first one was
     assert badge_of(PAIR, PLENTY) == HERE
     assert not missing_models(get_pair(PAIR))
-    with pytest.raises(InvalidSetting, match="its models are here"):
+    with pytest.raises(WrongState, match="its models are here"):
         request_pair_fetch(repository, PAIR)
 
 

@@ -13,7 +13,7 @@ import pytest
 import fsd_core
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTrace
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
 from fsd_core.replays import trace_file
@@ -128,9 +128,9 @@ def test_limits_and_full_rows(bundled: LoadedPair, tmp_path: Path) -> None:
 def test_a_trace_of_another_pair_is_refused(trace: Trace, bundled: LoadedPair) -> None:
     check_pair(trace.info, bundled)
     toy = toy_pair()
-    with pytest.raises(InvalidSetting, match="another tokenizer"):
+    with pytest.raises(UnfitTrace, match="another tokenizer"):
         check_pair(trace.info.model_copy(update={"pair": toy.spec.name}), toy)
-    with pytest.raises(InvalidSetting, match="The trace is of 'other', not of 'bundled'"):
+    with pytest.raises(UnfitTrace, match="The trace is of 'other', not of 'bundled'"):
         check_pair(trace.info.model_copy(update={"pair": "other"}), bundled)
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, SettingConfig, Synthetic
-from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.errors import ModelUnavailable, NotApplicable
 from fsd_core.evaluation.roofline import bytes_read, measure_rounds, read_bandwidth
 from fsd_core.models import random_pairs
 from fsd_core.models.language_model import LanguageModel
@@ -42,7 +42,7 @@ def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float
 
 
 def test_no_run_may_use_it() -> None:
-    with pytest.raises(InvalidSetting, match="no run may use it"):
+    with pytest.raises(NotApplicable, match="no run may use it"):
         SettingConfig.checked(decoding=DecodingConfig(acceptance=Synthetic()))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Unwritable
 from fsd_core.settings import Settings
 from fsd_core.worker import lock
 from fsd_core.worker.mlflow_service import mlflow_service, mlflow_socket
@@ -224,7 +224,7 @@ def test_a_server_by_url_is_linked_and_not_started(tmp_path: Path) -> None:
 
 def test_a_home_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InvalidSetting, match="FSD_HOME"):
+    with pytest.raises(Unwritable, match="FSD_HOME"):
         Supervisor(Settings(home=tmp_path / "file" / "home"))
 
 

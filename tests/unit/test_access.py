@@ -14,7 +14,7 @@ from argon2 import PasswordHasher
 from sqlalchemy import text, update
 
 from fsd_core.auth import credentials, identify
-from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.errors import InvalidSetting, Misconfigured, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, VISITOR, Person, require
 from fsd_core.settings import Settings
 from fsd_core.storage.database import accounts
@@ -152,7 +152,7 @@ def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
     secret = credentials.add_token(repository, "ci", "author", "Ann")
     assert credentials.whose_token(repository, secret) == Person("ci", "author", owner="Ann")
     assert [(token.name, token.role, token.owner) for token in repository.tokens()] == [("ci", "author", "Ann")]
-    with pytest.raises(InvalidSetting, match="There is a token 'ci' already"):
+    with pytest.raises(Taken, match="There is a token 'ci' already"):
         credentials.add_token(repository, "CI ", "viewer")
     repository.revoke_token("ci", "Bob")
     assert credentials.whose_token(repository, secret) is None
@@ -205,9 +205,9 @@ def test_what_makes_no_token(repository: Repository, ann: str, arguments: dict[s
 def test_people_and_programs_have_one_space_of_names(repository: Repository, ann: str) -> None:
     credentials.add_token(repository, "rolf", "author", ann)
     for name in ("rolf", "Rolf", "ROLF", "\uff52olf"):
-        with pytest.raises(InvalidSetting, match="There is a token 'rolf' already"):
+        with pytest.raises(Taken, match="There is a token 'rolf' already"):
             credentials.add_user(repository, name, "admin", PASSWORD)
-        with pytest.raises(InvalidSetting, match="There is a token 'rolf' already"):
+        with pytest.raises(Taken, match="There is a token 'rolf' already"):
             credentials.sign_in_elsewhere(repository, name, "admin")
 
 
@@ -272,7 +272,7 @@ def test_roles_include_those_below(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4"])
 def test_an_open_port_without_access_is_refused(tmp_path: Path, host: str) -> None:
-    with pytest.raises(InvalidSetting, match="others reach this port"):
+    with pytest.raises(Misconfigured, match="others reach this port"):
         Settings(home=tmp_path, host=host).check_access()
     for named in ({"access": "password"}, {"access": "proxy"}, {"unprotected": True}):
         Settings(home=tmp_path, host=host, **named).check_access()

@@ -18,7 +18,7 @@ from fsd_core.auth import credentials
 from fsd_core.auth.account_service import AccountService
 from fsd_core.auth.identify import COOKIE, KEY, identifier
 from fsd_core.auth.middleware.sign_in import RequireSignIn
-from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.errors import NotApplicable, OutOfRange, Refused, UnknownChoice, UnknownName
 from fsd_core.roles import LOCAL, VISITOR, Person
 from fsd_core.settings import Settings
 from fsd_core.storage.database import accounts
@@ -103,7 +103,7 @@ def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: Ac
     for _ in range(4):
         with pytest.raises(Refused, match="is wrong"):
             change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
-    with pytest.raises(InvalidSetting, match="The password has 5 characters"):
+    with pytest.raises(OutOfRange, match="The password has 5 characters"):
         change(service.repository, "Ann", PASSWORD, "short", "127.0.0.1", here)
     change(service.repository, "Ann", PASSWORD, other, "127.0.0.1", here)
     assert credentials.whose_cookie(service.repository, here) == ANN
@@ -123,7 +123,7 @@ def test_everybody_has_their_own_tokens_and_sees_their_own_log(service: AccountS
     assert {event.who for event in service.log(ANN, 50)} == {"Ann", LOCAL.name}
     with pytest.raises(Refused, match="at most this role"):
         service.make_token(ANN, "more", "reviewer", None)
-    with pytest.raises(InvalidSetting, match="Ann has no token 'deploy'"):
+    with pytest.raises(UnknownChoice, match="Ann has no token 'deploy'"):
         service.revoke_token(ANN, "deploy")
     service.revoke_token(CAT, "mine")
     assert service.tokens(ANN) == []
@@ -172,7 +172,7 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
     for settings, source in zip(elsewhere, ("FSD_HF_ROLES", "FSD_PROXY_ROLES"), strict=True):
         service = AccountService(repository, settings)
         for act in ACTS[1:4]:
-            with pytest.raises(InvalidSetting, match=source):
+            with pytest.raises(NotApplicable, match=source):
                 act(service, CAT)
         service.make_token(CAT, settings.access, "viewer", None)
         assert "People" in [page.title for page in pages_of(settings)]
@@ -180,7 +180,7 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
     hub.set_disabled(CAT, "Eve", True)
     with pytest.raises(Refused, match="account is disabled"):
         credentials.sign_in_elsewhere(repository, "Eve", "viewer")
-    with pytest.raises(InvalidSetting, match="Accounts are the proxy's"):
+    with pytest.raises(NotApplicable, match="Accounts are the proxy's"):
         proxy.set_disabled(CAT, "Eve", False)
     html = people_html(proxy.people(CAT), CAT, elsewhere[1])
     assert "X-Forwarded-User" in html

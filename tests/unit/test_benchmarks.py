@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.tasks import TASKS, Example, Score, choices, get_task
 from fsd_core.tasks.choices import chosen_letter
 from fsd_core.tasks.final_numbers import canonical, final_number
@@ -274,7 +274,7 @@ def test_the_subjects_of_mmlu_take_turns() -> None:
 def test_a_part_of_mmlu_is_not_mmlu(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (data / "mmlu" / "virology_dev.csv").unlink()
     assert not get_task("mmlu").available
-    with pytest.raises(InvalidSetting, match=r"has 1 of MMLU's 2 subjects.*FSD_DATA_DIR"):
+    with pytest.raises(UnfitTask, match=r"has 1 of MMLU's 2 subjects.*FSD_DATA_DIR"):
         get_task("mmlu").examples(1)
 
 
@@ -345,8 +345,8 @@ def test_ids_and_names_are_unique() -> None:
 def test_a_file_that_is_missing_or_broken_is_told(data: Path) -> None:
     (data / "mbpp" / "mbpp.jsonl").unlink()
     assert not get_task("mbpp").available
-    with pytest.raises(InvalidSetting, match=r"mbpp/mbpp\.jsonl is not in .*FSD_DATA_DIR"):
+    with pytest.raises(UnfitTask, match=r"mbpp/mbpp\.jsonl is not in .*FSD_DATA_DIR"):
         get_task("mbpp").examples(1)
     (data / "mtbench" / "mt_bench" / "question.jsonl").write_text('{"question_id": 81, "tur')
-    with pytest.raises(InvalidSetting, match="cannot be read"):
+    with pytest.raises(UnfitTask, match="cannot be read"):
         get_task("mt-bench").examples(1)

@@ -19,7 +19,17 @@ from fsd_core.cli import calibrate_command
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
-from fsd_core.errors import EngineUnavailable, InvalidSetting, Refused, UnknownName
+from fsd_core.errors import (
+    EngineUnavailable,
+    InvalidSetting,
+    Malformed,
+    NotApplicable,
+    NotEnough,
+    OutOfRange,
+    Refused,
+    UnknownName,
+    WrongState,
+)
 from fsd_core.roles import Person
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
@@ -95,7 +105,7 @@ def test_a_running_engine_s_calibration_is_the_same_at_each_door(programs: Progr
     alone = programs.config(endpoint="mine")
     told_rules = [one.acceptance.rule for one in alone.decodings if isinstance(one.acceptance, Served)]
     assert {rule.kind for rule in told_rules if rule} == {"speculative", "fsd-reducible"}
-    with pytest.raises(InvalidSetting, match="draft_length does not apply"):
+    with pytest.raises(NotApplicable, match="draft_length does not apply"):
         programs.start(settings=[CHOSEN], endpoint="mine")
     with pytest.raises(UnknownName, match="no endpoint 'nobody'"):
         programs.start(endpoint="nobody")
@@ -138,7 +148,7 @@ def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
     other = programs._endpoints["start_experiment"](
         [{"acceptance": "speculative"}], Request({"type": "http", "state": {}, KEY: Person("Ann", "author")}), limit=1
     )
-    with pytest.raises(InvalidSetting, match="read_experiment tells of it"):
+    with pytest.raises(NotApplicable, match="read_experiment tells of it"):
         programs.read(other["experiment"])
 
 
@@ -150,9 +160,9 @@ def test_a_call_with_the_same_key_is_done_once(programs: Programs) -> None:
     assert begun == ["1f" * 16] * 2 + ["2e" * 16] * 2
     assert len(programs.repository.experiments(1000)) == 2
     for key in ("1f", "1F" * 16, "<b>", "1f" * 17):
-        with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
+        with pytest.raises(Malformed, match="32 hexadecimal digits"):
             programs.start(settings=[CHOSEN], key=key)
-        with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
+        with pytest.raises(Malformed, match="32 hexadecimal digits"):
             start([{"acceptance": "speculative"}], request, limit=1, key=key)
     assert len(programs.repository.experiments(1000)) == 2
 
@@ -172,28 +182,28 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
     id = programs.start(settings=[CHOSEN], goal="speed", limit=32, choosing=8, minutes=0.01)["experiment"]
     with pytest.raises(Refused, match="Giving a calibration time needs the role author"):
         programs.more(id, "viewer")
-    with pytest.raises(InvalidSetting, match="has not ended"):
+    with pytest.raises(WrongState, match="has not ended"):
         programs.more(id)
     repository = programs.repository
     done = ended(repository, id)
     assert done.more is not None
     assert programs.read(id)["more"] == done.more._asdict()
-    with pytest.raises(InvalidSetting, match="is under way"):
+    with pytest.raises(WrongState, match="is under way"):
         programs.more(id, minutes=3)
     job = repository.claim(("experiment",), lease_seconds=600)
     assert job is not None
     repository.finish_job(id, str(job.claim_token), "finished")
-    with pytest.raises(InvalidSetting, match=r"The time added is 20000\.0: expected at most 10080"):
+    with pytest.raises(OutOfRange, match=r"The time added is 20000\.0: expected at most 10080"):
         programs.more(id, minutes=20_000)
-    with pytest.raises(InvalidSetting, match=r"The time added is -1\.0: expected at least 0"):
+    with pytest.raises(OutOfRange, match=r"The time added is -1\.0: expected at least 0"):
         programs.more(id, minutes=-1)
     assert programs.more(id)["minutes"] == 0.01 + math.ceil(done.more.minutes)
     assert repository.experiment(id).status == "queued"
     assert ended(repository, id).reason != "minutes"
-    with pytest.raises(InvalidSetting, match="for want of time"):
+    with pytest.raises(WrongState, match="for want of time"):
         programs.more(id)
     other = repository.create_experiment(SweepConfig(decodings=(DecodingConfig(),), task="arithmetic"))
-    with pytest.raises(InvalidSetting, match="only these are given time"):
+    with pytest.raises(NotApplicable, match="only these are given time"):
         programs.more(other)
 
 
@@ -271,7 +281,7 @@ def test_a_number_that_cannot_be_names_its_field(
 
 
 def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
-    with pytest.raises(InvalidSetting, match="accepted is 100"):
+    with pytest.raises(OutOfRange, match="accepted is 100"):
         calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
-    with pytest.raises(InvalidSetting, match=r"takes at least 2995 prompts .* has 600: raise the accuracy margin\."):
+    with pytest.raises(NotEnough, match=r"takes at least 2995 prompts .* has 600: raise the accuracy margin\."):
         calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

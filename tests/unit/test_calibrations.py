@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.playground.prompt_form import examples_of
 from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
-from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.errors import ModelUnavailable, NotCalibratable, NotEnough, UnfitTask
 from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.training import threshold_sweep
@@ -87,10 +87,10 @@ def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
 
 
 def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match="bundled or path:FOLDER"):
+    with pytest.raises(NotCalibratable, match="bundled or path:FOLDER"):
         threshold_sweep.main("smollm2-135m")
     save_toy_pair(tmp_path)
-    with pytest.raises(InvalidSetting, match="100 prompts cannot be timed of 3"):
+    with pytest.raises(NotEnough, match="100 prompts cannot be timed of 3"):
         threshold_sweep.main(limit=3)
-    with pytest.raises(InvalidSetting, match="has no answers"):
+    with pytest.raises(UnfitTask, match="has no answers"):
         threshold_sweep.main(f"path:{tmp_path}")

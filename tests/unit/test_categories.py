@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from dashboard.runs.run_tiles import categories_html
 from fsd_core.analysis.categories import by_category
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.storage.records import PromptCounts
 from fsd_core.tasks import TASKS, Task, get_task
 from fsd_core.tasks.gpqa import Gpqa
@@ -56,7 +56,7 @@ def test_speed_bench_is_read_as_nvidia_s_program_writes_it(data_folder: Path) ->
 def test_speed_bench_without_its_texts_is_refused(data_folder: Path) -> None:
     """As it lies at the hub: a placeholder would be asked in place of each question that is missing."""
     write_speed_bench(data_folder, "Sort a list.", f"{WITHHELD}\n\n{{question}}")
-    with pytest.raises(InvalidSetting, match="texts of 1 of 2 prompts"):
+    with pytest.raises(UnfitTask, match="texts of 1 of 2 prompts"):
         get_task("speed-bench").all_examples()
 
 
@@ -64,7 +64,7 @@ def test_speed_bench_without_its_texts_is_refused(data_folder: Path) -> None:
 def test_a_damaged_table_is_told(data_folder: Path, damage: bytes) -> None:
     write_speed_bench(data_folder, "Sort a list.")
     (data_folder / "speed" / "qualitative" / "test.parquet").write_bytes(damage)
-    with pytest.raises(InvalidSetting, match="cannot be read"):
+    with pytest.raises(UnfitTask, match="cannot be read"):
         get_task("speed-bench").all_examples()
 
 

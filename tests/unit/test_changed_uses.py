@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from dashboard.server.api import api_routes
 from fsd_core.cli.commands import app
-from fsd_core.errors import FsdError, InvalidSetting, Overtaken, Refused
+from fsd_core.errors import FsdError, InvalidSetting, Overtaken, Refused, WrongState
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -168,7 +168,7 @@ def test_nobody_else_chooses_it_and_nothing_unseen_is_replaced(service: ReviewSe
         service.withdraw(NIGHTLY, review)
     service.choose_evidence(CAT, review, mine, others)
     service.withdraw(ANN, service.review(proposal_of(service)))
-    with pytest.raises(InvalidSetting, match="is withdrawn"):
+    with pytest.raises(WrongState, match="is withdrawn"):
         service.choose_evidence(ANN, service.review(proposal_of(service)), mine, [runs[0].id])
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from dashboard.tables.change_log import changes_html
 from dashboard.ui import actions
-from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.errors import InvalidSetting, NotApplicable, Overtaken, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -132,7 +132,7 @@ def test_tags_are_single_words_each_once() -> None:
 
 
 def test_a_run_has_no_name_of_its_own(repository: Repository, ended: str) -> None:
-    with pytest.raises(InvalidSetting, match="called by its setting"):
+    with pytest.raises(NotApplicable, match="called by its setting"):
         repository.annotate("run", repository.experiment(ended).runs[0].id, Edit(name="x"), ANN)
     with pytest.raises(UnknownName, match="There is no run"):
         repository.annotate("run", "f" * 32, Edit(note="x"), ANN)
@@ -166,7 +166,7 @@ def test_what_was_said_travels_and_goes_on(
     other.annotate("experiment", ended, Edit(note="here"), BOB)
     repository.annotate("experiment", ended, Edit(note="there"), ANN)
     export(database_url, tmp_path / "3.zip", tmp_path)
-    with pytest.raises(InvalidSetting, match=f"the experiment {ended} has another history"):
+    with pytest.raises(Taken, match=f"the experiment {ended} has another history"):
         import_file(other._database, tmp_path / "3.zip", tmp_path)
     repository.delete_experiment(ended)
     export(database_url, tmp_path / "4.zip", tmp_path)

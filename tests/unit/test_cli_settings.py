@@ -29,7 +29,7 @@ from fsd_core.config.building import method, reads
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import Contradiction, IncompatibleOptions, InvalidSetting, NotApplicable, OutOfRange
 
 
 def decoding(**given: Any) -> DecodingConfig:
@@ -90,7 +90,7 @@ def test_former_names_ask_for_the_same() -> None:
     assert methods(former | {"threshold": 0.1}) == methods(present | {"threshold": 0.1})
     assert reads(METHOD_OPTIONS["tree_tokens"], former)
     assert method(former | {"topology": None}) == method(present)  # not given
-    with pytest.raises(InvalidSetting, match="'topology' was given twice"):
+    with pytest.raises(Contradiction, match="'topology' was given twice"):
         method(present | former)
 
 
@@ -172,7 +172,7 @@ def test_a_sweep_of_several_rules_names_them() -> None:
 def test_off_is_no_threshold() -> None:
     assert decoding(threshold="off").threshold is None
     assert decoding(threshold="OFF").threshold is None
-    with pytest.raises(InvalidSetting, match="cannot be off"):
+    with pytest.raises(IncompatibleOptions, match="cannot be off"):
         decoding(acceptance="fsd-official", threshold="off")
 
 
@@ -205,7 +205,7 @@ def test_an_unbounded_divergence_takes_any_threshold() -> None:
 )
 def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: str, value: object) -> None:
     with pytest.raises(
-        InvalidSetting, match=f"{flag(METHOD_OPTIONS[option])} does not apply to the rule '{acceptance}'.*choose from"
+        NotApplicable, match=f"{flag(METHOD_OPTIONS[option])} does not apply to the rule '{acceptance}'.*choose from"
     ):
         decoding(acceptance=acceptance, **{option: value})
 
@@ -225,7 +225,7 @@ def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: st
     ],
 )
 def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidSetting, match=told):
+    with pytest.raises(NotApplicable, match=told):
         decoding(**given)
 
 
@@ -243,7 +243,7 @@ def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict
     ],
 )
 def test_a_value_out_of_range_is_told_by_the_option_that_was_typed(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(OutOfRange) as caught:
         decoding(**given)
     assert str(caught.value) == told
 

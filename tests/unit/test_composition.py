@@ -34,7 +34,7 @@ from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.tree import TreeVerification
 from fsd_core.drafters.draft_model import DraftModelProposer
-from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.errors import IncompatibleOptions, InvalidSetting, NotGiven, PromptTooLong
 from fsd_core.frozen import option
 from fsd_core.garbage import no_garbage_collection
 from fsd_core.models.language_model import LanguageModel
@@ -149,7 +149,7 @@ def test_what_is_missing_is_refused_before_anything_is_written(models: ModelSet)
         with pytest.raises(InvalidSetting, match=message):
             compose(alone, config)
     reduced = ModelSet(models.target, None, toy_head(models.target.module, 3, covered=30))
-    with pytest.raises(InvalidSetting, match="this EAGLE head"):
+    with pytest.raises(IncompatibleOptions, match="this EAGLE head"):
         compose(reduced, DecodingConfig(acceptance=FuzzyOfficial(), drafter=EagleDrafter()))
 
 
@@ -162,7 +162,7 @@ def test_texts_side_by_side_are_refused_by_what_drafts_for_one(models: ModelSet)
     ):
         method = compose(models, config)
         method.check_batch_size(1)
-        with pytest.raises(InvalidSetting, match="one text at a time"):
+        with pytest.raises(IncompatibleOptions, match="one text at a time"):
             method.check_batch_size(2)
     for rule in (Autoregressive(), Speculative()):
         compose(models, DecodingConfig(acceptance=rule)).check_batch_size(256)
@@ -170,7 +170,7 @@ def test_texts_side_by_side_are_refused_by_what_drafts_for_one(models: ModelSet)
 
 def test_prompts_that_leave_no_room_are_refused(models: ModelSet) -> None:
     method = compose(models, DecodingConfig(acceptance=Speculative()))
-    with pytest.raises(InvalidSetting, match="prompt is empty"):
+    with pytest.raises(NotGiven, match="prompt is empty"):
         DecodingSession(method, [], 0, frozenset())
     with pytest.raises(PromptTooLong, match="context holds 64"):
         DecodingSession(method, [1] * 64, 0, frozenset())
@@ -243,7 +243,7 @@ def test_a_new_topology_needs_its_line_in_the_list_alone(models: ModelSet, monke
     assert chosen_shape(KSeq, "duo") == "multi-draft"
     with DecodingSession(compose(models, config), [1, 2, 3], 0, frozenset()) as session:
         assert len(session.run_round().drafted) == 3
-    with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
+    with pytest.raises(IncompatibleOptions, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=KSeq(), topology=Duo())
 
 

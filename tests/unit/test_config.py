@@ -27,7 +27,7 @@ from fsd_core.config import (
 )
 from fsd_core.config.building import method
 from fsd_core.config.flat import settings_read
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, IncompatibleOptions, InvalidSetting, OutOfRange, UnknownChoice
 from fsd_core.frozen import before_fields, content_hash
 from fsd_core.ops.warping import warp
 from fsd_core.rules import Rule
@@ -72,7 +72,7 @@ def test_a_value_out_of_range_is_told_with_its_name_and_what_was_expected(values
 
 @pytest.mark.parametrize("divergence", ["reverse-kl", "ag", "top-k-ag"])
 def test_a_copied_token_has_no_finite_divergence_of_some_kinds(divergence):
-    with pytest.raises(InvalidSetting, match="infinite for a copied token"):
+    with pytest.raises(IncompatibleOptions, match="infinite for a copied token"):
         DecodingConfig.checked(acceptance=Fuzzy(divergence=divergence), drafter=PromptLookupDrafter())
 
 
@@ -126,13 +126,13 @@ def test_a_rule_of_a_package_that_is_gone_is_read_and_written_as_it_was_and_judg
     setting = SettingConfig.model_validate(stored)
     assert setting.as_json()["decoding"]["acceptance"] == stored["decoding"]["acceptance"]
     assert setting.decoding.label == "Missing rule · mixture · γ 5"
-    with pytest.raises(InvalidSetting, match="There is no rule 'mixture' here: install the package"):
+    with pytest.raises(UnknownChoice, match="There is no rule 'mixture' here: install the package"):
         setting.decoding.acceptance.judge(None, None, None)
 
 
 def test_a_temperature_that_logits_cannot_be_divided_by_is_refused() -> None:
     for low in (1e-40, 5e-324, 9e-21):
-        with pytest.raises(InvalidSetting, match="too low to divide by"):
+        with pytest.raises(OutOfRange, match="too low to divide by"):
             SamplingConfig.checked(temperature=low)
     logits = torch.tensor([[3.0, 1.0, -1e4]])
     assert warp(logits, SamplingConfig(temperature=1e-20)).tolist() == [[1, 0, 0]]
@@ -213,5 +213,5 @@ def test_prompt_lookup_writes_one_text_at_a_time() -> None:
     setting = SettingConfig(decoding=lookup)
     assert RunConfig.checked(setting=setting, batch=1).batch == 1
     for config, fields in ((RunConfig, {"setting": setting}), (SweepConfig, {"decodings": (lookup,)})):
-        with pytest.raises(InvalidSetting, match="one text at a time, and the batch size is 4"):
+        with pytest.raises(IncompatibleOptions, match="one text at a time, and the batch size is 4"):
             config.checked(**fields, batch=4)

@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.compare.cost_html import at_price, cost_table, folded_costs
 from fsd_core.config import SettingConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange
 from fsd_core.evaluation.device_meter import NvmlMeter, meter_of_gpu, metered, nvml_meter
 from fsd_core.evaluation.run_costs import cost_figures, cost_per_solved_task
 from fsd_core.review.evidence import evidence, evidence_hash, overall
@@ -161,7 +161,7 @@ def test_without_a_price_a_cost_is_open_until_the_installation_names_one(
 def test_hashes_of_what_uses_asked_before_stay(priced: RunView) -> None:
     assert Requirements().as_json() == {"margin": 2.0, "least_speedup": None, "longest_answers": None}
     assert evidence_hash(Requirements(), [priced], []) != evidence_hash(Requirements(highest_cost=1), [priced], [])
-    with pytest.raises(InvalidSetting, match="Cost"):
+    with pytest.raises(OutOfRange, match="Cost"):
         Requirements.named({"highest_cost": 0})
 
 

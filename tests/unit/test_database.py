@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, InvalidSetting
+from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, Misconfigured
 from fsd_core.settings import Settings
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -196,7 +196,7 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://host/name", "sqlite://", "sqlite:///:memory:"])
 def test_other_addresses_are_refused(url: str) -> None:
-    with pytest.raises(InvalidSetting, match="expected sqlite"):
+    with pytest.raises(Misconfigured, match="expected sqlite"):
         open_database(url)
 
 

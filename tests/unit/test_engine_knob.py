@@ -11,7 +11,7 @@ from fsd_core.config.calibration_config import CalibrationConfig, engine_candida
 from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.vllm_plugin import served_rule, told_options
 from fsd_core.engines.engine_knob import filled, template_words
-from fsd_core.errors import InvalidSetting, NoEquivalent
+from fsd_core.errors import InvalidSetting, NoEquivalent, NotCalibratable, UnfitEngine
 from fsd_core.review.delivery import deliver
 from fsd_core.rules import Autoregressive, FuzzyReducible, Lenience, Served, Speculative, ThresholdAccept
 from fsd_core.tasks import get_task
@@ -28,7 +28,7 @@ def test_an_endpoint_that_is_told_nothing_is_stored_as_before_and_a_rule_reads_b
     assert (decoding.threshold, TOLD.engine_alone) == (0.2, PLAIN)
     assert not TOLD.is_exact
     assert TOLD.model_copy(update={"rule": Speculative()}).is_exact
-    with pytest.raises(InvalidSetting, match="told no rule 'autoregressive': expected one with a knob"):
+    with pytest.raises(UnfitEngine, match="told no rule 'autoregressive': expected one with a knob"):
         Served.checked(**dict(PLAIN) | {"rule": Autoregressive()})
 
 
@@ -89,7 +89,7 @@ def test_two_engines_or_no_strict_setting_are_no_calibration() -> None:
         ((*settings, *other), "tells one engine, and nothing else"),
         ((*settings, method({})), "tells one engine, and nothing else"),
     ):
-        with pytest.raises(InvalidSetting, match=message):
+        with pytest.raises(NotCalibratable, match=message):
             CalibrationConfig.checked(decodings=tuple(decodings), limit=400)
 
 

@@ -10,7 +10,7 @@ from fsd_core.config.flat import options_read, settings_read
 from fsd_core.decoding.composition import compose
 from fsd_core.engines.engine_counters import NO_METRICS
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitEngine
 from fsd_core.rules import RULES
 from tests.tools.run_views import decoding, metrics, run_view
 
@@ -66,5 +66,5 @@ def test_an_engine_is_no_rule_to_choose_and_no_loop_of_ours_writes_for_it() -> N
     assert settings_read(config)["setting.decoding.acceptance.endpoint"] == "fast"
     assert "max_new_tokens" in options_read(config)
     assert SERVED.label == "Served · vLLM fast"
-    with pytest.raises(InvalidSetting, match="'fast' is a running engine"):
+    with pytest.raises(UnfitEngine, match="'fast' is a running engine"):
         compose(None, SERVED)  # pyright: ignore[reportArgumentType] - it is refused before the models are read

@@ -9,7 +9,7 @@ import pytest
 
 from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import Malformed, Misconfigured, Refused, Taken
 from fsd_core.roles import Person, require
 from fsd_core.settings import Settings
 from fsd_core.space import OAuthApp, Space, here
@@ -83,7 +83,7 @@ def test_what_the_environment_lacks_is_told(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OAUTH_CLIENT_ID", "x")
     settings = Settings(home=tmp_path, access="huggingface", host="0.0.0.0")
-    with pytest.raises(InvalidSetting, match="no OAUTH_CLIENT_SECRET and no OPENID_PROVIDER_URL: on a Space, write"):
+    with pytest.raises(Misconfigured, match="no OAUTH_CLIENT_SECRET and no OPENID_PROVIDER_URL: on a Space, write"):
         settings.check_access()
     monkeypatch.setenv("OAUTH_CLIENT_SECRET", "y")
     monkeypatch.setenv("OPENID_PROVIDER_URL", "https://huggingface.co/")
@@ -108,10 +108,10 @@ def test_somebody_of_hugging_face_has_no_password_here(repository: Repository) -
     credentials.sign_in_elsewhere(repository, "ann", "viewer")
     assert credentials.whose_cookie(repository, secret) == Person("ann", "viewer")
     credentials.add_user(repository, "bob", "admin", "correct horse battery")
-    with pytest.raises(InvalidSetting, match="a user 'bob' with a password"):
+    with pytest.raises(Taken, match="a user 'bob' with a password"):
         credentials.sign_in_elsewhere(repository, "bob", "viewer")
     for name in ("", "x" * 101, "a\nb"):
-        with pytest.raises(InvalidSetting, match="cannot be used"):
+        with pytest.raises(Malformed, match="cannot be used"):
             credentials.sign_in_elsewhere(repository, name, "viewer")
 
 

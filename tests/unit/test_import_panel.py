@@ -15,7 +15,7 @@ from dashboard.runs.import_panel import ImportPanel
 from dashboard.ui.question import Asked, Question
 from dashboard.ui.uploads import LARGEST_UPLOAD
 from fsd_core.auth.identify import KEY
-from fsd_core.errors import InvalidSetting, Refused
+from fsd_core.errors import InvalidSetting, Refused, Unreadable
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from tests.tools.asking import act
@@ -92,6 +92,6 @@ def test_only_authors_import_and_a_whole_file_or_nothing_is_stored(page: Page, r
     with pytest.raises(Refused, match="Importing results needs the role author"):
         page(data, role="viewer")
     broken = json.loads(data) | {"completed": -1}
-    with pytest.raises(InvalidSetting, match=r"bench\.json"):
+    with pytest.raises(Unreadable, match=r"bench\.json"):
         page(data.strip() + b"\n" + json.dumps(broken).encode())
     assert repository.count_runs() == 0

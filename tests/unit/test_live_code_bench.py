@@ -13,7 +13,7 @@ import pytest
 
 from fsd_core import sandbox
 from fsd_core.config import RunConfig
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, Stale, UnfitTask
 from fsd_core.tasks import TASKS, Example, get_task
 from fsd_core.tasks.live import private_tests
 from fsd_core.tasks.live.live_code_bench import same_output
@@ -200,7 +200,7 @@ BAD_TESTS = {
 def test_hidden_tests_of_another_form_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text, why = BAD_TESTS[name]
-    with pytest.raises(InvalidSetting, match=rf"hidden tests of the problem 'p' of LiveCodeBench .*({why})"):
+    with pytest.raises(UnfitTask, match=rf"hidden tests of the problem 'p' of LiveCodeBench .*({why})"):
         read_tests(text, "p")
     assert not Path("run-by-a-pickle").exists()
 
@@ -210,7 +210,7 @@ def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_tests, "LARGEST_TESTS", 1 << 20)
     bomb = packed(bytes(1 << 28))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InvalidSetting, match="more than 1,048,576 bytes"):
+    with pytest.raises(UnfitTask, match="more than 1,048,576 bytes"):
         read_tests(bomb, "p")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
@@ -266,7 +266,7 @@ def test_names_of_no_release_and_no_day_are_refused(name: str, why: str) -> None
 
 
 def test_days_without_a_contest_are_told() -> None:
-    with pytest.raises(InvalidSetting, match=r"'livecodebench-v6:2030-01-01\.\.' has no problem"):
+    with pytest.raises(UnfitTask, match=r"'livecodebench-v6:2030-01-01\.\.' has no problem"):
         get_task("livecodebench-v6:2030-01-01..").check_limit(1)
 
 
@@ -283,12 +283,12 @@ def test_days_without_a_contest_are_told() -> None:
 )
 def test_files_of_another_form_are_refused(data: Path, rows: list[Any], why: str) -> None:
     write_live_file(data, "test4.jsonl", *rows)
-    with pytest.raises(InvalidSetting, match=why):
+    with pytest.raises(UnfitTask, match=why):
         get_task("livecodebench-v4").all_examples()
 
 
 def test_a_missing_file_names_the_command(data: Path) -> None:
-    with pytest.raises(InvalidSetting, match=r"livecodebench/test3\.jsonl is not in .*fetch"):
+    with pytest.raises(UnfitTask, match=r"livecodebench/test3\.jsonl is not in .*fetch"):
         get_task("livecodebench-v3").all_examples()
 
 
@@ -305,14 +305,14 @@ def test_a_problem_whose_tests_cannot_be_used_fails_with_a_sentence(
 ) -> None:
     write_live_file(data, "test4.jsonl", row(LONGEST, LONGEST_TESTS, **changed))
     task = get_task("livecodebench-v4")
-    with pytest.raises(InvalidSetting, match=why):
+    with pytest.raises(UnfitTask, match=why):
         task.score(f"```\n{SOLVED}\n```", task.all_examples()[0], "eos")
 
 
 def test_a_file_that_changes_meanwhile_is_told(data: Path) -> None:
     example = examples()[0]
     write_live_file(data, "test6.jsonl", row(LONGEST, LONGEST_TESTS))
-    with pytest.raises(InvalidSetting, match="has changed since it was read"):
+    with pytest.raises(Stale, match="has changed since it was read"):
         get_task("livecodebench-v6").score("```\nprint(1)\n```", example, "eos")
 
 

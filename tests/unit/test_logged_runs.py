@@ -26,7 +26,7 @@ from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined
 from fsd_core.cli.output import print_runs, run_json
 from fsd_core.config import DecodingConfig
-from fsd_core.errors import InvalidSetting, NoEquivalent
+from fsd_core.errors import InvalidSetting, NoEquivalent, NotApplicable, Taken, UnfitEvidence, WrongState
 from fsd_core.plots import gallery, tradeoff
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.delivery import FORMS, deliver
@@ -60,9 +60,7 @@ def test_figures_are_stored_once_with_intervals_where_the_parts_allow_them(tmp_p
     id = log(tmp_path, key="a", prompts=np.int64(360), seconds=np.array(SECONDS))
     assert log(tmp_path, key="a") == id
     assert log(tmp_path) != log(tmp_path)
-    with pytest.raises(
-        InvalidSetting, match="The key 'a' was used for other figures, of 'Measured elsewhere · ViTTM, 4"
-    ):
+    with pytest.raises(Taken, match="The key 'a' was used for other figures, of 'Measured elsewhere · ViTTM, 4"):
         log(tmp_path, key="a", correct=351)
     run = stored(tmp_path).run(id)
     found = run.metrics or {}
@@ -199,14 +197,14 @@ def test_nothing_runs_proposes_or_delivers_them(tmp_path: Path) -> None:
     repository = stored(tmp_path)
     first, second = (repository.run(log(tmp_path, knob=knob)) for knob in (2, 4))
     assert {"measured", "imported"}.isdisjoint(RULES)
-    with pytest.raises(InvalidSetting, match="nothing here can verify"):
+    with pytest.raises(UnfitEvidence, match="nothing here can verify"):
         setting_of(repository, [first.id], [second.id])
     for form in FORMS:
         with pytest.raises(NoEquivalent, match="measured elsewhere"):
             deliver(first.config.setting, form)
-    with pytest.raises(InvalidSetting, match="Nothing is left"):
+    with pytest.raises(WrongState, match="Nothing is left"):
         repository.reopen_runs([first.id])
     method = DecodingConfig.model_validate(first.decoding.as_json())
     assert (method, method.without_knob()) == (first.decoding, second.decoding.without_knob())
-    with pytest.raises(InvalidSetting, match="nothing here can run it"):
+    with pytest.raises(NotApplicable, match="nothing here can run it"):
         method.acceptance.refuse()

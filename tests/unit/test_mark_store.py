@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownChoice, UnknownName
 from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished
 
@@ -33,9 +33,9 @@ def test_what_is_no_output_or_no_mark_is_refused(repository: Repository, run: st
     for output in ((run, 3), (run, -1), ("0" * 32, 0)):
         with pytest.raises(UnknownName, match="no such output"):
             repository.mark(*output, "Ann", "good")
-    with pytest.raises(InvalidSetting, match="expected good or bad"):
+    with pytest.raises(UnknownChoice, match="expected good or bad"):
         repository.mark(run, 0, "Ann", "<script>")
-    with pytest.raises(InvalidSetting, match="10,001 characters: expected at most 10,000"):
+    with pytest.raises(OutOfRange, match="10,001 characters: expected at most 10,000"):
         repository.mark(run, 0, "Ann", None, "x" * 10_001)
     assert told(repository, run) == []
 

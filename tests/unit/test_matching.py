@@ -10,7 +10,7 @@ from fsd_core.analysis.matching import MatchedComparison, match
 from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import baselines_of, missing, with_baselines
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownName
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.plots import draft_lengths, matched_curves
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE
@@ -266,9 +266,9 @@ def test_records_are_a_row_for_each_rule_at_each_point():
 
 def test_what_cannot_be_asked_is_refused():
     found = matched()
-    with pytest.raises(InvalidSetting, match="The ratio is 0"):
+    with pytest.raises(OutOfRange, match="The ratio is 0"):
         found.at_ratio(0)
-    with pytest.raises(InvalidSetting, match="The margin is 50 points"):
+    with pytest.raises(OutOfRange, match="The margin is 50 points"):
         found.within(50)
     with pytest.raises(UnknownName, match="There is no cost 'money'"):
         matched(cost="money")

@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 
 from fsd_core.config import DecodingConfig, FuzzyReducible
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.errors import DataDamaged, OutOfRange
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import StreamChunkRow
 from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
@@ -57,7 +57,7 @@ def test_a_chunk_that_is_stored_is_read_and_would_be_stored_the_same(repository:
 def test_a_job_that_is_stored_is_read_and_would_be_stored_the_same() -> None:
     job = PlaygroundJob.read(STORED_JOB)
     assert job.decoding(0) == DecodingConfig(acceptance=FuzzyReducible(threshold=0.1))
-    with pytest.raises(InvalidSetting, match="threshold 3"):  # it stops this setting alone
+    with pytest.raises(OutOfRange, match="threshold 3"):  # it stops this setting alone
         job.decoding(1)
     assert as_stored(job) == STORED_JOB
     owned = STORED_JOB | {"owner": "ann"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsd_core.errors import FsdError, InvalidSetting, TrackingUnavailable
+from fsd_core.errors import FsdError, Malformed, TrackingUnavailable
 from fsd_core.evaluation.result_files import mlflow_run
 from fsd_core.evaluation.result_files.mlflow_run import fetch_mlflow_run
 from fsd_core.evaluation.result_files.result_import import import_results
@@ -98,7 +98,7 @@ def test_figures_of_a_run_are_imported_with_its_address_and_once(
     ],
 )  # fmt: skip
 def test_other_addresses_are_refused_before_anything_is_asked(url: str) -> None:
-    with pytest.raises(InvalidSetting, match=r"is no address of a run of MLflow|name or password in it") as caught:
+    with pytest.raises(Malformed, match=r"is no address of a run of MLflow|name or password in it") as caught:
         fetch_mlflow_run(url)
     assert "pw" not in str(caught.value)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import OutOfRange
 from fsd_core.statistics.noninferiority import LEVEL, checked_margin, p_value, verdict
 from fsd_core.statistics.paired import PairedDifference, paired_difference
 from tests.tools.sizes import LONG, size, some
@@ -85,5 +85,5 @@ def test_a_margin_of_nothing_is_mcnemars_question() -> None:
 
 @pytest.mark.parametrize("points", [-1.0, 20.5, math.nan, math.inf, None])
 def test_what_is_no_margin_is_told(points: float | None) -> None:
-    with pytest.raises(InvalidSetting, match="expected 0 to 20 points"):
+    with pytest.raises(OutOfRange, match="expected 0 to 20 points"):
         checked_margin(points)

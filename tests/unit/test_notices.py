@@ -18,7 +18,7 @@ import typer
 from sqlalchemy import update
 
 from fsd_core.cli.notify_commands import try_channels
-from fsd_core.errors import InvalidSetting, NotDelivered, Refused
+from fsd_core.errors import Misconfigured, NotDelivered, Refused, UnknownChoice
 from fsd_core.notices.channels import Channels, configured_channels
 from fsd_core.notices.mail import MailChannel, mail_of
 from fsd_core.notices.sender import MOST_ATTEMPTS, Notifier
@@ -424,7 +424,7 @@ def _message() -> OutboxMessage:
     ],
 )  # fmt: skip
 def test_a_configuration_that_cannot_work_is_refused_in_a_sentence(variables: dict[str, str], reason: str) -> None:
-    with pytest.raises(InvalidSetting, match=reason) as refused:
+    with pytest.raises(Misconfigured, match=reason) as refused:
         configured_channels(Settings.model_validate(variables))
     assert SECRET not in str(refused.value)
 
@@ -463,7 +463,7 @@ def test_who_is_asked_has_it_waiting_until_the_verdict(
     assert count(Person("bot", "reviewer", owner="Bob")) == 0
     with pytest.raises(Refused, match="nobody judges"):
         service.ask_reviewers(CAT, service.review(id), ["ann"])
-    with pytest.raises(InvalidSetting, match="There is no person 'Zoe'"):
+    with pytest.raises(UnknownChoice, match="There is no person 'Zoe'"):
         service.ask_reviewers(ANN, service.review(id), ["Zoe"])
     service.withdraw(ANN, service.review(id))
     assert (count(BOB), count(CAT)) == (0, 0)
@@ -490,5 +490,5 @@ def test_the_configuration_is_tried_by_a_command(
         try_channels()
     assert "webhook: http://127.0.0.1 answered with status 410: expected one from 200" in capfd.readouterr().err
     monkeypatch.setattr("fsd_core.cli.notify_commands.get_settings", Settings)
-    with pytest.raises(InvalidSetting, match="Nothing is configured"):
+    with pytest.raises(Misconfigured, match="Nothing is configured"):
         try_channels()

@@ -14,7 +14,7 @@ from dashboard.ui.option_fields import decoding_of, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions, InvalidSetting
 
 USUAL = {name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS}
 
@@ -66,7 +66,7 @@ def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) 
 
 @pytest.mark.parametrize("kind", BEAM_RULES)
 def test_beams_ask_for_a_temperature(kind: str) -> None:
-    with pytest.raises(InvalidSetting, match=f"choose a temperature above 0 for '{kind}'"):
+    with pytest.raises(IncompatibleOptions, match=f"choose a temperature above 0 for '{kind}'"):
         decoding_of(card(kind))
 
 

@@ -18,7 +18,7 @@ from fsd_core.config.model_names import (
     name_of_models,
     template_arguments_of,
 )
-from fsd_core.errors import InvalidSetting, ModelUnavailable, Refused, UnknownName
+from fsd_core.errors import InvalidSetting, Malformed, ModelUnavailable, OutOfRange, Refused, UnfitModel, UnknownName
 from fsd_core.models.hub_offers import HubUnreachable
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import check_drafter, get_pair
@@ -98,7 +98,7 @@ def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
     assert template_arguments_of(name) == get_pair(name).template_arguments == '{"effort": "low", "fast": true}'
     assert get_pair(name).title == "target with draft, effort low, fast true"
     assert (template_arguments_of("bundled"), template_arguments_of(named(folder))) == ("", "")
-    with pytest.raises(InvalidSetting, match="are no JSON object"):
+    with pytest.raises(Malformed, match="are no JSON object"):
         get_pair(f"{named(folder)};template=fast")
 
 
@@ -137,7 +137,7 @@ def test_names_of_long_folders_are_stored_whole_or_refused(repository: Repositor
     experiment = repository.experiment(repository.create_experiment(sweep("").model_copy(update={"pair": long})))
     assert {run.pair for run in experiment.runs} == {long}
     assert experiment.name == "arithmetic on folder with b"
-    with pytest.raises(InvalidSetting, match="at most 2,000"):
+    with pytest.raises(OutOfRange, match="at most 2,000"):
         repository.create_experiment(sweep("").model_copy(update={"pair": f"path:/{'x' * 3000}"}))
     assert len(repository.experiments()) == 1
 
@@ -249,7 +249,7 @@ def test_without_a_draft_copies_and_heads_draft(folder: Path) -> None:
         DecodingConfig(acceptance=Speculative(), topology=ChainTopology()),
         DecodingConfig(acceptance=DraftOnly()),
     ):
-        with pytest.raises(InvalidSetting, match="no draft model"):
+        with pytest.raises(UnfitModel, match="no draft model"):
             check_drafter(alone, decoding)
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.json_rows import LONGEST_TASK_LINE
 from fsd_core.tasks.custom.problems import MOST_PROBLEMS_LISTED
@@ -198,7 +198,7 @@ def test_all_problems_are_told_up_to_a_count_in_the_order_of_the_lines() -> None
     checked = check(data)
     assert [problem.line for problem in checked.problems] == list(range(1, MOST_PROBLEMS_LISTED + 1))
     assert (len(checked.problems), checked.unlisted) == (MOST_PROBLEMS_LISTED, 300 - MOST_PROBLEMS_LISTED)
-    with pytest.raises(InvalidSetting, match=r"x.jsonl has 300 problems. Line 1: .*`fsd-lab task check` lists"):
+    with pytest.raises(UnfitTask, match=r"x.jsonl has 300 problems. Line 1: .*`fsd-lab task check` lists"):
         checked.require("x.jsonl")
 
 

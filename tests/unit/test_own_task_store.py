@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from fsd_core.auth.identify import KEY
-from fsd_core.errors import DataDamaged, InvalidSetting, Refused, UnknownName
+from fsd_core.errors import DataDamaged, InvalidSetting, OutOfRange, Refused, UnknownName
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
@@ -149,7 +149,7 @@ def test_programs_are_offered_them_and_start_experiments_on_them(repository: Rep
 
     assert [run["task"] for run in start("author", limit=1)["runs"]] == [kept.full_name]
     assert start("author", limit=1)["runs"][0]["task_version"] == kept.version
-    with pytest.raises(InvalidSetting, match=r"has 1 prompt: expected a limit from 1 to 1\."):
+    with pytest.raises(OutOfRange, match=r"has 1 prompt: expected a limit from 1 to 1\."):
         start("author", limit=2)
     with pytest.raises(Refused, match="role author"):
         start("viewer", limit=1)

@@ -22,7 +22,7 @@ from dashboard.ui.pair_field import pair_badges, pair_choices
 from dashboard.ui.question import Asked, Question, Values
 from fsd_core.auth.identify import KEY
 from fsd_core.config.model_names import name_of_models
-from fsd_core.errors import FsdError, InvalidSetting, Refused, UnknownName
+from fsd_core.errors import FsdError, OutOfRange, Refused, UnknownName, WrongState
 from fsd_core.models.draft_offers import DraftOffers
 from fsd_core.models.hub_search import FoundModel
 from fsd_core.models.model_pairs import MODEL_PAIRS
@@ -101,7 +101,7 @@ def test_a_small_task_takes_the_number_of_prompts_down_to_what_it_has(repository
     typed = Asked(Question(shown=chosen.shown), values, request())  # pyright: ignore[reportArgumentType]
     form.clamp_prompts(typed)
     assert typed.filled == {}  # what a person types is told of, and stays
-    with pytest.raises(InvalidSetting, match="expected “Prompts” from 1 to"):
+    with pytest.raises(OutOfRange, match="expected “Prompts” from 1 to"):
         form.sweep(values)
 
 
@@ -151,7 +151,7 @@ def test_programs_name_check_and_fetch_pairs(
     assert (added["name"], added["state"], added["models"]["dtype"]) == ("mine", "here", "float32")
     assert repository.own_pairs()[0].added_by == "Ann"
     assert {pair["pair"]: pair["state"] for pair in calls["list_choices"]()["own_pairs"]} == {"mine": "here"}
-    with pytest.raises(InvalidSetting, match="its models are here"):
+    with pytest.raises(WrongState, match="its models are here"):
         calls["fetch_pair"]("mine", request())
     with stand_in_hub() as hub:
         use_hub(hub.url, monkeypatch)

@@ -16,7 +16,17 @@ from dashboard.server.page_calls import _object
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.question import Question
 from fsd_core.config import TemplateConfig
-from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import (
+    DataDamaged,
+    FsdError,
+    InvalidSetting,
+    Malformed,
+    Misconfigured,
+    ModelUnavailable,
+    OutOfRange,
+    UnknownName,
+    Unreadable,
+)
 from fsd_core.evaluation.result_files import result_reading
 from fsd_core.evaluation.result_files.result_reading import read_result
 from fsd_core.models import eagle_files, json_files, weight_files
@@ -58,9 +68,7 @@ def test_whether_a_folder_exists_that_may_not_be_named_is_not_told(tmp_path: Pat
 
 @pytest.mark.parametrize("driver", ["psycopg2", "asyncpg", "nonsense"])
 def test_a_driver_that_is_not_installed_is_a_sentence(driver: str) -> None:
-    with pytest.raises(
-        InvalidSetting, match=f"driver of 'postgresql\\+{driver}' is not installed: write postgresql://"
-    ):
+    with pytest.raises(Misconfigured, match=f"driver of 'postgresql\\+{driver}' is not installed: write postgresql://"):
         open_database(f"postgresql+{driver}://user:secret@host/name")
 
 
@@ -72,9 +80,9 @@ def test_cells_that_a_spreadsheet_would_run_are_marked(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['{"a":' * 400, '{"a": [' + "[" * 900 + "]" * 900 + "]}"])
 def test_template_arguments_are_no_bomb(text: str) -> None:
-    with pytest.raises(InvalidSetting, match=r"are no JSON object|is \[\["):
+    with pytest.raises(Malformed, match=r"are no JSON object|is \[\["):
         TemplateConfig.checked(arguments=text)
-    with pytest.raises(InvalidSetting):
+    with pytest.raises(Malformed):
         TemplateConfig.checked(arguments=json.dumps({"a": "x" * 2000}))
 
 
@@ -117,10 +125,10 @@ def test_json_of_models_is_read_within_bounds_or_not_at_all(tmp_path: Path, monk
 
 def test_result_files_of_other_tools_are_no_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     for data in (DEEP_JSON, b"[" * DEEP, b"[" + DEEP_JSON + b"]", b"{}\n" + DEEP_JSON):
-        with pytest.raises(InvalidSetting, match=r"^results\.json is not JSON: .{1,320}$"):
+        with pytest.raises(Unreadable, match=r"^results\.json is not JSON: .{1,320}$"):
             read_result(data, "results.json")
     monkeypatch.setattr(result_reading, "LARGEST_RESULT", 7)
-    with pytest.raises(InvalidSetting, match="has more than 7 bytes"):
+    with pytest.raises(OutOfRange, match="has more than 7 bytes"):
         read_result(b'{"a": 1}', "results.json")
 
 
@@ -162,7 +170,7 @@ def test_traces_in_files_are_read_within_bounds(
         trace_file.read(path)
     monkeypatch.setattr(trace_file, "LARGEST_TRACE_FILE", 1000)
     path.write_bytes(pack(b"{}\n" * 1000))
-    with pytest.raises(InvalidSetting, match="more than 1,000 bytes"):
+    with pytest.raises(OutOfRange, match="more than 1,000 bytes"):
         trace_file.read(path)
 
 

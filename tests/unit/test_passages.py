@@ -15,7 +15,7 @@ from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.proposal_html import conversation_html
 from dashboard.tables.prompt_pairs import DiffPiece, pair_up, quoting
 from dashboard.ui.question import Act, Asked
-from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.errors import OutOfRange, Refused, Stale, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.review.beside_approved import beside_approved
 from fsd_core.review.passages import passage_json, quoted_passages
@@ -119,13 +119,13 @@ def test_a_passage_that_is_not_there_is_refused(
     def comment(person: Person, run: str, position: int, quote: str) -> None:
         service.comment(person, service.review(candidate), "Look.", None, run, position, quote=(0, quote))
 
-    with pytest.raises(InvalidSetting, match="hold this passage"):
+    with pytest.raises(Stale, match="hold this passage"):
         comment(ANN, run, 2, "never written")
-    with pytest.raises(InvalidSetting, match="not of the proposal's evidence"):
+    with pytest.raises(Stale, match="not of the proposal's evidence"):
         comment(ANN, runs[5].id, 2, "a")
-    with pytest.raises(InvalidSetting, match="answer to prompt 100"):
+    with pytest.raises(Stale, match="answer to prompt 100"):
         comment(ANN, run, 99, "a")
-    with pytest.raises(InvalidSetting, match="expected 1 to 2,000"):
+    with pytest.raises(OutOfRange, match="expected 1 to 2,000"):
         comment(ANN, run, 2, "a" * (LONGEST_QUOTE + 1))
     with pytest.raises(Refused, match="blind vote"):
         comment(BOB, run, 2, "a")
@@ -170,7 +170,7 @@ def test_a_candidate_stands_beside_what_is_approved(
     assert blind["found"] == 24 - blind["hidden"]
     with pytest.raises(UnknownName, match="No other setting"):
         beside_record(repository, ANN, service.review(approved), "all", 100, 0)
-    with pytest.raises(InvalidSetting, match="expected 1 to 100"):
+    with pytest.raises(OutOfRange, match="expected 1 to 100"):
         beside_record(repository, ANN, service.review(candidate), "all", 101, 0)
 
 

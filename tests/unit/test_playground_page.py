@@ -17,7 +17,7 @@ from dashboard.playground.requested_job import payload
 from dashboard.playground.visitors import Visitors
 from dashboard.ui.question import Asked, Values
 from fsd_core.config import DecodingConfig
-from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.errors import Refused, Stale, UnknownName
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from tests.tools.asking import act, asked
@@ -96,7 +96,7 @@ def test_somebody_who_has_signed_in_since_the_click_does_not_begin_the_job(
 def test_a_choice_that_is_not_offered_is_refused(page: Playground) -> None:
     rule = page.cards[0].fields["acceptance"]
     for changed in ({rule: "magic"}, {rule: None}):
-        with pytest.raises(InvalidSetting, match="no such choice"):
+        with pytest.raises(Stale, match="no such choice"):
             page.start(form(page, changed), question(page))
     for typed in ("<b>", "path:/etc", None):
         with pytest.raises(UnknownName, match=f"no model pair called '{typed}': choose one of it"):

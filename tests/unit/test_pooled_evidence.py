@@ -12,7 +12,7 @@ import pytest
 from fsd_core.analysis.cells import against
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitEvidence
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import fresh_rounds, grouped, pooled
 from fsd_core.review.review_service import ReviewService
@@ -129,7 +129,7 @@ def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_co
 ) -> None:
     chose, fresh, target = done.ids(LOSSY, fresh=False), done.ids(LOSSY), done.ids(done.config.target)
     assert len(chose) == 2
-    with pytest.raises(InvalidSetting, match="helped to choose the setting"):
+    with pytest.raises(UnfitEvidence, match="helped to choose the setting"):
         service.propose(ANN, "sums", [*fresh, chose[0]], target)
     # As it was proposed before that was refused: the log has them, the evidence has not.
     use, all_targets = service.use("sums"), [*done.ids(done.config.target, fresh=False), *target]
@@ -213,5 +213,5 @@ def test_votes_and_comments_name_the_run_that_wrote_the_prompt(
     service.vote(ANN, review, wrote(runs[2]), "setting", "setting")
     (vote,) = service.review(review.proposal.id).proposal.votes.values()
     assert (vote.run, vote.position) == (runs[2], wrote(runs[2]))
-    with pytest.raises(InvalidSetting, match="have this prompt"):
+    with pytest.raises(UnfitEvidence, match="have this prompt"):
         service.vote(ANN, review, wrote(done.ids(LOSSY, fresh=False)[0]), "setting", "setting")

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
 from dashboard.compare.figure_files import FRAME_POLICY, figure_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import NotApplicable, UnknownChoice, UnknownName
 from fsd_core.plots.gallery import COMPARISON_FIGURES, FIGURE_NAMES, named_figure
 from fsd_core.plots.print_marks import marker_style, print_colour
 from fsd_core.plots.printed import plain_title, printed
@@ -108,11 +108,11 @@ def test_what_is_grey_on_a_page_is_dark_on_paper_and_each_rule_has_a_mark_of_its
 
 
 def test_what_cannot_be_printed_is_a_sentence(comparison: ComparedRuns):
-    with pytest.raises(InvalidSetting, match="cannot be saved as 'jpg': expected png, svg, pdf"):
+    with pytest.raises(UnknownChoice, match="cannot be saved as 'jpg': expected png, svg, pdf"):
         printed(named(comparison, "tradeoff"), "jpg")
-    with pytest.raises(InvalidSetting, match="saved for paper"):
+    with pytest.raises(NotApplicable, match="saved for paper"):
         printed(figure("t", "x", "y").add_heatmap(z=[[1]]), "svg")
-    with pytest.raises(InvalidSetting, match="There is no figure 'nothing': expected one of tradeoff"):
+    with pytest.raises(UnknownChoice, match="There is no figure 'nothing': expected one of tradeoff"):
         named(comparison, "nothing")
     with pytest.raises(UnknownName, match="no cost 'nothing'"):
         named_figure("matched", comparison.runs, comparison.baseline, comparison.prompts, cost="nothing")

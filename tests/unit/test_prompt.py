@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
 from fsd_core.config.template_config import GIVEN
-from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
+from fsd_core.errors import Malformed, ModelUnavailable, NotGiven, PromptTooLong, UnfitModel
 from fsd_core.models import chat_template, prompt
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.prompt import encode_prompt, prompt_hash
@@ -39,7 +39,7 @@ def test_ten_megabytes_are_refused_at_once(
         encode_prompt(tokenizer, text, context=512)
     assert 0 < sum(read) < 100_000
     read.clear()
-    with pytest.raises(InvalidSetting, match="empty"):
+    with pytest.raises(NotGiven, match="empty"):
         encode_prompt(tokenizer, " " * 10_000_000, context=512)
     assert read == []
 
@@ -93,7 +93,7 @@ def test_a_template_that_refuses_is_quoted(tokenizer: PreTrainedTokenizerBase) -
         "{{ messages[0]['content'] }}"
     )
     assert encode_prompt(tokenizer, "Hello") == encode_prompt(tokenizer, [("user", "Hello")])
-    with pytest.raises(InvalidSetting, match="refuses this conversation: 'System role not supported'"):
+    with pytest.raises(UnfitModel, match="refuses this conversation: 'System role not supported'"):
         encode_prompt(tokenizer, [("system", "Be brief."), ("user", "Hello")])
 
 
@@ -139,10 +139,10 @@ def test_arguments_reach_the_template(tokenizer: PreTrainedTokenizerBase) -> Non
 def test_arguments_that_nothing_reads_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
     slow = TemplateConfig(arguments='{"enable_thinkin": false}')
     tokenizer.chat_template = "{{ messages[0]['content'] }}{{ enable_thinking }}"
-    with pytest.raises(InvalidSetting, match="does not read 'enable_thinkin': it reads enable_thinking"):
+    with pytest.raises(UnfitModel, match="does not read 'enable_thinkin': it reads enable_thinking"):
         encode_prompt(tokenizer, "Hello", template=slow)
     tokenizer.chat_template = None
-    with pytest.raises(InvalidSetting, match="has no chat template"):
+    with pytest.raises(UnfitModel, match="has no chat template"):
         encode_prompt(tokenizer, "Hello", template=slow)
 
 
@@ -150,10 +150,10 @@ def test_what_may_be_given_and_what_is_offered_are_one_list(tokenizer: PreTraine
     """``date_string`` would change the day that a template is told: it is not offered, because it is refused."""
     names = " ".join(f"{{{{ {name} }}}}" for name in (*GIVEN, "enable_thinking"))
     tokenizer.chat_template = "{{ messages[0]['content'] }}" + names
-    with pytest.raises(InvalidSetting, match=r"does not read 'other': it reads enable_thinking\.$"):
+    with pytest.raises(UnfitModel, match=r"does not read 'other': it reads enable_thinking\.$"):
         encode_prompt(tokenizer, "Hello", template=TemplateConfig(arguments='{"other": 1}'))
     for name in GIVEN:
-        with pytest.raises(InvalidSetting, match=f"'{name}' cannot be given"):
+        with pytest.raises(Malformed, match=f"'{name}' cannot be given"):
             TemplateConfig.checked(arguments=f'{{"{name}": 1}}')
 
 
@@ -168,12 +168,12 @@ def test_arguments_of_a_pair_fill_what_a_setting_leaves_out() -> None:
 
 @pytest.mark.parametrize("values", [{"arguments": "no"}, {"arguments": '{"messages": 1}'}, {"arguments": '{"a": []}'}])
 def test_arguments_that_cannot_be_given_are_refused(values: dict[str, str]) -> None:
-    with pytest.raises(InvalidSetting, match="template argument"):
+    with pytest.raises(Malformed, match="template argument"):
         TemplateConfig.checked(**values)
 
 
 def test_a_date_is_a_day() -> None:
-    with pytest.raises(InvalidSetting, match="template date 'today' is no day"):
+    with pytest.raises(Malformed, match="template date 'today' is no day"):
         TemplateConfig.checked(date="today")
 
 
@@ -210,7 +210,7 @@ def test_a_template_that_refuses_a_developer_even_as_the_system_is_quoted(tokeni
         "{% if messages[0]['role'] != 'user' %}{{ raise_exception('Not supported: ' + messages[0]['role']) }}"
         "{% endif %}{{ messages[0]['content'] }}"
     )
-    with pytest.raises(InvalidSetting, match="refuses this conversation: 'Not supported: system'"):
+    with pytest.raises(UnfitModel, match="refuses this conversation: 'Not supported: system'"):
         encode_prompt(tokenizer, DEVELOPED)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsd_core.config import ChainTopology, DecodingConfig, DraftModelDrafter, SamplingConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTrace
 from fsd_core.replays.prediction import Replay
 from fsd_core.replays.replay_trace import Costs
 from fsd_core.rules import Autoregressive, Block, Lenience, Rule, Speculative, ThresholdAccept
@@ -128,5 +128,5 @@ def test_acceptance_at_each_place_of_the_draft() -> None:
 def test_what_a_trace_cannot_tell_is_refused_in_a_sentence(config: DecodingConfig, sentence: str) -> None:
     trace, _ = two_token_trace(np.full(3, 0.7), LENGTH, TOKENS, seed=7)
     assert DraftModelDrafter().kind == "draft-model"
-    with pytest.raises(InvalidSetting, match=sentence):
+    with pytest.raises(UnfitTrace, match=sentence):
         Replay(trace).predict([config])

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
-from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.errors import DataDamaged, Unreadable, Unwritable
 from fsd_core.replays import trace_file
 from fsd_core.replays.prediction import Replay
 from fsd_core.replays.replay_trace import Costs, Trace
@@ -135,16 +135,16 @@ def test_what_no_run_has_recorded_is_refused(file: Path, change: Callable[..., A
 
 def test_a_newer_version_is_refused(file: Path) -> None:
     _rewritten(file, lambda info, prompt: info.update(version=2))
-    with pytest.raises(InvalidSetting, match="has version 2"):
+    with pytest.raises(Unreadable, match="has version 2"):
         trace_file.read(file)
 
 
 def test_a_file_that_is_there_is_left_alone(trace: Trace, file: Path) -> None:
     before = file.read_bytes()
-    with pytest.raises(InvalidSetting, match="exists already"):
+    with pytest.raises(Unwritable, match="exists already"):
         trace_file.write(trace, file)
     assert file.read_bytes() == before
-    with pytest.raises(InvalidSetting, match="There is no folder"):
+    with pytest.raises(Unwritable, match="There is no folder"):
         trace_file.write(trace, file.parent / "none" / "run.gz")
-    with pytest.raises(InvalidSetting, match="trace that `record` has written"):
+    with pytest.raises(Unreadable, match="trace that `record` has written"):
         trace_file.read(file.parent / "none.gz")

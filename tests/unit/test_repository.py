@@ -11,7 +11,7 @@ from sqlalchemy import event, text, update
 from sqlalchemy.orm import Session
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
-from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
+from fsd_core.errors import DatabaseUnavailable, DataDamaged, OutOfRange, Taken, UnknownChoice, UnknownName, WrongState
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import SettingRow
 from fsd_core.storage.messages import FetchJob
@@ -52,7 +52,7 @@ def test_an_experiment_of_a_chosen_id_is_created_once(repository: Repository, mo
     assert next(looked, None) is None
     assert (len(repository.experiments(1000)), repository.queue_length()) == (1, 1)
     job = repository.enqueue(FetchJob("gsm8k"), 5)
-    with pytest.raises(InvalidSetting, match="that of something else"):
+    with pytest.raises(Taken, match="that of something else"):
         repository.create_experiment(sweep(), id=job)
     assert len(repository.experiments(1000)) == 1
 
@@ -151,7 +151,7 @@ def test_the_end_of_a_run_is_final(repository: Repository) -> None:
     repository.fail_run(run_id, "too late")
     found = repository.run(run_id)
     assert (found.status, found.error, found.metrics) == ("finished", None, {"accuracy": None, "tokens": 3})
-    with pytest.raises(InvalidSetting, match="has ended already"):
+    with pytest.raises(WrongState, match="has ended already"):
         repository.start_run(run_id, {})
 
 
@@ -182,7 +182,7 @@ def test_hundreds_of_runs_are_found_with_two_queries(repository: Repository) -> 
     assert {run.id for run in repository.runs(ids[:2])} == set(ids[:2])
     assert repository.runs([]) == []
     assert len(repository.unsynced_runs()) == 200
-    with pytest.raises(InvalidSetting, match="cannot be sorted by 'secret'"):
+    with pytest.raises(UnknownChoice, match="cannot be sorted by 'secret'"):
         repository.runs(order_by="secret")
 
 
@@ -200,7 +200,7 @@ def test_unknown_ids_are_told_of(repository: Repository) -> None:
             ask("nobody")
     with pytest.raises(UnknownName):
         repository.record_generation("nobody", generation())
-    with pytest.raises(InvalidSetting, match="at most 255"):
+    with pytest.raises(OutOfRange, match="at most 255"):
         repository.create_experiment(sweep("x" * 256))
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, OutOfRange, Unreadable
 from fsd_core.evaluation.result_files import result_reading
 from fsd_core.evaluation.result_files.result_import import import_results
 from fsd_core.evaluation.result_files.result_reading import READERS, read_result, read_result_path
@@ -158,13 +158,13 @@ def test_files_have_a_largest_size_and_number_of_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     for path in (tmp_path, tmp_path / "no"):
-        with pytest.raises(InvalidSetting, match="There is no file"):
+        with pytest.raises(Unreadable, match="There is no file"):
             read_result_path(path)
     monkeypatch.setattr(result_reading, "MOST_LINES_OF_RESULT", 1)
-    with pytest.raises(InvalidSetting, match="has 2 lines: expected at most 1"):
+    with pytest.raises(OutOfRange, match="has 2 lines: expected at most 1"):
         read_result_path(RESULTS / "llama-batched-bench.jsonl")
     monkeypatch.setattr(result_reading, "LARGEST_RESULT", 100)
-    with pytest.raises(InvalidSetting, match="has more than 100 bytes"):
+    with pytest.raises(OutOfRange, match="has more than 100 bytes"):
         read_result_path(RESULTS / "specforge.json")
 
 

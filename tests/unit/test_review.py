@@ -13,7 +13,21 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text, update
 
-from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnderReview, UnknownName
+from fsd_core.errors import (
+    DataDamaged,
+    InvalidSetting,
+    Malformed,
+    NotGiven,
+    OutOfRange,
+    Overtaken,
+    Refused,
+    Taken,
+    UnderReview,
+    UnfitEvidence,
+    UnknownChoice,
+    UnknownName,
+    WrongState,
+)
 from fsd_core.review import history
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.ballots import left_side, next_position, tally
@@ -108,7 +122,7 @@ def test_the_evidence_is_held_against_each_requirement(service: ReviewService, r
     assert "times as fast [" in evidence.findings[1].text
     assert "times as long [" in evidence.findings[2].text
     assert review.open_requirements == ("margin", "least_speedup", "longest_answers")
-    with pytest.raises(InvalidSetting, match="does not settle accuracy, speed, answers"):
+    with pytest.raises(UnfitEvidence, match="does not settle accuracy, speed, answers"):
         judge(service, BOB, review.proposal.id)
     for requirement in review.open_requirements:
         service.waive(CAT, service.review(review.proposal.id), requirement, f"We can live with the {requirement}.")
@@ -238,7 +252,7 @@ def test_a_program_answers_for_nobody(service: ReviewService, runs: dict[str, Ru
 
 def test_changes_are_asked_for_and_block_until_taken_back(service: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(service, runs)
-    with pytest.raises(InvalidSetting, match="Say what is missing"):
+    with pytest.raises(NotGiven, match="Say what is missing"):
         judge(service, BOB, proposal, "request changes", " ")
     judge(service, BOB, proposal, "request changes", "Measure seed 1 too.")
     judge(service, CAT, proposal)
@@ -247,7 +261,7 @@ def test_changes_are_asked_for_and_block_until_taken_back(service: ReviewService
     assert review.use.named("approved") is None
     judge(service, BOB, proposal)  # satisfied now
     assert service.use(review.use.id).named("approved") == runs["0.05"].setting_id
-    with pytest.raises(InvalidSetting, match="is approved: make"):
+    with pytest.raises(WrongState, match="is approved: make"):
         judge(service, CAT, proposal, "decline", "Too late")
 
 
@@ -282,7 +296,7 @@ def test_evidence_that_changed_makes_an_approval_stale(
     assert review.status.stale == ("Bob", "Cat")
     another = service.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
     repository.delete_run(runs["target"].id)
-    with pytest.raises(InvalidSetting, match="evidence were deleted"):
+    with pytest.raises(UnfitEvidence, match="evidence were deleted"):
         judge(service, BOB, another)
 
 
@@ -344,9 +358,9 @@ def test_rolling_back_names_what_was_approved_before(service: ReviewService, run
 
     assert service.use("support-chat").named("approved") == settings[2]
     assert [roll_back(), roll_back(), roll_back()] == [settings[1], settings[0], None]
-    with pytest.raises(InvalidSetting, match="Nothing is approved"):
+    with pytest.raises(WrongState, match="Nothing is approved"):
         roll_back()
-    with pytest.raises(InvalidSetting, match="Say why"):
+    with pytest.raises(NotGiven, match="Say why"):
         service.roll_back(CAT, "support-chat", " ", service.use("support-chat").sequence)
     with pytest.raises(Overtaken, match="look at what is new"):
         service.roll_back(CAT, "support-chat", "Again", 3)
@@ -369,11 +383,11 @@ def test_what_cannot_be_proposed(service: ReviewService, runs: dict[str, RunView
     with pytest.raises(UnderReview, match="under review for this use") as caught:
         service.propose(ANN, "support-chat", [a], [target])
     assert [caught.value.proposal] == [*service.use("support-chat").proposals]
-    with pytest.raises(InvalidSetting, match="There is a use of the name “Support chat” already"):
+    with pytest.raises(Taken, match="There is a use of the name “Support chat” already"):
         service.describe(ANN, "support  CHAT!")
-    with pytest.raises(InvalidSetting, match="no letter or digit"):
+    with pytest.raises(Malformed, match="no letter or digit"):
         service.describe(ANN, "日本")
-    with pytest.raises(InvalidSetting, match="Approvals is 0: expected at least 1"):
+    with pytest.raises(OutOfRange, match="Approvals is 0: expected at least 1"):
         service.describe(ANN, "Another", approvals=0)
     assert id_of("GSM8K-like traffic, on one L4 – Zürich") == "gsm8k-like-traffic-on-one-l4-zurich"
 
@@ -388,7 +402,7 @@ def test_withdrawn_is_withdrawn(service: ReviewService, runs: dict[str, RunView]
     proposal = proposed(service, runs)
     service.withdraw(ANN, service.review(proposal), "A better one is measured.")
     assert service.review(proposal).proposal.state == "withdrawn"
-    with pytest.raises(InvalidSetting, match="is withdrawn"):
+    with pytest.raises(WrongState, match="is withdrawn"):
         judge(service, BOB, proposal)
     service.comment(BOB, service.review(proposal), "A pity.")  # words are still welcome
 
@@ -437,9 +451,9 @@ def test_comments_answer_comments_and_stand_at_prompts(service: ReviewService, r
         (7, None),
         (None, first.sequence),
     ]
-    with pytest.raises(InvalidSetting, match="no comment #1"):
+    with pytest.raises(UnknownChoice, match="no comment #1"):
         service.comment(ANN, service.review(proposal), "What?", reply_to=1)
-    with pytest.raises(InvalidSetting, match="Words"):
+    with pytest.raises(Malformed, match="Words"):
         service.comment(ANN, service.review(proposal), "  ")
 
 
@@ -471,9 +485,9 @@ def test_an_act_that_is_sent_again_is_done_once(service: ReviewService, runs: di
     used = next(keys)
     service.comment(BOB, first, "Once.", key=used)
     for person, words in ((BOB, "Twice."), (CAT, "Once.")):
-        with pytest.raises(InvalidSetting, match="used for something else"):
+        with pytest.raises(Taken, match="used for something else"):
             service.comment(person, first, words, key=used)
-    with pytest.raises(InvalidSetting, match="32 hexadecimal digits"):
+    with pytest.raises(Malformed, match="32 hexadecimal digits"):
         service.comment(BOB, first, "Once.", key="mine")
 
 
@@ -578,7 +592,7 @@ def test_blind_votes_are_counted_once_for_each_person_and_prompt(
     assert len(firsts) > 3  # not everybody begins with the same prompt
     with pytest.raises(Refused):
         service.vote(EVE, review, 0, "tie", "setting")
-    with pytest.raises(InvalidSetting, match="Choice"):
+    with pytest.raises(UnknownChoice, match="Choice"):
         service.vote(BOB, review, 0, "neither", "setting")  # pyright: ignore[reportArgumentType]
 
 
@@ -594,7 +608,7 @@ def test_runs_of_other_weights_are_no_evidence(
 ) -> None:
     measured_with(repository, runs["target"], target="aa https://huggingface.co/a/b/tree/1", draft="cc")
     measured_with(repository, runs["0.05"], target="bb https://huggingface.co/a/b/tree/2", draft="cc")
-    with pytest.raises(InvalidSetting, match=r"the target was aa .*tree/1 and bb .*tree/2"):
+    with pytest.raises(UnfitEvidence, match=r"the target was aa .*tree/1 and bb .*tree/2"):
         proposed(service, runs)
 
 
@@ -643,9 +657,9 @@ def test_weights_that_changed_or_are_not_known_are_not_approved(
 ) -> None:
     proposal = proposed(service, runs)
     measured_with(repository, runs["0.05"], target="other")
-    with pytest.raises(InvalidSetting, match="different models: the target"):
+    with pytest.raises(UnfitEvidence, match="different models: the target"):
         judge(service, BOB, proposal)
     measured_with(repository, runs["0.05"])
-    with pytest.raises(InvalidSetting, match="were not recorded"):
+    with pytest.raises(UnfitEvidence, match="were not recorded"):
         judge(service, BOB, proposal)
     assert service.use("support-chat").named("approved") is None

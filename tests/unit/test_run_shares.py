@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fsd_core.errors import InvalidSetting, WorkerRunning
+from fsd_core.errors import Malformed, Misconfigured, WorkerRunning, WrongState
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import ExperimentRunJob
 from fsd_core.storage.records import JobView
@@ -99,7 +99,7 @@ def test_cancelled_before_anybody_began_it_ends_at_once(repository: Repository) 
     again = claimed(repository, ("experiment",))
     assert repository.share_experiment(id, str(again.claim_token))
     assert repository.waiting_run_jobs() == runs
-    with pytest.raises(InvalidSetting, match="under way"):
+    with pytest.raises(WrongState, match="under way"):
         repository.delete_run(runs[0])
 
 
@@ -124,11 +124,11 @@ def test_workers_are_told_apart_by_their_names(repository: Repository) -> None:
 
 @pytest.mark.parametrize("name", ["home", "GPU", "-a", "a" * 41, "a/b", "ä"])
 def test_names_that_no_worker_can_have(name: str) -> None:
-    with pytest.raises(InvalidSetting, match="lower-case letters"):
+    with pytest.raises(Malformed, match="lower-case letters"):
         check_worker_name(name, "postgresql://host/name")
 
 
 def test_several_workers_need_a_server() -> None:
     check_worker_name("gpu-1", "postgresql://host/name")
-    with pytest.raises(InvalidSetting, match="set FSD_DATABASE_URL"):
+    with pytest.raises(Misconfigured, match="set FSD_DATABASE_URL"):
         check_worker_name("gpu-1", "sqlite:///lab.db")

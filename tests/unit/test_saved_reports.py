@@ -11,7 +11,7 @@ import pytest
 
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
 from dashboard.compare.report_parts import PARTS, frozen_comparison
-from fsd_core.errors import DataDamaged, InvalidSetting, UnknownName
+from fsd_core.errors import DataDamaged, Malformed, UnknownChoice, UnknownName
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.reports.report_file import figure_svg, markdown_html, report_html
 from fsd_core.storage.database.connection import open_database
@@ -97,9 +97,9 @@ def test_a_report_is_saved_once_and_refuses_what_it_cannot_hold(stored: Reposito
     assert (stored.count_reports(), stored.reports()[0].title) == (1, HOSTILE[:25])
     assert frozen_comparison(comparison, "Half a pair \ud800", "\ud800", []).title == "Half a pair ?"
     for title, text, named in (("", "x", "Title"), ("x" * 201, "x", "Title"), ("x", "x" * 50_001, "Text")):
-        with pytest.raises(InvalidSetting, match=named):
+        with pytest.raises(Malformed, match=named):
             frozen_comparison(comparison, title, text, [])
-    with pytest.raises(InvalidSetting, match="no part 'nothing' of a comparison"):
+    with pytest.raises(UnknownChoice, match="no part 'nothing' of a comparison"):
         frozen_comparison(comparison, "x", "", ["nothing"])
     with pytest.raises(UnknownName, match="none is number 2"):
         figure_svg(stored.report(ID), 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.errors import DataDamaged, InvalidSetting, Refused, UnknownName
+from fsd_core.errors import DataDamaged, InvalidSetting, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, NOBODY, Person
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
@@ -63,7 +63,7 @@ def test_only_who_saved_a_view_and_admins_change_it(stored: Repository) -> None:
     assert stored.rename_view(ID, "Daily", LOCAL).name == "Daily"
     assert stored.rename_view(ID, "DAILY", ANN).name == "DAILY"
     stored.save_view(OTHER, "runs", "Weekly", "sort=newest", BOB)
-    with pytest.raises(InvalidSetting, match="A view is called “DAILY” already"):
+    with pytest.raises(Taken, match="A view is called “DAILY” already"):
         stored.rename_view(OTHER, "daily", BOB)
     stored.delete_view(ID, ANN)
     with pytest.raises(UnknownName, match="There is no view"):

@@ -10,7 +10,7 @@ import pytest
 from fsd_core.config import DecodingConfig, FuzzyReducible, SamplingConfig, Speculative, SuffixDrafter
 from fsd_core.config.drafting.suffix import END_OF_TEXT, common_suffixes
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions
 from fsd_core.testing.toy import toy_pair
 
 
@@ -140,5 +140,5 @@ def test_a_run_that_copies_from_its_answers_writes_each_text_as_it_is_alone_and_
 )
 def test_copying_from_the_run_is_refused_where_texts_depend_on_drafts(changed: dict[str, Any]) -> None:
     values = {"acceptance": Speculative(), "drafter": SuffixDrafter(memory="run")} | changed
-    with pytest.raises(InvalidSetting, match="choose temperature 0"):
+    with pytest.raises(IncompatibleOptions, match="choose temperature 0"):
         DecodingConfig.checked(**values)

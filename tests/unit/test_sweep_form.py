@@ -12,7 +12,7 @@ from dashboard.experiments.sweep_form import build_sweep, parse_seeds, size_line
 from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from fsd_core.config import RULES, RunConfig
 from fsd_core.config.options import OPTIONS
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, IncompatibleOptions, InvalidSetting
 from fsd_core.rules import Served
 
 FORM = {
@@ -71,7 +71,7 @@ def test_request_rates_are_of_engines_alone_and_the_batch_size_is_how_many_may_b
     ):
         with pytest.raises(InvalidSetting, match=re.escape(told)):
             swept(rates, batch, **more)
-    with pytest.raises(InvalidSetting, match="several are open at once"):
+    with pytest.raises(IncompatibleOptions, match="several are open at once"):
         RunConfig.checked(setting=sweep.runs()[0].setting, rate=2.0)
 
 
@@ -87,7 +87,7 @@ def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
     assert [d.label for d in sweep.decodings] == [
         f"FSD official · ag ≤ {threshold} · target sampled · γ 5" for threshold in (0.2, 0.4)
     ]
-    with pytest.raises(InvalidSetting, match="The rule 'fsd-official' cannot be off"):
+    with pytest.raises(IncompatibleOptions, match="The rule 'fsd-official' cannot be off"):
         build_sweep(replace(FORM, baselines=[], tuned=["fsd-official"], threshold="off, 0.4"))
     both = build_sweep(replace(FORM, baselines=[], tuned=["fsd", "fsd-official"], threshold="off, 0.4"))
     assert [(d.acceptance.kind, d.threshold) for d in both.decodings] == [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsd_core.config import RunConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import UnfitTask
 from fsd_core.models.chat_messages import ToolMessage
 from fsd_core.tasks.base import Said
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -50,7 +50,7 @@ def test_turns_are_prompts_of_their_own() -> None:
         ("user", "One"), ("assistant", "First"), ("user", "Two"), ("assistant", "Second"), ("user", "Three"),
     )  # fmt: skip
     assert task.asked(1, [Said("cut off in a thought", thinking=True)]).messages[1] == ("assistant", "")
-    with pytest.raises(InvalidSetting, match="cannot be asked alone"):
+    with pytest.raises(UnfitTask, match="cannot be asked alone"):
         _ = task.all_examples()[1].model_input
 
 
@@ -95,7 +95,7 @@ def test_turns_that_cannot_be_asked_are_told() -> None:
 def test_a_run_never_begins_within_a_conversation() -> None:
     task = task_of({"turns": ["One", "Two"]}, {"turns": ["Three", "Four"]})
     assert list(task.examples_of(RunConfig(limit=3))) == [0, 1, 2]
-    with pytest.raises(InvalidSetting, match="goes on the conversation"):
+    with pytest.raises(UnfitTask, match="goes on the conversation"):
         task.examples_of(RunConfig(first=1, limit=2))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core.config import RunConfig
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import OutOfRange, UnknownName
 from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT, ARITHMETIC_PROBLEMS, write_held_out
 from fsd_core.tasks.generators import long_problems
@@ -96,7 +96,7 @@ def test_every_reference_solution_is_scored_correct_and_every_other_answer_wrong
 def test_a_limit_takes_the_first_prompts() -> None:
     assert TASK.examples(3) == TASK.examples(5)[:3]
     for limit in (0, -1, TASK.size + 1):
-        with pytest.raises(InvalidSetting, match=f"from 1 to {TASK.size}"):
+        with pytest.raises(OutOfRange, match=f"from 1 to {TASK.size}"):
             TASK.examples(limit)
 
 
@@ -125,6 +125,6 @@ def test_a_prompt_that_repeats_another_counts_once_and_the_others_keep_their_pos
     shuffled = [task.positions(RunConfig(limit=4, shuffled=True, seed=seed)) for seed in range(5)]
     assert all(sorted(order) == [0, 1, 3, 5] for order in shuffled)
     assert len({tuple(order) for order in shuffled}) > 1
-    with pytest.raises(InvalidSetting, match="has 4 prompts"):
+    with pytest.raises(OutOfRange, match="has 4 prompts"):
         task.examples(5)
     assert TASK.repeats == frozenset()

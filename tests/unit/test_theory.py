@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import Contradiction, IncompatibleOptions, InvalidSetting, Malformed, OutOfRange, UnknownName
 from fsd_core.ops.sampling import greedy_distribution, likeliest
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
@@ -203,15 +203,15 @@ def test_what_are_no_distributions_is_refused() -> None:
         with pytest.raises(InvalidSetting, match=told):
             optimal_acceptance(np.array(bad), good, 2, "greedy")
     for bad in ([[1.0], [0.5, 0.5]], "half", ["0.5", "0.5"], [None, 1.0], [0.5j, 0.5], {"a": 1.0}, [10**400, 0]):
-        with pytest.raises(InvalidSetting, match="target_probs is no array"):
+        with pytest.raises(Malformed, match="target_probs is no array"):
             optimal_acceptance(bad, good, 2, "greedy")
-        with pytest.raises(InvalidSetting, match="draft_probs is no array"):
+        with pytest.raises(Malformed, match="draft_probs is no array"):
             acceptance_rate("rrs", good, bad, 2)
-    with pytest.raises(InvalidSetting, match="do not fit"):
+    with pytest.raises(Contradiction, match="do not fit"):
         acceptance_rate("rrs", good, np.array([0.2, 0.3, 0.5]), 2)
-    with pytest.raises(InvalidSetting, match="num_drafts is 0"):
+    with pytest.raises(OutOfRange, match="num_drafts is 0"):
         acceptance_rate("rrs", good, good, 0)
-    with pytest.raises(InvalidSetting, match="couples 2 drafts"):
+    with pytest.raises(IncompatibleOptions, match="couples 2 drafts"):
         acceptance_rate("spec-hub", good, good, 3)
     with pytest.raises(UnknownName, match="expected one of rrs, "):
         acceptance_rate("best", good, good, 2)

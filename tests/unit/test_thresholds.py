@@ -8,7 +8,7 @@ from dashboard.experiments.sweep_form import build_sweep
 from fsd_core.config.options import OPTIONS
 from fsd_core.config.sweeps import methods
 from fsd_core.config.thresholds import parse_threshold, parse_thresholds
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, Malformed
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_refused_in_a_short_sentence(text: str) -> None:
 
 def test_one_threshold_is_a_number_or_off() -> None:
     assert (parse_threshold(" Off "), parse_threshold("0.1"), parse_threshold("1e9")) == (None, 0.1, 1e9)
-    with pytest.raises(InvalidSetting, match=r"'much' is not a number: expected one such as 0\.1, or 'off'"):
+    with pytest.raises(Malformed, match=r"'much' is not a number: expected one such as 0\.1, or 'off'"):
         parse_threshold("much")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.errors import InvalidSetting, ModelUnavailable
+from fsd_core.errors import ModelUnavailable, UnfitModel
 from fsd_core.models.chat_messages import TOOLS, ToolMessage
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.testing.toy import toy_tokenizer
@@ -63,7 +63,7 @@ def test_the_template_gets_what_transformers_would_give_it() -> None:
     ],
 )
 def test_a_template_that_loses_tools_is_refused(template: str, conversation: Any, lost: str) -> None:
-    with pytest.raises(InvalidSetting, match="model would not see them"):
+    with pytest.raises(UnfitModel, match="model would not see them"):
         encode_prompt(tokenizer_with(template), conversation)
 
 

@@ -12,7 +12,7 @@ from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.drafters import trigram_table
 from fsd_core.drafters.trigram_proposer import TrigramProposer
 from fsd_core.drafters.trigram_table import TrigramTable
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import IncompatibleOptions
 from fsd_core.testing.toy import toy_pair
 
 
@@ -110,7 +110,7 @@ def test_a_run_that_keeps_its_table_writes_each_text_as_it_is_alone_and_in_fewer
 )
 def test_a_table_of_the_run_is_refused_where_texts_depend_on_drafts(changed: dict[str, Any]) -> None:
     values = {"acceptance": Speculative(), "drafter": TrigramDrafter(memory="run")} | changed
-    with pytest.raises(InvalidSetting, match="choose temperature 0"):
+    with pytest.raises(IncompatibleOptions, match="choose temperature 0"):
         DecodingConfig.checked(**values)
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting, UnknownName
+from fsd_core.errors import (
+    DatabaseOutdated,
+    DatabaseUnavailable,
+    InvalidSetting,
+    NotApplicable,
+    Stale,
+    UnknownName,
+    Unwritable,
+)
 from fsd_core.evaluation import bounds
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
@@ -95,7 +103,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(
     repository.create_run(run_config())
     whole = tmp_path / "whole.db"
     backup(database_url, whole)
-    with pytest.raises(InvalidSetting, match="already exists"):
+    with pytest.raises(Unwritable, match="already exists"):
         backup(database_url, whole)
     before = contents(database_url)
     data = bytearray(whole.read_bytes())
@@ -161,7 +169,7 @@ def test_deleted_space_is_given_back(repository: Repository, database_url: str) 
 
 def test_postgres_has_its_own(tmp_path: Path) -> None:
     for action in (lambda url: backup(url, tmp_path / "x"), lambda url: restore(url, tmp_path / "x"), vacuum):
-        with pytest.raises(InvalidSetting, match="the database is PostgreSQL"):
+        with pytest.raises(NotApplicable, match="the database is PostgreSQL"):
             action("postgresql://me@127.0.0.1/lab")
 
 
@@ -192,7 +200,7 @@ def test_rounds_that_are_no_longer_kept(repository: Repository) -> None:
     assert (repository.has_traces(old), repository.has_traces(new)) == (False, True)
     with pytest.raises(UnknownName, match="no longer kept"):
         repository.trace(repository.generations(old)[0].id)
-    with pytest.raises(InvalidSetting, match="no longer kept"):
+    with pytest.raises(Stale, match="no longer kept"):
         bounds.check(repository, old)
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from dashboard.runs.workspace_file import link_html, workspace_routes
 from fsd_core.auth.identify import KEY
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, Taken
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -301,7 +301,7 @@ def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(
         changed.close()
         database = open_database(sqlite_url(copy))
         before = contents(Repository(database))
-        with pytest.raises(InvalidSetting, match=f"Nothing was imported: .*{told}"):
+        with pytest.raises(Taken, match=f"Nothing was imported: .*{told}"):
             import_file(database, tmp_path / "new.zip", tmp_path)
         assert contents(Repository(database)) == before
         database.close()
@@ -320,7 +320,7 @@ def test_a_use_with_another_history_is_named(
     filled.append_events("support", Person("Ann", "admin"), [remark], 2)
     export(database_url, tmp_path / "different.zip", tmp_path)
     before = contents(other)
-    with pytest.raises(InvalidSetting, match="the use 'support' has another history"):
+    with pytest.raises(Taken, match="the use 'support' has another history"):
         take(other, tmp_path / "different.zip", tmp_path)
     assert contents(other) == before
 

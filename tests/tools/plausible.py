@@ -90,7 +90,8 @@ def record(repository: Repository, run_id: str, generations: Sequence[Generation
     measured; the others are stored in one transaction, for one by one they take ten times as long."""
     for done in generations[:1]:
         repository.record_generation(run_id, done, conditions_of(PROVENANCE))
-    if not (others := generations[1:]):
+    recorded = repository.done_positions(run_id)
+    if not (others := [done for done in generations if done.position not in recorded]):
         return
     with repository._database.session() as session:
         run = session.get_one(RunRow, run_id)

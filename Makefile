@@ -70,7 +70,7 @@ test-ray: $(DEVELOPMENT) $(RAY)/.requirements.stamp
 # What a wheel's user gets. torch is held: no later version has a build for CPUs in the registry.
 test-newest:
 	$(PYTHON) -m venv --clear $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --disable-pip-version-check torch==2.13.0 . $$(sed -n 's/^\(pytest[^=]*\)=.*/\1/p' requirements-dev.in)
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check $$(grep ^torch== requirements.in) . $$(sed -n 's/^\(pytest[^=]*\)=.*/\1/p' requirements-dev.in)
 	$(NEWEST)/bin/python -m pip uninstall --yes --quiet fsd-lab
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile --ignore tests/contract/test_one_state.py tests/contract
 

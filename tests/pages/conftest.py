@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core.storage.database.repository import Repository
-from tests.tools.plausible import add_finished, new_repository
+from tests.tools.plausible import add_finished, filled_file
 from tests.tools.shown_page import Application
 
 
@@ -24,19 +24,13 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
 @pytest.fixture(scope="session")
 def nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of an empty database."""
-    home = tmp_path_factory.mktemp("nothing")
-    new_repository(home)._database.close()
-    return home / "fsd.db"
+    return filled_file(tmp_path_factory.mktemp("nothing"), lambda repository: None)[0]
 
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a database with a finished experiment of seven runs."""
-    home = tmp_path_factory.mktemp("measured")
-    repository = new_repository(home)
-    add_finished(repository)
-    repository._database.close()
-    return home / "fsd.db"
+    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

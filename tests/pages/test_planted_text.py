@@ -20,7 +20,7 @@ from dashboard.ui.templates import escape
 from dashboard.web import PAGES
 from fsd_core.roles import Person
 from tests.tools.planted import DOORS, HOSTILE, NAME, SCRIPT, plant
-from tests.tools.plausible import new_repository
+from tests.tools.plausible import filled_file
 from tests.tools.shown_page import Application, Element, Read, ShownPage
 
 WHO = Person(NAME, "admin")
@@ -38,11 +38,7 @@ class Planted(NamedTuple):
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     """The file of a database whose every text is hostile, and what addresses need."""
-    home = tmp_path_factory.mktemp("planted")
-    repository = new_repository(home)
-    ids = plant(repository)
-    repository._database.close()
-    return Planted(home / "fsd.db", ids)
+    return Planted(*filled_file(tmp_path_factory.mktemp("planted"), plant))
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from tests.tools.every_page import every_page
-from tests.tools.plausible import add_finished, new_repository, sweep
+from tests.tools.plausible import add_finished, filled_file, sweep
 from tests.tools.shown_page import Application, ShownPage
 
 ANN = Person("Ann", "author")
@@ -203,11 +203,7 @@ class Lived(NamedTuple):
 @pytest.fixture(scope="session")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Lived:
     """The file of a database in which everything can be done, and what is in it."""
-    home = tmp_path_factory.mktemp("lived")
-    repository = new_repository(home)
-    names = lived_in(repository)
-    repository._database.close()
-    return Lived(home / "fsd.db", names)
+    return Lived(*filled_file(tmp_path_factory.mktemp("lived"), lived_in))
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import insert
 
@@ -24,6 +24,7 @@ from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks.generators import long_problems
 from tests.tools.sizes import PATIENCE
 
+T = TypeVar("T")
 PROMPTS = 24
 PROVENANCE = {
     "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor",
@@ -38,6 +39,14 @@ def new_repository(home: Path) -> Repository:
     schema.make_folder(home)
     (home / "fsd.db").write_bytes(_empty())
     return Repository(open_database(f"sqlite:///{home / 'fsd.db'}", busy_timeout=PATIENCE))
+
+
+def filled_file(home: Path, fill: Callable[[Repository], T]) -> tuple[Path, T]:
+    """The file of a new database that was filled and is closed, to be copied, and what ``fill`` returned."""
+    repository = new_repository(home)
+    result = fill(repository)
+    repository._database.close()
+    return home / "fsd.db", result
 
 
 @cache

@@ -17,6 +17,7 @@ from fsd_core.storage.database.connection import upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.workspace import staging
 from tests.tools.copies import copy_of
+from tests.tools.plausible import filled_file
 from tests.tools.sizes import PATIENCE
 
 
@@ -30,9 +31,7 @@ def no_haste_in_judging(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of an empty database, migrated."""
-    file = tmp_path_factory.mktemp("migrated") / "fsd.db"
-    upgrade(f"sqlite:///{file}")
-    return file
+    return filled_file(tmp_path_factory.mktemp("migrated"), lambda repository: None)[0]
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Proposed, Requirements
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, finish, new_repository
+from tests.tools.plausible import add_finished, filled_file, finish
 
 ANN = Person("Ann", "author")
 ASKED = Requirements(margin=20, least_speedup=1.1, longest_answers=2)
@@ -67,11 +67,7 @@ def calibration(
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Calibrated]:
     """The file of a database with a calibration, and that calibration."""
-    folder = tmp_path_factory.mktemp("measured")
-    repository = new_repository(folder)
-    done = calibration(repository)
-    repository._database.close()
-    return folder / "fsd.db", done
+    return filled_file(tmp_path_factory.mktemp("measured"), calibration)
 
 
 @pytest.fixture

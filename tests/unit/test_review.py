@@ -40,7 +40,7 @@ from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import AliasMoved, Commented, Requirements, ReviewEvent, UseDescribed, read_event
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, new_repository
+from tests.tools.plausible import add_finished, filled_file
 
 ANN, BOB, CAT, EVE = (
     Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
@@ -52,11 +52,7 @@ LENIENT = Requirements(margin=20, least_speedup=1.05, longest_answers=1.7)
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a database with a finished experiment."""
-    folder = tmp_path_factory.mktemp("measured")
-    repository = new_repository(folder)
-    add_finished(repository)
-    repository._database.close()
-    return folder / "fsd.db"
+    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

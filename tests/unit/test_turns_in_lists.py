@@ -17,7 +17,7 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.storage.database.repository import Repository
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, finish, new_repository
+from tests.tools.plausible import add_finished, filled_file, finish
 
 FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1, 0.2", "draft_length": [4, 5]})
 EXACT = [one for one in FOUND if one.acceptance.lossless]
@@ -43,11 +43,7 @@ def calibration(repository: Repository) -> str:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The file of a database with such a calibration, and its id."""
-    folder = tmp_path_factory.mktemp("measured")
-    repository = new_repository(folder)
-    id = calibration(repository)
-    repository._database.close()
-    return folder / "fsd.db", id
+    return filled_file(tmp_path_factory.mktemp("measured"), calibration)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from fsd_core.storage.workspace.export import export
 from fsd_core.storage.workspace.merge import import_file
 from fsd_core.storage.workspace.staging import CUT_OFF
 from tests.tools.copies import copy_of
-from tests.tools.plausible import new_repository
+from tests.tools.plausible import filled_file
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -82,11 +82,7 @@ def filled(full: Path, database_url: str) -> Iterator[Repository]:
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("full")
-    repository = new_repository(folder)
-    fill(repository)
-    repository._database.close()
-    return folder / "fsd.db"
+    return filled_file(tmp_path_factory.mktemp("full"), fill)[0]
 
 
 def fill(repository: Repository) -> None:

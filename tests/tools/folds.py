@@ -1,4 +1,4 @@
-"""The folded parts of Compare, opened as people do, or by the address."""
+"""The folded parts of Compare, opened as people do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.tools.every_page import EVERY_FOLD
 from tests.tools.settled import settled
-
-__all__ = ["EVERY_FOLD", "head", "unfold"]
 
 
 def head(page: Page, title: str) -> Locator:

@@ -25,7 +25,8 @@ from fsd_core.evaluation.aggregate import summarise
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.chromium import BROWSER_PATIENCE
-from tests.tools.folds import EVERY_FOLD, unfold
+from tests.tools.every_page import EVERY_FOLD
+from tests.tools.folds import unfold
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import go, polled, settled
 from tests.tools.site import Site

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.tools.every_page import every_page
+from tests.tools.every_page import EVERY_FOLD, every_page
 from tests.tools.first_sight import MOST_WORDS, first_sight
-from tests.tools.folds import EVERY_FOLD
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import settled
 from tests.tools.site import Site, serving

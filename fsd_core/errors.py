@@ -8,9 +8,14 @@ with status 2. The pages show it unchanged.
 from __future__ import annotations
 
 import logging
+import re
 from typing import ClassVar
 
 logger = logging.getLogger(__name__)
+LONGEST_SENTENCE = 4_000  # characters
+_LONG_WORD = re.compile(r"\S{500,}")
+HALF_OR_NUL = re.compile("[\0\ud800-\udfff]")
+"""what no database stores, and no answer in UTF-8 can hold: NUL, and halves of surrogate pairs"""
 
 
 class FsdError(Exception):
@@ -20,8 +25,10 @@ class FsdError(Exception):
     """Name of the kind for programs. Unlike the sentence it stays."""
 
     def __str__(self) -> str:
-        # KeyError would print the repr of its argument.
-        return str(self.args[0]) if self.args else self.__class__.__name__
+        # KeyError would print the repr of its argument. A sentence is read, logged and stored, whatever it quotes.
+        text = str(self.args[0]) if self.args else self.__class__.__name__
+        text = _LONG_WORD.sub(lambda word: f"{word[0][:100]}…{word[0][-20:]}", text)
+        return HALF_OR_NUL.sub("\ufffd", text)[:LONGEST_SENTENCE]
 
 
 class InvalidSetting(FsdError, ValueError):

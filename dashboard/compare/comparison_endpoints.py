@@ -12,6 +12,7 @@ from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import RunAnswer, run_record
 from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.errors import NotGiven, UnknownName
+from fsd_core.texts import Id
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -32,7 +33,7 @@ class ComparisonAnswer(TypedDict):
 
 
 def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
-    def list_runs(search: str = "", experiment: str = "", limit: int = 20, archived: bool = False) -> list[RunAnswer]:
+    def list_runs(search: str = "", experiment: Id = "", limit: int = 20, archived: bool = False) -> list[RunAnswer]:
         """Return the latest runs with their options and metrics, newest first.
 
         Args:
@@ -46,9 +47,9 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         return [run_record(run) for run in views]
 
     def compare_runs(
-        runs: list[str] = [],  # noqa: B006  # read, never written; a tuple would have no schema
-        experiment: str = "",
-        baseline: str = "",
+        runs: list[Id] = [],  # noqa: B006  # read, never written; a tuple would have no schema
+        experiment: Id = "",
+        baseline: Id = "",
         margin: float = DEFAULT_MARGIN,
     ) -> ComparisonAnswer:
         """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.

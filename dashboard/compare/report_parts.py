@@ -17,8 +17,8 @@ from fsd_core.frozen import check_fields
 from fsd_core.metrics import compared
 from fsd_core.plots.gallery import named_figure
 from fsd_core.reports.freezing import frozen_figure, frozen_runs
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.report_content import ReportContent, ReportTable
+from fsd_core.texts import whole
 
 _FIGURES = {
     "tradeoff": "Accuracy against throughput", "acceptance_rate": "Acceptance rate against threshold",
@@ -52,8 +52,8 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
     return check_fields(
         ReportContent,
         {"title": "Title", "text": "Text"},
-        title=storable(title.strip()),
-        text=storable(text),
+        title=whole(title.strip()),
+        text=whole(text),
         subject=comparison.subject,
         query=query_of(comparison.runs, comparison.baseline, comparison.margin),
         runs=frozen_runs(comparison.runs, run_names(comparison.runs)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -19,12 +18,13 @@ from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import status_json
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import Malformed, NotApplicable
+from fsd_core.errors import NotApplicable
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.review.pooling import fresh_rounds
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task
 from fsd_core.tasks.suitable import offered
+from fsd_core.texts import Id, Key
 from fsd_core.worker import gpu_billing, more_time
 from fsd_core.worker.endpoint_names import engine_to_calibrate
 
@@ -51,7 +51,7 @@ def calibration_endpoints(
         choosing: int = 64,
         seed: int = 0,
         name: str = "",
-        key: str = "",
+        key: Key = "",
         endpoint: str = "",
     ) -> CalibrationAnswer:
         """Find the fastest setting that keeps a promise. Needs the role author.
@@ -89,10 +89,10 @@ def calibration_endpoints(
             seeds=(seed,), endpoint=engine_to_calibrate(repository, endpoint),
         )  # fmt: skip
         check_candidates(config)
-        gpu_billing.remember_requester(id := repository.create_experiment(config, id=new_experiment_id(key)))
+        gpu_billing.remember_requester(id := repository.create_experiment(config, id=key or None))
         return read_calibration(id)
 
-    def read_calibration(experiment: str) -> CalibrationAnswer:
+    def read_calibration(experiment: Id) -> CalibrationAnswer:
         """Return the progress or the result of a calibration. Shares are from 0 to 1.
 
         Its standing is proposing, choosing, trying or ended, and its status is queued, running, finished, failed or
@@ -126,7 +126,7 @@ def calibration_endpoints(
         return cast(CalibrationAnswer, answer)
 
     @does()
-    def continue_calibration(experiment: str, request: gr.Request, minutes: float | None = None) -> CalibrationAnswer:
+    def continue_calibration(experiment: Id, request: gr.Request, minutes: float | None = None) -> CalibrationAnswer:
         """Give more time to a calibration that used up its minutes. Needs the role author.
 
         The worker tries the same finalists on more fresh prompts. Whatever was seen, the promise holds at the same
@@ -141,7 +141,7 @@ def calibration_endpoints(
         return read_calibration(experiment)
 
     @does()
-    def time_finalists(experiment: str, request: gr.Request) -> CalibrationAnswer:
+    def time_finalists(experiment: Id, request: gr.Request) -> CalibrationAnswer:
         """Time the finalists of an ended calibration again, with exact SD and the target. Needs the role author.
 
         The worker writes prompts that they have done once more, interleaved, for about a minute. Only times change:
@@ -155,13 +155,6 @@ def calibration_endpoints(
         return read_calibration(experiment)
 
     return [start_calibration, read_calibration, continue_calibration, time_finalists]
-
-
-def new_experiment_id(key: str) -> str | None:
-    """Return the id that a caller chose for what it starts, or ``None`` without one. Raises ``InvalidSetting``."""
-    if key and not re.fullmatch("[0-9a-f]{32}", key):
-        raise Malformed(f"The key {key[:40]!r} cannot be used: expected 32 hexadecimal digits.")
-    return key or None
 
 
 def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:

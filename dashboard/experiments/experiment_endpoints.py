@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.calibration_endpoints import calibration_endpoints, new_experiment_id
+from dashboard.experiments.calibration_endpoints import calibration_endpoints
 from dashboard.experiments.engine_endpoints import engine_endpoints
 from dashboard.experiments.experiment_answers import ChoicesAnswer, TaskAnswer
 from dashboard.experiments.pair_endpoints import pair_endpoints
@@ -32,6 +32,7 @@ from fsd_core.tasks.custom.lookup import checked_name as checked_task_name
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.similar import grouped, noted
 from fsd_core.tasks.suitable import offered
+from fsd_core.texts import Id, Key
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.endpoint_names import check_shared, endpoint_decodings
@@ -97,7 +98,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         views = repository.experiments(limit=checked_limit(limit), archived=archived)
         return [experiment_record(view) for view in views]
 
-    def read_experiment(experiment: str) -> ExperimentAnswer:
+    def read_experiment(experiment: Id) -> ExperimentAnswer:
         """Return an experiment with its runs: options, status, and every metric with its 95 % interval.
 
         Its status is queued, running, finished, failed or cancelled.
@@ -117,7 +118,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         seeds: list[int] = [0],  # noqa: B006  # read, never written; a tuple would have no schema
         name: str = "",
         batch: int = 1,
-        key: str = "",
+        key: Key = "",
         endpoints: list[str] = [],  # noqa: B006  # as above
         batches: list[int] = [],  # noqa: B006
         endpoint_options: dict[str, Any] = {},  # noqa: B006
@@ -166,11 +167,11 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             [*decodings, *engines], in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds,
             **loads_of(batches or [batch], rates),
         )  # fmt: skip
-        gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=new_experiment_id(key)))
+        gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=key or None))
         return experiment_record(repository.experiment(id), runs=True)
 
     @does(repeatable=True)
-    def cancel_experiment(experiment: str, request: gr.Request) -> str:
+    def cancel_experiment(experiment: Id, request: gr.Request) -> str:
         """Stop an experiment after its current prompt and keep what is done. Needs the role author.
 
         Args:
@@ -179,7 +180,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         return actions.perform(repository, home, person_of(request), "cancel", "experiment", experiment)
 
     @does(repeatable=True)
-    def resume_experiment(experiment: str, request: gr.Request) -> str:
+    def resume_experiment(experiment: Id, request: gr.Request) -> str:
         """Continue a cancelled or failed experiment, or the failed prompts of a finished one. Needs the role author.
 
         Args:

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 from dashboard.ui.endpoint import Endpoint, checked_limit
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.storage.report_content import ReportName
+from fsd_core.texts import Id
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -47,7 +48,7 @@ def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         """
         return [_named(report, root_path) for report in repository.reports(checked_limit(limit))]
 
-    def read_report(report: str) -> ReportAnswer:
+    def read_report(report: Id) -> ReportAnswer:
         """Return a report's text in Markdown, its tables, and its runs as they were, with those that changed since.
 
         Args:

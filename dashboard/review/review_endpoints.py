@@ -15,6 +15,7 @@ from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.review.passages import quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
+from fsd_core.texts import Id, Key
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -25,11 +26,11 @@ _MOST_ACTS = 1000
 def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
     service = ReviewService(repository)
 
-    def reviewed(proposal: str, request: gr.Request) -> ReviewAnswer:
+    def reviewed(proposal: Id, request: gr.Request) -> ReviewAnswer:
         review = service.review(proposal)
         return review_answer(review, quoted_passages(repository, person_of(request), review), root_path)
 
-    def read_verdict(proposal: str, request: gr.Request) -> ReviewAnswer:
+    def read_verdict(proposal: Id, request: gr.Request) -> ReviewAnswer:
         """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
 
         It also has the open requirements, who approves of it, and the comments.
@@ -41,12 +42,12 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
 
     @does()
     def propose(
-        use: str,
-        runs: list[str],
-        baselines: list[str],
+        use: Id,
+        runs: list[Id],
+        baselines: list[Id],
         request: gr.Request,
         rationale: str = "",
-        key: str = "",
+        key: Key = "",
         reviewers: list[str] | None = None,
     ) -> ReviewAnswer:
         """Propose the setting of measured runs as the candidate of a use. Needs the role author.
@@ -64,7 +65,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return reviewed(id, request)
 
     def compare_with_approved(
-        proposal: str, request: gr.Request, which: Show = "outcome", limit: int = 20, offset: int = 0
+        proposal: Id, request: gr.Request, which: Show = "outcome", limit: int = 20, offset: int = 0
     ) -> BesideAnswer:
         """Return a proposal beside what is approved for its use: each requirement, and prompt by prompt.
 
@@ -81,13 +82,13 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
 
     @does()
     def comment(
-        proposal: str,
+        proposal: Id,
         words: str,
         request: gr.Request,
         reply_to: int | None = None,
         prompt: int | None = None,
-        key: str = "",
-        run: str = "",
+        key: Key = "",
+        run: Id = "",
         quote: str = "",
         start: int = 0,
     ) -> ReviewAnswer:
@@ -115,7 +116,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return reviewed(proposal, request)
 
     @does()
-    def ask_reviewers(proposal: str, reviewers: list[str], request: gr.Request, key: str = "") -> ReviewAnswer:
+    def ask_reviewers(proposal: Id, reviewers: list[str], request: gr.Request, key: Key = "") -> ReviewAnswer:
         """Ask people for a verdict on an open proposal, in place of those who were asked before.
 
         Needs the role author.
@@ -130,13 +131,13 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
 
     @does()
     def choose_evidence(
-        proposal: str,
-        runs: list[str],
-        baselines: list[str],
+        proposal: Id,
+        runs: list[Id],
+        baselines: list[Id],
         evidence: str,
         request: gr.Request,
         why: str = "",
-        key: str = "",
+        key: Key = "",
     ) -> ReviewAnswer:
         """Rest an open proposal on other runs of its setting. For its author, and people with the role admin.
 
@@ -156,7 +157,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return reviewed(proposal, request)
 
     @does()
-    def withdraw(proposal: str, request: gr.Request, why: str = "", key: str = "") -> ReviewAnswer:
+    def withdraw(proposal: Id, request: gr.Request, why: str = "", key: Key = "") -> ReviewAnswer:
         """Withdraw an open proposal. For its author, and people with the role admin.
 
         Args:
@@ -167,7 +168,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.withdraw(person_of(request), service.review(proposal), why, key or None)
         return reviewed(proposal, request)
 
-    def review_log(use: str = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
+    def review_log(use: Id = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
         """Return what was decided, oldest first: who did what and when, with all that they wrote.
 
         Args:

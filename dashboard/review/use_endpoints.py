@@ -20,6 +20,7 @@ from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import Requirements
+from fsd_core.texts import Id, Key
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -35,7 +36,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
         """
         return [use_answer(use) for use in service.uses()]
 
-    def read_use(use: str) -> UseWithProposals:
+    def read_use(use: Id) -> UseWithProposals:
         """Return a use with its proposals.
 
         Args:
@@ -44,7 +45,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
         view = service.use(use)
         return {**use_answer(view), "proposals": [proposal_answer(proposal) for proposal in view.proposals.values()]}
 
-    def approved_setting(use: str, form: str = "") -> ApprovedAnswer:
+    def approved_setting(use: Id, form: str = "") -> ApprovedAnswer:
         """Return the setting that is approved for a use. An engine that cannot run it is refused, with the reason.
 
         Args:
@@ -59,7 +60,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
         answer |= {"form": form, "text": deliver(setting, form, weights)} if form else {}
         return cast(ApprovedAnswer, answer)
 
-    def check_use(use: str, setting: str = "") -> CheckAnswer:
+    def check_use(use: Id, setting: str = "") -> CheckAnswer:
         """Return whether a setting may serve a use now, with each requirement, its approval and its evidence.
 
         Args:
@@ -76,7 +77,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
         requirements: dict[str, float | None] = {},  # noqa: B006  # read, never written
         approvals: int = 1,
         days: int = 0,
-        key: str = "",
+        key: Key = "",
     ) -> UseAnswer:
         """Make a use, which settings can be proposed for then. Needs the role author.
 
@@ -97,7 +98,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
 
     @does()
     def change_use(
-        use: str,
+        use: Id,
         version: int,
         request: gr.Request,
         name: str | None = None,
@@ -105,7 +106,7 @@ def use_endpoints(repository: Repository) -> list[Endpoint]:
         requirements: dict[str, float | None] = {},  # noqa: B006  # read, never written
         approvals: int | None = None,
         days: int | None = None,
-        key: str = "",
+        key: Key = "",
     ) -> UseAnswer:
         """Change what a use asks for. For people with the role admin. What is left out stays unchanged.
 

@@ -15,6 +15,7 @@ from fsd_core.errors import NotGiven
 from fsd_core.review.resting import resting_on
 from fsd_core.roles import require, require_person
 from fsd_core.storage.edits import Edit, read_tags
+from fsd_core.texts import Id
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -24,7 +25,7 @@ def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
     @does(repeatable=True)
     def annotate(
         kind: Literal["run", "experiment"],
-        id: str,
+        id: Id,
         request: gr.Request,
         name: str | None = None,
         note: str | None = None,
@@ -52,7 +53,7 @@ def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
         return run_record(repository.run(id)) if kind == "run" else experiment_record(repository.experiment(id))
 
     @does(destroys=True)
-    def delete(kind: Literal["run", "experiment"], id: str, request: gr.Request, evidence: bool = False) -> str:
+    def delete(kind: Literal["run", "experiment"], id: Id, request: gr.Request, evidence: bool = False) -> str:
         """Delete a run, or an experiment with its runs, with prompts and traces, here and in MLflow, for ever.
 
         For people with the role admin. If an approval or a proposal rests on it, it is refused with their names.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,8 +56,8 @@ def call_routes(endpoints: Sequence[Endpoint]) -> APIRouter:
 def _arguments(body: bytes) -> dict[str, Any]:
     """Return the arguments in a body; none in an empty one. Raises ``InvalidSetting``."""
     try:
-        arguments = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
+        arguments = orjson.loads(body or b"{}")
+    except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         raise Malformed("The body cannot be read: expected a JSON object with the arguments by name.")

@@ -12,6 +12,7 @@ from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.roles import require
 from fsd_core.storage.saved_views import SavedView, checked_view_page
+from fsd_core.texts import Id
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -65,7 +66,7 @@ def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         return described(repository.save_view(uuid4().hex, page, name, query, person))
 
     @does(repeatable=True)
-    def rename_view(view: str, name: str, request: gr.Request) -> ViewAnswer:
+    def rename_view(view: Id, name: str, request: gr.Request) -> ViewAnswer:
         """Give a saved view of one's own another name. Needs the role author.
 
         Args:

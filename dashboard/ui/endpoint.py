@@ -13,8 +13,9 @@ import orjson
 from mcp import types
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
-from fsd_core.errors import FsdError, NotGiven, OutOfRange, UnknownChoice
+from fsd_core.errors import FsdError, Malformed, NotGiven, OutOfRange, UnknownChoice
 from fsd_core.frozen import first_error
+from fsd_core.texts import whole
 
 Endpoint = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Endpoint)
@@ -153,6 +154,8 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
     """
+    if whole(dict(arguments)) != arguments:
+        raise Malformed("A text of the arguments holds NUL or half of a character (a lone surrogate): leave it out.")
     signature, model = inspect.signature(function), arguments_of(function)
     kinds = model.model_fields
     if unknown := [name for name in arguments if name not in kinds]:
@@ -171,7 +174,8 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 @lru_cache(maxsize=256)
 def arguments_of(function: Endpoint) -> type[BaseModel]:
     """Return the model that validates a function's arguments."""
-    kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
+    hints = get_type_hints(function, include_extras=True)
+    kinds = {name: kind for name, kind in hints.items() if name not in ("return", "request")}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}
     return create_model(function.__name__, **fields)
 

@@ -6,14 +6,16 @@ Nothing in it is trusted: what does not fit becomes an empty value, or opens the
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import gradio as gr
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, Field, StringConstraints
 
 from dashboard.ui.signed_in import person_of
+from fsd_core.texts import whole
 
 MOST_COUNTED = 10**9
 """what a browser says it counts stays below this, which every database can hold"""
@@ -144,13 +146,15 @@ def count_in(text: str) -> int:
 def read_question(question: object) -> Question:
     """Return the question of a browser. A program that calls the event without a question opens the page."""
     try:
-        return Question.model_validate_json(question) if isinstance(question, str) and question else Question()
-    except ValidationError:
+        read = json.loads(question) if isinstance(question, str) and question else {}
+        return Question.model_validate(whole(read))
+    except (ValueError, RecursionError):
         return Question()
 
 
 def field_value(field: Any, value: Any) -> Any:
     """Return the value of a field as a browser sent it, in the field's type, or the field's empty value."""
+    value = whole(value)
     if isinstance(field, gr.Checkbox):
         return value is True
     if isinstance(field, gr.Number):

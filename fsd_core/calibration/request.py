@@ -10,6 +10,7 @@ from fsd_core.config.building import Named, in_python
 from fsd_core.config.calibration_config import (
     DRAFT_LENGTHS,
     FEWEST_CHOOSING,
+    MORE_THAN_ENOUGH,
     MOST_FRESH_PROMPTS,
     REPLAYED,
     CalibrationConfig,
@@ -24,8 +25,6 @@ from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
 from fsd_core.tasks import Task
 
 _LONGEST_NAME = 120
-_MORE_THAN_ENOUGH = 10**9
-"""prompts; enough for any margin"""
 IN_PYTHON = MappingProxyType(
     {"acceptance": "accepted"}
     | {name: name for name in ("margin", "minutes", "limit", "choosing")}
@@ -92,7 +91,7 @@ def build_calibration(
             f"{field_names['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
     unlimited = check_fields(
-        CalibrationConfig, field_names, limit=_MORE_THAN_ENOUGH, **fields
+        CalibrationConfig, field_names, limit=MORE_THAN_ENOUGH, **fields
     )  # checks every other field
     if unlimited.goal == "accuracy" and not task.scored:
         raise NotCalibratable(

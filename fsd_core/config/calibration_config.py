@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,8 @@ REPLAYED = tuple(range(1, 17))
 """default draft lengths that replay proposes from"""
 GRANTED = "more_minutes"
 """the only field of a stored calibration that may change"""
+MORE_THAN_ENOUGH = 10**9
+"""prompts; enough for any margin"""
 FEWEST_CHOOSING = 8
 """prompts of the first rung, and of each round with fresh prompts"""
 
@@ -111,10 +114,7 @@ class CalibrationConfig(SweepConfig):
         if self.goal != "accuracy":
             return 2 * FEWEST_CHOOSING
         # Each prompt without a loss multiplies the capital by at most 1 / (1 − margin). One finalist needs 1 / LEVEL.
-        share, prompts, capital = self.margin / 100, 0, 1.0
-        while capital < 1 / SIGNIFICANCE_LEVEL:
-            prompts, capital = prompts + 1, capital * (1 + share / (1 - share))
-        return prompts
+        return math.ceil(min(math.log(SIGNIFICANCE_LEVEL) / math.log1p(-self.margin / 100), MORE_THAN_ENOUGH))
 
     @property
     def fewest(self) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.errors import Malformed, Overtaken, UnknownName
+from fsd_core.errors import Overtaken, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
 from fsd_core.review.history import Use
@@ -14,13 +13,13 @@ from fsd_core.review.measured_weights import weights
 from fsd_core.review.proposal_review import ProposalReview, review_of
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import AliasMoved, ReviewEvent
+from fsd_core.texts import checked_key
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import LoggedEvent
 
 LONGEST_USE_ID = 64
-_KEY = re.compile("[0-9a-f]{32}")
 
 
 class ReviewLog:
@@ -76,9 +75,7 @@ class ReviewLog:
         """Return what an act was stored as, if it was sent before."""
         if key is None:
             return None
-        if not _KEY.fullmatch(key):
-            raise Malformed("A key is 32 hexadecimal digits, new ones for each act.")
-        return self.repository.stored_event(key, use_id, person.name, act)
+        return self.repository.stored_event(checked_key(key), use_id, person.name, act)
 
     def _append(
         self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None

@@ -23,7 +23,7 @@ def go_on(repository: Repository, home: Path, id: str, minutes: float | None = N
     Raises ``InvalidSetting`` if it did not end by time or the time needed is unknown; as ``grant_minutes`` does; and
     ``FsdError`` while another process works on it.
     """
-    with exclusive_lock(home, "experiment", id):
+    with exclusive_lock(home, "experiment", repository.experiment(id).id):
         more = ended_by_time(repository, id).more
         if minutes is None:
             if more is None:
@@ -39,7 +39,7 @@ def time_finalists(repository: Repository, home: Path, id: str) -> int:
 
     Raises as ``runs_again`` and ``time_again``, and ``FsdError`` while another process works on it.
     """
-    with exclusive_lock(home, "experiment", id):
+    with exclusive_lock(home, "experiment", repository.experiment(id).id):
         configs = runs_again(repository, id)
         repository.time_again(id, configs)
     gpu_billing.remember_requester(id)

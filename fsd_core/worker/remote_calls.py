@@ -22,13 +22,13 @@ from fsd_core.evaluation import bounds
 from fsd_core.evaluation.generator import about, warm_up
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Task, get_task
 from fsd_core.tasks.base import Said
 from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.texts import whole
 from fsd_core.worker import playground
 from fsd_core.worker.pair_cache import PairCache
 
@@ -192,7 +192,7 @@ def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Ite
                 warm_up(decoder, next(iter(selected.values())))
             for record in run_examples(decoder, task, selected, run_batch.seed, run_batch.batch_size):
                 if record.outcome != "failed":
-                    said[run_batch.run_id, record.position] = Said(storable(record.text), record.only_thought)
+                    said[run_batch.run_id, record.position] = Said(whole(record.text), record.only_thought)
                 yield WrittenPrompt(run_batch.run_id, record)
         except Exception as error:
             failed.add(run_batch.run_id)

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.find_setting import calibration_of
+from dashboard.ui.endpoint import call
 from fsd_core.auth.identify import KEY
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.request import build_calibration
@@ -27,6 +28,7 @@ from fsd_core.errors import (
     NotEnough,
     OutOfRange,
     Refused,
+    Taken,
     UnknownName,
     WrongState,
 )
@@ -34,6 +36,7 @@ from fsd_core.roles import Person
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.edits import Edit
 from fsd_core.tasks import get_task
 from tests.tools.plausible import finish
 
@@ -161,9 +164,11 @@ def test_a_call_with_the_same_key_is_done_once(programs: Programs) -> None:
     assert len(programs.repository.experiments(1000)) == 2
     for key in ("1f", "1F" * 16, "<b>", "1f" * 17):
         with pytest.raises(Malformed, match="32 hexadecimal digits"):
-            programs.start(settings=[CHOSEN], key=key)
-        with pytest.raises(Malformed, match="32 hexadecimal digits"):
-            start([{"acceptance": "speculative"}], request, limit=1, key=key)
+            call(start, {"settings": [CHOSEN], "key": key}, request)
+    with pytest.raises(Taken, match="that of another experiment"):
+        programs.start(settings=[{"acceptance": ["typical"]}], key="1f" * 16)
+    programs.repository.annotate("experiment", "1f" * 16, Edit(name="Renamed"), Person("Ann", "author"))
+    assert programs.start(settings=[CHOSEN], key="1f" * 16)["experiment"] == "1f" * 16
     assert len(programs.repository.experiments(1000)) == 2
 
 

@@ -97,7 +97,7 @@ def test_answers_are_what_is_promised(client: TestClient, repository: Repository
     task = asked(
         client, author, "add_task", name="support", lines=[{"prompt": "1+1?", "reference": "2"}], scorer="exact"
     )
-    assert (task["prompts"], task["scorer"], task["added_by"]) == (1, "exact", "author")
+    assert (task["prompts"], task["scorer"], task["added_by"]) == (1, "exact", "local user/author")
     told = asked(client, author, "annotate", kind="run", id=run.id, note="mine", version=0)
     assert (told["note"], told["version"]) == ("mine", 1)
 
@@ -157,7 +157,12 @@ def test_every_error_has_one_shape(client: TestClient, repository: Repository) -
         (client.post(f"{path}/read_use", json={"use": "x"}, headers=author), 404, "not-found", "There is no use 'x'"),
         (client.post(f"{path}/list_uses", content="x" * 6000, headers=author), 413, "", "at most 5,000"),
         *(
-            (client.post(f"{path}/{name}", json=told, headers=admin), 403, "refused", "is for people, and admin is")
+            (
+                client.post(f"{path}/{name}", json=told, headers=admin),
+                403,
+                "refused",
+                "is for people, and local user/admin is",
+            )
             for name, told in {
                 "change_use": {"use": "chat", "version": 1, "requirements": {"margin": 9}},
                 "delete": {"kind": "experiment", "id": experiment},

@@ -54,6 +54,8 @@ def test_an_experiment_of_a_chosen_id_is_created_once(repository: Repository, mo
     job = repository.enqueue(FetchJob("gsm8k"), 5)
     with pytest.raises(Taken, match="that of something else"):
         repository.create_experiment(sweep(), id=job)
+    with pytest.raises(Taken):
+        repository.create_experiment(sweep("other content"), id=id)
     assert len(repository.experiments(1000)) == 1
 
 

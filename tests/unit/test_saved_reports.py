@@ -95,7 +95,7 @@ def test_a_report_is_saved_once_and_refuses_what_it_cannot_hold(stored: Reposito
     saved(stored, comparison, "Another text under the same id")
     assert "Another" not in stored.report(ID).content.text
     assert (stored.count_reports(), stored.reports()[0].title) == (1, HOSTILE[:25])
-    assert frozen_comparison(comparison, "Half a pair \ud800", "\ud800", []).title == "Half a pair ?"
+    assert frozen_comparison(comparison, "Half a pair \ud800", "\ud800", []).title == "Half a pair \ufffd"
     for title, text, named in (("", "x", "Title"), ("x" * 201, "x", "Title"), ("x", "x" * 50_001, "Text")):
         with pytest.raises(Malformed, match=named):
             frozen_comparison(comparison, title, text, [])

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import NotApplicable, Overtaken
 from fsd_core.roles import Person
-from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.connection import storable
 from fsd_core.storage.database.store import Store, unknown
 from fsd_core.storage.database.tables import ChangeRow, ExperimentRow, RunRow
 from fsd_core.storage.edits import Edit, Subject
@@ -66,8 +66,8 @@ def log_change(
     last = session.scalar(select(func.max(ChangeRow.sequence)).where(ChangeRow.subject == id)) or 0
     session.add(
         ChangeRow(
-            kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=storable(who.name),
-            role=who.role, owner=who.owner, act=action, change=storable(change),
+            kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=who.name,
+            role=who.role, owner=who.owner, act=action, change=change,
         )
     )  # fmt: skip
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
@@ -13,6 +16,7 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import Misconfigured
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.failures import explained
+from fsd_core.texts import whole
 
 BUSY_TIMEOUT = 10.0
 CONNECT_TIMEOUT = 5
@@ -103,15 +107,40 @@ def sqlite_path(url: URL) -> Path | None:
 
 
 def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engine:
+    engine = _of_backend(url, busy_timeout, foreign_keys)
+
+    @event.listens_for(engine, "before_cursor_execute", retval=True)
+    def keep_whole(_connection, _cursor, statement: str, parameters: Any, *_) -> tuple[str, Any]:
+        return statement, whole(parameters)
+
+    return engine
+
+
+def storable(value: Any) -> Any:
+    """Return the value as a JSON column of every database holds it: its texts whole, its numbers finite or null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {whole(key): storable(item) for key, item in value.items()}
+    return [storable(item) for item in value] if isinstance(value, list | tuple) else whole(value)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(storable(value))
+
+
+def _of_backend(url: URL, busy_timeout: float, foreign_keys: bool) -> Engine:
     if url.get_backend_name() != "sqlite":
         try:
-            return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT})
+            return create_engine(
+                url, pool_pre_ping=True, json_serializer=_as_json, connect_args={"connect_timeout": CONNECT_TIMEOUT}
+            )
         except (ImportError, ArgumentError):
             raise Misconfigured(
                 f"The driver of '{url.drivername}' is not installed: write postgresql://user:password@host/name, whose "
                 "driver comes with FSD Lab, or install that one."
             ) from None
-    engine = create_engine(url, connect_args={"timeout": busy_timeout})
+    engine = create_engine(url, json_serializer=_as_json, connect_args={"timeout": busy_timeout})
 
     @event.listens_for(engine, "connect")
     def configure(connection, _record) -> None:

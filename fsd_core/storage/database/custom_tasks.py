@@ -6,10 +6,10 @@ from sqlalchemy import select
 
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, insert, unknown
 from fsd_core.storage.database.tables import TaskRow, now
 from fsd_core.storage.records import TaskView
+from fsd_core.texts import whole
 
 LONGEST_TITLE = 120
 _COLUMNS = (
@@ -25,7 +25,7 @@ class TaskStore(Store):
         Content that exists under this name is stored once.
         """
         version, moment = text_hash(content), now()
-        updated = {"title": storable(title)[:LONGEST_TITLE], "added_by": storable(who), "added_at": moment}
+        updated = {"title": whole(title)[:LONGEST_TITLE], "added_by": whole(who), "added_at": moment}
         fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
         with self._database.session() as session:
             row = insert(session, TaskRow).values(fixed | updated)  # another process may add the same at this moment
@@ -36,7 +36,7 @@ class TaskStore(Store):
         """Return the versions of a task, or of all, latest first."""
         statement = select(*_COLUMNS).order_by(TaskRow.added_at.desc(), TaskRow.name, TaskRow.version)
         if name is not None:
-            statement = statement.where(TaskRow.name == storable(name))
+            statement = statement.where(TaskRow.name == name)
         with self._database.session(readonly=True) as session:
             return [TaskView(*row) for row in session.execute(statement)]
 

@@ -14,7 +14,8 @@ from fsd_core.config.calibration_config import GRANTED, CalibrationConfig, read_
 from fsd_core.config.model_names import title_of_models
 from fsd_core.errors import NotApplicable, Taken
 from fsd_core.frozen import check_fields
-from fsd_core.storage.database.rows import experiment_view, run_view, storable
+from fsd_core.storage.database.connection import storable
+from fsd_core.storage.database.rows import experiment_view, run_view
 from fsd_core.storage.database.runs import add_runs, check_ended, queue_again
 from fsd_core.storage.database.store import Store, get_row, new_id, unknown
 from fsd_core.storage.database.tables import ExperimentRow, JobRow, RunRow
@@ -28,15 +29,17 @@ class ExperimentStore(Store):
         """Create an experiment with its queued runs and, unless the caller does them itself, its job; all or nothing.
 
         Returns the id, which is also its job's. A caller that chooses it may ask again: an experiment is created once.
+        Raises ``Taken`` for an id that is of other content.
         """
         name = checked_name(storable(sweep.name).strip() or storable(_default_name(sweep)))
         id = id or new_id()
         try:
             with self._database.session() as session:
-                if session.get(ExperimentRow, id) is not None:
+                if (row := session.get(ExperimentRow, id)) is not None:
+                    if {**read_sweep(row.config).as_json(), GRANTED: None} != {**sweep.as_json(), GRANTED: None}:
+                        raise Taken(f"The key {id} is that of another experiment: choose a new one for each.")
                     return id
-                config = storable(sweep.as_json())
-                session.add(ExperimentRow(id=id, name=name, config=config))
+                session.add(ExperimentRow(id=id, name=name, config=sweep.as_json()))
                 session.flush()
                 add_runs(session, sweep.runs(), id)
                 if enqueue:
@@ -75,7 +78,7 @@ class ExperimentStore(Store):
             job = session.get(JobRow, id, with_for_update=True)
             check_ended(job)
             values = config.as_json() | {GRANTED: config.more_minutes + minutes}
-            row.config = storable(check_fields(CalibrationConfig, {GRANTED: "The time added"}, **values).as_json())
+            row.config = check_fields(CalibrationConfig, {GRANTED: "The time added"}, **values).as_json()
             if enqueue:
                 queue_again(session, job, ExperimentJob(id), id)
 

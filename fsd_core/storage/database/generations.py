@@ -14,7 +14,7 @@ from fsd_core.conditions import Conditions
 from fsd_core.decoding.trace import RoundRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.metrics import foreign_ratios
-from fsd_core.storage.database.rows import generation_view, storable
+from fsd_core.storage.database.rows import generation_view
 from fsd_core.storage.database.run_queries import LONGEST_SEARCH
 from fsd_core.storage.database.store import Store, changed, get_row, unknown
 from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow, RunRow, TraceRow, now
@@ -31,7 +31,6 @@ class GenerationStore(Store):
         """
         data, checksum = pack(record.records)
         values = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "records"}
-        values = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
         with self._database.session() as session:
             # The lock on the run's row makes two recorders take turns. SQLite has one writer anyway.
             run = session.scalar(select(RunRow).where(RunRow.id == run_id).with_for_update(of=RunRow))
@@ -40,9 +39,7 @@ class GenerationStore(Store):
             same_prompt = GenerationRow.run_id == run_id, GenerationRow.position == record.position
             if session.scalar(select(GenerationRow.id).where(*same_prompt)) is not None:
                 return
-            measurement_session = (
-                None if conditions is None else _measurement_session(session, run, storable(dict(conditions)))
-            )
+            measurement_session = None if conditions is None else _measurement_session(session, run, dict(conditions))
             session.add(
                 GenerationRow(
                     run_id=run_id,
@@ -61,12 +58,12 @@ class GenerationStore(Store):
         again."""
         with self._database.session() as session:
             for id, (outcome, answer) in scores.items():
-                values = {"outcome": outcome, "answer": storable(answer), "error": None}
+                values = {"outcome": outcome, "answer": answer, "error": None}
                 session.execute(
                     update(GenerationRow).where(GenerationRow.id == id, GenerationRow.run_id == run_id).values(values)
                 )
             run = get_row(session, RunRow, run_id, "run")
-            run.metrics, run.mlflow_synced_at = storable(metrics), None
+            run.metrics, run.mlflow_synced_at = metrics, None
 
     def done_positions(self, run_id: str) -> set[int]:
         """Return the positions of the prompts that need not be done again."""
@@ -260,6 +257,6 @@ def _filtered(statement: Select, run_id: str, outcome: str | None, search: str |
         statement = statement.where(GenerationRow.outcome == outcome)
     if search and search.strip():
         columns = (GenerationRow.prompt, GenerationRow.text, GenerationRow.answer)
-        needle = storable(search.strip()[:LONGEST_SEARCH])
+        needle = search.strip()[:LONGEST_SEARCH]
         statement = statement.where(or_(*(column.icontains(needle, autoescape=True) for column in columns)))
     return statement

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from fsd_core.storage.database.rows import job_view, storable
+from fsd_core.storage.database.rows import job_view
 from fsd_core.storage.database.run_shares import close_sharing, is_shared, lock_sharing_job, shared_jobs
 from fsd_core.storage.database.runs import count_losses, of_owner
 from fsd_core.storage.database.store import Store, changed, get_row, new_id, unknown
@@ -27,7 +27,7 @@ class JobStore(Store):
         """
         id = id or new_id()
         with self._database.session() as session:
-            session.add(JobRow(id=id, kind=message.kind, payload=storable(message.as_json()), priority=priority))
+            session.add(JobRow(id=id, kind=message.kind, payload=message.as_json(), priority=priority))
         return id
 
     def job(self, id: str) -> JobView:
@@ -103,7 +103,7 @@ class JobStore(Store):
         their experiment waits for a worker.
         """
         ended = None if status == "queued" else now()
-        values = {"status": status, "error": storable(error), "finished_at": ended, "lease_expires_at": None}
+        values = {"status": status, "error": error, "finished_at": ended, "lease_expires_at": None}
         return self._update_claimed(job_id, token, values)
 
     def request_cancel(self, job_id: str) -> None:
@@ -144,7 +144,7 @@ class JobStore(Store):
             last = session.scalar(select(func.max(StreamChunkRow.sequence)).where(StreamChunkRow.job_id == job_id))
             first = 0 if last is None else last + 1
             session.add_all(
-                StreamChunkRow(job_id=job_id, sequence=sequence, payload=storable(chunk.as_json()))
+                StreamChunkRow(job_id=job_id, sequence=sequence, payload=chunk.as_json())
                 for sequence, chunk in enumerate(chunks, first)
             )
 

@@ -7,7 +7,6 @@ from typing import Any
 from fsd_core.config import RunConfig
 from fsd_core.errors import Taken
 from fsd_core.frozen import text_digest
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.runs import add_setting
 from fsd_core.storage.database.store import Store, insert, new_id
 from fsd_core.storage.database.tables import RunRow, now
@@ -24,14 +23,14 @@ class LoggedRunStore(Store):
         key that was used for others.
         """
         id = text_digest(f"measured elsewhere {key}")[:32] if key else new_id()
-        moment, figures = now(), storable(metrics)
+        moment, figures = now(), metrics
         with self._database.session() as session:
             add_setting(session, config.setting)
             values = {
                 "id": id, "position": 0, "setting_id": config.setting.id, "task": config.task, "seed": config.seed,
                 "config": config.as_json(), "status": "finished", "metrics": figures,
                 "prompts_done": config.limit, "prompts_total": config.limit,
-                "decoding_seconds": figures.get("seconds") or 0.0, "provenance": {ORIGIN: storable(origin)},
+                "decoding_seconds": figures.get("seconds") or 0.0, "provenance": {ORIGIN: origin},
                 "created_at": moment, "finished_at": moment,
             }  # fmt: skip
             row = insert(session, RunRow).values(values).on_conflict_do_nothing(index_elements=[RunRow.id])

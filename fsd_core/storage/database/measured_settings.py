@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from sqlalchemy import Select, func, or_, select
 
 from fsd_core.config import SettingConfig
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.run_queries import LONGEST_SEARCH, ordinary
 from fsd_core.storage.database.store import Store, get_row
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
@@ -64,7 +63,7 @@ def _matching(statement: Select, search: str, dropped: bool) -> Select:
         fresh = RunRow.config["first"].as_integer() >= ExperimentRow.config["choosing"].as_integer()
         selected = select(RunRow.setting_id).outerjoin(RunRow.experiment).where(or_(ordinary(), fresh))
         statement = statement.where(SettingRow.id.in_(selected))
-    for word in storable(search)[:LONGEST_SEARCH].split():
+    for word in search[:LONGEST_SEARCH].split():
         columns = (SettingRow.label, SettingRow.pair, RunRow.task)
         inside = [column.icontains(word, autoescape=True) for column in columns]
         statement = statement.where(

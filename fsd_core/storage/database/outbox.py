@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, delete, func, select, update
 
 from fsd_core.errors import DataDamaged
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, insert, new_id
 from fsd_core.storage.database.tables import OutboxCursorRow, OutboxRow, ReviewEventRow, now
 from fsd_core.storage.outbox_message import NoticeContent, OutboxMessage
@@ -57,8 +56,8 @@ class OutboxStore(Store):
         with self._database.session() as session:
             for message in messages:
                 values = {
-                    "id": message.id, "channel": message.channel, "recipient": storable(message.recipient),
-                    "content": storable(message.content.as_json()), "created_at": message.created_at,
+                    "id": message.id, "channel": message.channel, "recipient": message.recipient,
+                    "content": message.content.as_json(), "created_at": message.created_at,
                     "due_at": message.created_at, "attempts": 0,
                 }  # fmt: skip
                 session.execute(insert(session, OutboxRow).values(values).on_conflict_do_nothing())
@@ -91,7 +90,7 @@ class OutboxStore(Store):
     def message_failed(self, message: OutboxMessage, error: str, again: timedelta | None) -> None:
         """Note that a claimed message was not taken, and when it is tried again; ``None``: never."""
         values = {"given_up_at": now()} if again is None else {"due_at": now() + again}
-        self._note(message, error=storable(error[:_MOST_ERROR]), **values)
+        self._note(message, error=error[:_MOST_ERROR], **values)
 
     def _note(self, message: OutboxMessage, **values: object) -> None:
         own = OutboxRow.id == message.id, OutboxRow.claim == message.claim

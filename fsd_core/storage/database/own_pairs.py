@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 
 from fsd_core.frozen import text_hash
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, insert, unknown
 from fsd_core.storage.database.tables import OwnPairRow, now
 from fsd_core.storage.records import OwnPair
@@ -17,8 +16,8 @@ class OwnPairStore(Store):
 
         ``models``: the name that says which models it is made of. Models that exist under this name are stored once.
         """
-        values = {"name": name, "version": text_hash(models), "models": storable(models)}
-        updated = {"added_by": storable(who), "added_at": now()}
+        values = {"name": name, "version": text_hash(models), "models": models}
+        updated = {"added_by": who, "added_at": now()}
         with self._database.session() as session:
             row = insert(session, OwnPairRow).values(values | updated)  # another process may add the same now
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
@@ -36,5 +35,5 @@ class OwnPairStore(Store):
     def remove_pair(self, name: str) -> None:
         """Forget a name with all its versions. What was measured stays. Raises ``UnknownName``."""
         with self._database.session() as session:
-            if not changed(session, delete(OwnPairRow).where(OwnPairRow.name == storable(name))):
+            if not changed(session, delete(OwnPairRow).where(OwnPairRow.name == name)):
                 raise unknown("pair", name)

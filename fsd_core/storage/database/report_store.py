@@ -7,7 +7,7 @@ from sqlalchemy import delete, func, select
 
 from fsd_core.errors import DataDamaged
 from fsd_core.frozen import content_hash
-from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.connection import storable
 from fsd_core.storage.database.store import Store, changed, get_row, unknown
 from fsd_core.storage.database.tables import ReportRow
 from fsd_core.storage.report_content import ReportContent, ReportName, ReportView
@@ -22,7 +22,7 @@ class ReportStore(Store):
         values = {"title": content.title, "version": content_hash(content), "content": content.as_json()}
         with self._database.session() as session:
             if session.get(ReportRow, id) is None:
-                session.add(ReportRow(id=id, who=storable(who), **values))
+                session.add(ReportRow(id=id, who=who, **values))
 
     def reports(self, limit: int = 100, offset: int = 0) -> list[ReportName]:
         """Return the reports, newest first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -93,19 +92,3 @@ def _experiment_status(job: JobRow | None, runs: tuple[RunView, ...]) -> str:
     if not statuses.isdisjoint(UNENDED):
         return "queued" if statuses == {"queued"} else "running"
     return next((status for status in ("failed", "cancelled") if status in statuses), "finished")
-
-
-def storable(value: Any) -> Any:
-    """Return the value as JSON columns and text columns of every database can hold it.
-
-    Numbers that are not finite become null. NUL and half surrogate pairs, which no database stores, are replaced.
-    """
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {storable(key): storable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [storable(item) for item in value]
-    return value

@@ -10,7 +10,6 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.errors import UnknownChoice
 from fsd_core.metrics import METRICS
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
 
 _COLUMNS: dict[str, Any] = {
@@ -66,20 +65,20 @@ def filtered(
     if ids is not None:
         statement = statement.where(RunRow.id.in_(list(ids)))
     if task is not None:  # the name alone of a custom task means all versions
-        versions = RunRow.task.startswith(f"{storable(task)}@", autoescape=True)
+        versions = RunRow.task.startswith(f"{task}@", autoescape=True)
         statement = statement.where((RunRow.task == task) | versions)
     exact = (SettingRow.pair, pair), (SettingRow.acceptance, acceptance), (RunRow.status, status)
     for column, value in (*exact, (RunRow.experiment_id, experiment_id), (RunRow.setting_id, setting_id)):
         if value is not None:
             statement = statement.where(column == value)
     if id_prefix is not None:
-        begins = (id.startswith(storable(id_prefix), autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
+        begins = (id.startswith(id_prefix, autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
         statement = statement.where(or_(*begins))
     if archived is not None:
         statement = statement.where(~listed() if archived else listed())
     if calibration_rounds is not None:
         statement = statement.where(~ordinary() if calibration_rounds else ordinary())
-    for word in storable(search or "")[:LONGEST_SEARCH].split():
+    for word in (search or "")[:LONGEST_SEARCH].split():
         note_columns = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
         columns = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *note_columns)
         inside = [text_column.icontains(word, autoescape=True) for text_column in columns]

@@ -13,7 +13,7 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.model_names import checked_length
 from fsd_core.errors import WrongState
 from fsd_core.storage.database.reviews import count_moves
-from fsd_core.storage.database.rows import run_view, storable
+from fsd_core.storage.database.rows import run_view
 from fsd_core.storage.database.run_queries import RunFilters, filtered, listed, order_of, ordinary
 from fsd_core.storage.database.store import Store, changed, insert, new_id, unknown
 from fsd_core.storage.database.tables import (
@@ -108,21 +108,21 @@ class RunStore(Store):
 
     def start_run(self, id: str, provenance: dict[str, Any]) -> None:
         """Mark a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
-        values = {"status": "running", "provenance": storable(provenance), "error": None}
+        values = {"status": "running", "provenance": provenance, "error": None}
         if not self._change(id, values | {"started_at": func.coalesce(RunRow.started_at, now())}):
             raise WrongState(f"The run {id} has ended already: start a new one with the same settings.")
 
     def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
         """End a run with its metrics. An ended run stays unchanged, here and in the next two methods."""
-        self._end(id, status="finished", metrics=storable(metrics))
+        self._end(id, status="finished", metrics=metrics)
 
     def fail_run(self, id: str, error: str, metrics: dict[str, Any] | None = None) -> None:
         """End a run with the sentence that explains why, and the metrics of the finished prompts."""
-        self._end(id, status="failed", error=storable(error), metrics=storable(metrics))
+        self._end(id, status="failed", error=error, metrics=metrics)
 
     def cancel_run(self, id: str, metrics: dict[str, Any] | None = None) -> None:
         """End a run because a user asked for it, with the metrics of the finished prompts."""
-        self._end(id, status="cancelled", metrics=storable(metrics))
+        self._end(id, status="cancelled", metrics=metrics)
 
     def stop_runs(self, owner: str) -> None:
         """Mark the unended runs of an experiment, or a single run, as stopped: their process ends before they do. They
@@ -257,7 +257,7 @@ def add_runs(
         RunRow(
             id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
             task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
-            created_at=moment, predicted=storable(expected.get(config.setting.id)) or null(),
+            created_at=moment, predicted=expected.get(config.setting.id) or null(),
         )
         for position, config in enumerate(configs, first)
     ]  # fmt: skip

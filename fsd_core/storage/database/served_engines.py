@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import UnknownName
 from fsd_core.rules import Served
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, insert
 from fsd_core.storage.database.tables import EngineReadingRow, ServedEngineRow, now
 from fsd_core.storage.records import ServedEngine
@@ -20,8 +19,8 @@ class ServedEngineStore(Store):
         self, served: Served, key_variable: str, who: str, *, hardware: str = "", guarded: bool = False
     ) -> ServedEngine:
         """Store an endpoint, in place of one of its name. Runs keep the engine that they were measured with."""
-        values = {"served": served.as_json(), "key_variable": storable(key_variable), "added_by": storable(who)}
-        values |= {"added_at": now(), "hardware": storable(hardware), "guarded": guarded}
+        values = {"served": served.as_json(), "key_variable": key_variable, "added_by": who}
+        values |= {"added_at": now(), "hardware": hardware, "guarded": guarded}
         with self._database.session() as session:
             row = insert(session, ServedEngineRow).values(name=served.endpoint, **values)
             session.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
@@ -48,7 +47,7 @@ class ServedEngineStore(Store):
 
     def record_reading(self, run_id: str, id: str, reading: dict[str, Any]) -> None:
         """Record what counters said about a stretch of a run, in place of an earlier reading of the same stretch."""
-        values = {"reading": storable(reading), "at": now()}
+        values = {"reading": reading, "at": now()}
         with self._database.session() as session:
             row = insert(session, EngineReadingRow).values(id=id, run_id=run_id, **values)
             session.execute(row.on_conflict_do_update(index_elements=["id"], set_=values))

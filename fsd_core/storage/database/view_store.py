@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import Refused, Taken
 from fsd_core.roles import Person, folded
-from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, changed, get_row, insert
 from fsd_core.storage.database.tables import SavedViewRow, now
 from fsd_core.storage.saved_views import SavedView, checked_view_name, checked_view_page, checked_view_query
@@ -21,14 +20,12 @@ class ViewStore(Store):
         else's view.
         """
         values = {
-            "page": checked_view_page(page), "name": storable(checked_view_name(name)),
+            "page": checked_view_page(page), "name": checked_view_name(name),
             "query": checked_view_query(query),
         }  # fmt: skip
         key = folded(values["name"])
         with self._database.session() as session:
-            added = insert(session, SavedViewRow).values(
-                id=id, folded=key, who=storable(person.name), at=now(), **values
-            )
+            added = insert(session, SavedViewRow).values(id=id, folded=key, who=person.name, at=now(), **values)
             if not changed(session, added.on_conflict_do_nothing()):  # the name or the id is there
                 row = _named(session, page, key) or session.get_one(SavedViewRow, id)
                 _refuse_others(row, person)
@@ -47,7 +44,7 @@ class ViewStore(Store):
     def rename_view(self, id: str, name: str, person: Person) -> SavedView:
         """Give a view another name. Raises ``UnknownName``, ``Refused`` for somebody else's view, and
         ``InvalidSetting`` for a name that cannot be used or is taken."""
-        name = storable(checked_view_name(name))
+        name = checked_view_name(name)
         with self._database.session() as session:
             row = get_row(session, SavedViewRow, id, "view")
             _refuse_others(row, person)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete, select
 
-from fsd_core.storage.database.rows import storable, worker_view
+from fsd_core.storage.database.rows import worker_view
 from fsd_core.storage.database.store import Store, insert
 from fsd_core.storage.database.tables import WorkerRow, now
 from fsd_core.storage.records import WorkerView
@@ -19,7 +19,7 @@ class WorkerStore(Store):
         """Record a worker's heartbeat and its activity. ``memory``: bytes that its device has, if known. ``name``: of a
         worker beside others; empty for that of a home."""
         values = {
-            "pid": pid, "host": host[:255], "device": device[:255], "activity": storable(activity)[:255],
+            "pid": pid, "host": host[:255], "device": device[:255], "activity": activity[:255],
             "heartbeat_at": now(), "memory": memory,
         }  # fmt: skip
         with self._database.session() as session:

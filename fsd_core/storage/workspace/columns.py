@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, LargeBinary, String, Table
 
-from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.connection import storable
 from fsd_core.storage.database.tables import Base
 
 LOCAL_COLUMNS = {"mlflow_run_id", "mlflow_synced_at", "key"}

@@ -16,7 +16,7 @@ LONGEST_PERSON_NAME = 100
 
 
 class Person(NamedTuple):
-    """A person or a program that acts."""
+    """A person or a program that acts. A program's name is ``OWNER/TOKEN``, and no person's has a slash."""
 
     name: str
     role: str
@@ -63,12 +63,12 @@ def require_person(person: Person, role: str, what: str) -> None:
 
 def read_roles(text: str) -> dict[str, str]:
     """Return roles by name from a variable's text, such as ``ann=admin,*=viewer``. Raises ``InvalidSetting``."""
-    parts = (part.rpartition("=") for part in text.split(",") if part.strip())
+    parts = [part.rpartition("=") for part in text.split(",") if part.strip()]
     roles = {who.strip(): role.strip() for who, _, role in parts}
-    if not all(roles) or not set(ROLES).issuperset(roles.values()):
+    if not all(roles) or not set(ROLES).issuperset(roles.values()) or len({*map(folded, roles)}) < len(parts):
         raise Misconfigured(
-            f"The roles {text!r} cannot be read: expected names with one of {', '.join(ROLES)}, such as "
-            "ann=admin,*=viewer."
+            f"The roles {text!r} cannot be read: expected names, each once in whatever case, with one of "
+            f"{', '.join(ROLES)}, such as ann=admin,*=viewer."
         )
     return roles
 

@@ -17,7 +17,7 @@ from fsd_core import setting_checks as checked
 from fsd_core.addresses import LOOPBACK, without_secrets
 from fsd_core.errors import Misconfigured, Unwritable
 from fsd_core.frozen import sentence
-from fsd_core.roles import ROLES, read_roles
+from fsd_core.roles import ROLES, read_roles, same_name
 from fsd_core.space import SPACE_DATA, OAuthApp, here
 
 Executor = Literal["worker", "in-process", "ray"]
@@ -153,7 +153,7 @@ class Settings(BaseSettings):
     def role_behind_proxy(self, name: str) -> str:
         """Return the role of a user named by the proxy; ``*`` is everybody else."""
         roles = read_roles(self.proxy_roles)
-        return roles.get(name, roles.get("*", ROLES[0]))
+        return next((role for who, role in roles.items() if same_name(who, name)), roles.get("*", ROLES[0]))
 
     def check_access(self) -> None:
         """Raise ``InvalidSetting`` if nobody could sign in as asked, or if others could do everything and

@@ -10,6 +10,7 @@ from cachetools import TTLCache
 
 from dashboard.playground.setting_views import FollowedJob, OutputPanel
 from fsd_core.errors import UnknownName
+from fsd_core.roles import same_name
 from fsd_core.storage.messages import PlaygroundJob
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class FollowedJobs:
         if state.kind != PlaygroundJob.kind:
             raise UnknownName("There is no such job of the Playground.")
         message = PlaygroundJob.read(state.payload)
-        if message.owner not in (None, owner):
+        if message.owner is not None and not same_name(message.owner, owner or ""):
             raise UnknownName("This text is somebody else's: write one of your own.")
         with self._lock:
             job = self._read.get(id)

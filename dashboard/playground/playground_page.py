@@ -24,6 +24,7 @@ from dashboard.ui.templates import joined, script
 from dashboard.ui.view import View
 from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, Refused
+from fsd_core.roles import same_name
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import gpu_billing
 from fsd_core.worker.pair_names import check_offered
@@ -186,7 +187,7 @@ class Playground:
     @staticmethod
     def _is_own(owner: str, asked: Asked) -> bool:
         """Return whether a form is the asking person's. Somebody else may have signed in since it was filled in."""
-        return owner in ("", owner_of(asked))
+        return not owner or same_name(owner, owner_of(asked) or "")
 
     def _remembered(self, asked: Asked) -> str:
         """Return the job that this browser showed last, or an empty text if it is unknown or somebody else's."""

@@ -17,7 +17,7 @@ from dashboard.ui.view import View
 from fsd_core.errors import FsdError, Refused, UnknownName
 from fsd_core.reports.freezing import changed_runs
 from fsd_core.reports.report_file import report_body
-from fsd_core.roles import Person, require_person
+from fsd_core.roles import Person, require_person, same_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ class ReportsPage:
 
 def may_delete(report: ReportName, person: Person) -> bool:
     """Whether a person may delete a report: its author, or an admin."""
-    return person.may("admin") or (person.may("author") and person.known and person.name == report.who)
+    return person.may("admin") or (person.may("author") and person.known and same_name(person.name, report.who))
 
 
 def reports_html(reports: Sequence[ReportName]) -> Html:

@@ -16,6 +16,7 @@ from dashboard.ui.view import View
 from fsd_core.errors import Overtaken
 from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally
+from fsd_core.roles import folded
 
 if TYPE_CHECKING:
     from fsd_core.review.proposal_review import ProposalReview
@@ -67,8 +68,8 @@ class BlindVote:
         proposal, person = review.proposal, asked.person
         html = tally_html(review)
         updates = {self.tally: html} if asked.differs("tally", html) else {}
-        voted = [key for key in proposal.votes if key[2] == person.name]
-        stopped = person.name in proposal.stopped
+        voted = [key for key in proposal.votes if key[2] == folded(person.name)]
+        stopped = proposal.votes_no_more(person.name)
         if not asked.differs("ballot", proposal.state, review.hash, voted, person.name, stopped, slow=asked.opening):
             return updates
         pairing = read() if proposal.state == "open" else None
@@ -116,7 +117,7 @@ class BlindVote:
 
 def next_ballot(review: ProposalReview, pairing: Pairing, person: Person) -> Ballot | None:
     """Return the next two answers for a person, or ``None`` if they voted on all that differ, or stopped voting."""
-    if person.name in review.proposal.stopped:
+    if review.proposal.votes_no_more(person.name):
         return None
     pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
     runs = {position: pair.a.run_id for position, pair in pairs.items()}

@@ -26,7 +26,7 @@ from fsd_core.review.beside_approved import BesideApproved, beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.passages import Quoted, quoted_passages
 from fsd_core.review.reviewers import possible_reviewers
-from fsd_core.roles import Person
+from fsd_core.roles import Person, same_name
 from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class OpenedProposal:
         if not asked.differs("proposal", html, evidence, conversation, seen, person.name):
             return {}
         authors = [review.proposal.author, review.proposal.owner or ""]
-        is_open, is_author = review.proposal.state == "open", review.proposal.author == person.name
+        is_open, is_author = review.proposal.state == "open", same_name(review.proposal.author, person.name)
         return {
             self.proposal: html,
             self.evidence: evidence,

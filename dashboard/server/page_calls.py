@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fsd_core.auth.identify import person_in
 from fsd_core.auth.middleware.bodies import replayed
 from fsd_core.auth.middleware.refusal import refuse
+from fsd_core.roles import folded
 
 PAGE_CALLS = ("/gradio_api/queue/join", "/gradio_api/run/predict")
 _STREAM, _HEARTBEAT = "/gradio_api/queue/data", "/gradio_api/heartbeat/"
@@ -68,7 +69,7 @@ class PageCalls:
 
     def _is_own(self, session: str, scope: Scope) -> bool:
         person = person_in(scope)
-        name = f"{'program' if person.is_program else 'person'} {person.name}" if person else ""
+        name = f"{'program' if person.is_program else 'person'} {folded(person.name)}" if person else ""
         if (owner := self._owners.get(session)) is None:
             self._owners[session] = owner = name
         return owner == name

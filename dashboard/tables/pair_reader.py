@@ -19,7 +19,7 @@ from dashboard.ui.view import View
 from fsd_core.errors import Stale
 from fsd_core.formatting import count
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers
-from fsd_core.roles import require
+from fsd_core.roles import require, same_name
 from fsd_core.storage.review_events import LONGEST_QUOTE, LONGEST_TEXT
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class PairReader:
             raise Stale("There is no such output: reload the page.")
         marks = self.repository.marks([run])
         who = asked.person.name
-        previous = next((mark for mark in marks if (mark.position, mark.who) == (int(position), who)), None)
+        previous = next((one for one in marks if one.position == int(position) and same_name(one.who, who)), None)
         verdict, note = (previous.verdict, previous.note) if previous else (None, "")
         if act["verdict"]:
             verdict = None if act["verdict"] == "none" else act["verdict"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dashboard.tables.prompt_pairs import DiffPiece, Marks, Pair, difference, quoting
 from dashboard.ui.links import copy_link
 from dashboard.ui.templates import Html, joined, render
+from fsd_core.roles import same_name
 from fsd_core.storage.database.marks import VERDICTS
 
 if TYPE_CHECKING:
@@ -65,5 +66,5 @@ def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], ma
 
 def _marking(marks: Sequence[MarkView], me: str, comments: bool) -> Html:
     """Return the buttons, with the marks of ``me`` pressed, and everybody's marks."""
-    previous = next((mark for mark in marks if mark.who == me), None)
+    previous = next((mark for mark in marks if same_name(mark.who, me)), None)
     return render("tables/pairs.html", "marking", VERDICTS, marks=marks, previous=previous, comments=comments)

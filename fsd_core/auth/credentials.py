@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from fsd_core.errors import OutOfRange, Refused
+from fsd_core.errors import Malformed, OutOfRange, Refused
 from fsd_core.roles import LOCAL, Person, checked_name, checked_role
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ HASHER = PasswordHasher()
 def add_user(repository: Repository, name: str, role: str, password: str, by: str = LOCAL.name) -> None:
     """Add a user. Raises ``InvalidSetting`` for a bad or taken name, an unknown role, or a password of a wrong
     length."""
-    repository.add_user(checked_name(name), checked_role(role), _hashed(password), by)
+    repository.add_user(_own_name(name), checked_role(role), _hashed(password), by)
 
 
 def change_password(repository: Repository, name: str, password: str, by: str = LOCAL.name) -> None:
@@ -44,7 +44,7 @@ def change_password(repository: Repository, name: str, password: str, by: str = 
 def add_user_with_one_time_password(repository: Repository, name: str, role: str, by: str) -> str:
     """Add a user, and return a password for one sign-in within :data:`ONE_TIME`."""
     password = secrets.token_urlsafe(12)
-    repository.add_user(checked_name(name), checked_role(role), HASHER.hash(password), by, datetime.now(UTC) + ONE_TIME)
+    repository.add_user(_own_name(name), checked_role(role), HASHER.hash(password), by, datetime.now(UTC) + ONE_TIME)
     return password
 
 
@@ -120,7 +120,7 @@ def add_token(
         raise OutOfRange(f"A token cannot last {days:g} days: expected more than 0, up to {LONGEST_DAYS:,}.")
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
-    repository.add_token(checked_name(name), checked_role(role), digest(secret), owner, by or owner, expires_at)
+    repository.add_token(_own_name(name), checked_role(role), digest(secret), owner, by or owner, expires_at)
     return secret
 
 
@@ -141,6 +141,12 @@ def digest(secret: str) -> str:
 def _nobodys() -> str:
     """Return a hash to verify if there is no such user, so that an answer takes as long."""
     return HASHER.hash(secrets.token_urlsafe(16))
+
+
+def _own_name(name: str) -> str:
+    if "/" in name:
+        raise Malformed(f"The name {name[:40]!r} cannot be used: a slash stands in the names of programs alone.")
+    return checked_name(name)
 
 
 def _hashed(password: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fsd_core.roles import ROLES, read_roles
+from fsd_core.roles import ROLES, folded, read_roles
 from fsd_core.space import Space
 
 
@@ -49,9 +49,9 @@ def role_of(profile: Profile, roles: str, space: Space | None) -> str:
     of the Space is admin: a person, or the admins of an organisation. Names are compared without case, as Hugging Face
     does.
     """
-    role_by_name = {who.lower(): role for who, role in read_roles(roles).items()}
-    owner = space.owner.lower() if space else ""
-    name = profile.name.lower()
+    role_by_name = {folded(who): role for who, role in read_roles(roles).items()}
+    owner = folded(space.owner) if space else ""
+    name = folded(profile.name)
     if (personal_role := role_by_name.get(name)) is not None:
         return personal_role
     if name == owner:
@@ -65,5 +65,5 @@ def role_of(profile: Profile, roles: str, space: Space | None) -> str:
 
 def _keys(organisations: Mapping[str, str]) -> Iterable[str]:
     for name, role in organisations.items():
-        yield f"org:{name}".lower()
-        yield f"org:{name}/{role}".lower()
+        yield folded(f"org:{name}")
+        yield folded(f"org:{name}/{role}")

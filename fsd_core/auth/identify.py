@@ -65,7 +65,7 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         client = (scope.get("client") or ("", 0))[0]
         if client not in settings.proxies or len(headers) != 1 or not headers[0].strip():
             return None
-        name = headers[0].strip()[:LONGEST_PERSON_NAME]
+        name = headers[0].strip()[:LONGEST_PERSON_NAME].replace("/", "\\")  # a slash is for names of programs
         return Person(name, settings.role_behind_proxy(name))
 
     second = by_proxy if settings.access == "proxy" else by_cookie

@@ -233,10 +233,11 @@ def write_held_out() -> None:
 def upgrade_database() -> None:
     """Create the database, or upgrade it to this version."""
     url = get_settings().resolved_database_url
-    from fsd_core.storage.database.connection import upgrade
+    from fsd_core.storage.database.connection import open_database, upgrade
+    from fsd_core.storage.database.repository import Repository
 
     upgrade(url)
-    print("The database is up to date.")
+    print("The database is up to date.", *Repository(open_database(url)).shared_names(), sep="\n")
 
 
 @database.command("backup")

@@ -6,7 +6,7 @@ from fsd_core.errors import Overtaken, Refused, UnfitEvidence, WrongState
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.log_access import news_text
 from fsd_core.review.proposal_review import ProposalReview
-from fsd_core.roles import Person
+from fsd_core.roles import Person, same_name
 from fsd_core.storage.review_events import ReviewersAsked, Voted, VotingStopped
 
 _ASIDE = Voted | VotingStopped | ReviewersAsked
@@ -34,7 +34,8 @@ def check_author(person: Person, review: ProposalReview, what: str) -> None:
 def check_seen(review: ProposalReview, person: Person, seen: int) -> None:
     """Raise ``Overtaken`` if others have acted on the proposal after the log entry ``seen``."""
     later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
-    if news := [entry for entry in later if entry.who != person.name and not isinstance(entry.event, _ASIDE)]:
+    others = [logged for logged in later if not same_name(logged.who, person.name)]
+    if news := [entry for entry in others if not isinstance(entry.event, _ASIDE)]:
         raise Overtaken(news_text(news))
 
 

@@ -86,8 +86,7 @@ def _expiry(use: Use, proposal: Proposal, evidence: str | None) -> datetime | No
     """Return when fewer verdicts are left than a use needs."""
     if use.days is None:
         return None
-    latest = {judgement.who: judgement for judgement in proposal.judgements if judgement.evidence == evidence}
-    times = sorted((entry.at for entry in latest.values() if entry.verdict == "approve"), reverse=True)
+    times = sorted((one.at for one in proposal.verdicts(evidence) if one.verdict == "approve"), reverse=True)
     if not times:
         return proposal.at + timedelta(days=use.days)
     return times[min(use.approvals, len(times)) - 1] + timedelta(days=use.days)

@@ -38,7 +38,7 @@ def tally(proposal: Proposal) -> Tally:
 def next_position(proposal: Proposal, runs: Mapping[int, str], person: str) -> int | None:
     """Return the position of a prompt that a person has not voted on. The order is specific to the person. ``runs``
     holds the setting's run that answered, by position."""
-    remaining = [position for position, run in runs.items() if (run, position, person) not in proposal.votes]
+    remaining = [position for position, run in runs.items() if not proposal.has_vote(run, position, person)]
     return min(remaining, key=lambda position: _hash(proposal.id, person, position), default=None)
 
 

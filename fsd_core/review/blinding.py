@@ -42,7 +42,7 @@ def hidden_answers(repository: Repository, person: Person, run_ids: Collection[s
     named, by_run, proposals = set(run_ids), dict[str, frozenset[int]](), list[str]()
     for use_id in repository.uses_of_runs(named):
         for proposal in history.use(use_id, repository.review_log(use_id)).proposals.values():
-            if proposal.state != "open" or voter in proposal.stopped:
+            if proposal.state != "open" or proposal.votes_no_more(voter):
                 continue
             if named.isdisjoint((*proposal.runs, *proposal.baselines)):
                 continue
@@ -76,6 +76,6 @@ def _hidden(repository: Repository, proposal: Proposal, voter: str) -> dict[str,
         position
         for position in pool.writers.keys() & reference.writers.keys()
         if (pool.writers[position], reference.writers[position], position) in differ
-        and (pool.writers[position], position, voter) not in proposal.votes
+        and not proposal.has_vote(pool.writers[position], position, voter)
     )
     return {run.id: hidden for run in (*runs, *baselines) if run.task == pool.run.task} if hidden else {}

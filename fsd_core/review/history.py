@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from fsd_core.roles import same_name
+from fsd_core.roles import folded, same_name
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -68,13 +68,13 @@ class Proposal:
     comments: list[LoggedEvent] = field(default_factory=list)
     """log entries of ``Commented`` events"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
-    """by run, position and person"""
+    """by run, position and folded name"""
     approved_when: UseDescribed | None = None
     """description and requirements of the use at the approval"""
     reviewers: dict[str, datetime] = field(default_factory=dict)
     """who is asked for a verdict, and since when"""
     stopped: set[str] = field(default_factory=set)
-    """who votes no more"""
+    """folded names of those who vote no more"""
 
     def is_by(self, name: str) -> bool:
         """Whether this is somebody's own proposal: made by them, or by a program of theirs."""
@@ -88,6 +88,19 @@ class Proposal:
             and asked is not None
             and not any(same_name(judgement.who, name) and judgement.at >= asked for judgement in self.judgements)
         )
+
+    def verdicts(self, evidence: str | None = None) -> list[Judgement]:
+        """Return each person's latest verdict, of those given on evidence with this hash if it is named."""
+        given = (entry for entry in self.judgements if evidence is None or entry.evidence == evidence)
+        return list({folded(entry.who): entry for entry in given}.values())
+
+    def has_vote(self, run: str, position: int, name: str) -> bool:
+        """Whether somebody has voted on the prompt that a run answered at a position."""
+        return (run, position, folded(name)) in self.votes
+
+    def votes_no_more(self, name: str) -> bool:
+        """Whether somebody has ended their vote."""
+        return folded(name) in self.stopped
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
         """Return the latest waiver of a requirement, if it refers to this evidence."""
@@ -179,12 +192,12 @@ class Use:
 
     def proposal_status(self, proposal: Proposal, evidence: str, at: datetime) -> ProposalStatus:
         """Return the reviewers' positions on a proposal at a time, for evidence with this hash."""
-        latest = {judgement.who: judgement for judgement in proposal.judgements}
-        approvals = [judgement for judgement in latest.values() if judgement.verdict == "approve"]
+        latest = proposal.verdicts()
+        approvals = [judgement for judgement in latest if judgement.verdict == "approve"]
         stale = [entry.who for entry in approvals if entry.evidence != evidence]
         expired = [entry.who for entry in approvals if entry.who not in stale and self._expired(entry, at)]
         valid = [entry.who for entry in approvals if entry.who not in stale and entry.who not in expired]
-        against = [entry.who for entry in latest.values() if entry.verdict != "approve"]
+        against = [entry.who for entry in latest if entry.verdict != "approve"]
         return ProposalStatus(tuple(valid), tuple(stale), tuple(expired), tuple(against), self.approvals)
 
     def _expired(self, judgement: Judgement, at: datetime) -> bool:
@@ -246,8 +259,8 @@ def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     elif isinstance(event, Withdrawn):
         proposal.state = "withdrawn"
     elif isinstance(event, Voted):
-        proposal.votes[event.run, event.position, logged.who] = event
+        proposal.votes[event.run, event.position, folded(logged.who)] = event
     elif isinstance(event, ReviewersAsked):
         proposal.reviewers = {name: proposal.reviewers.get(name, logged.at) for name in event.reviewers}
     elif isinstance(event, VotingStopped):
-        proposal.stopped.add(logged.who)
+        proposal.stopped.add(folded(logged.who))

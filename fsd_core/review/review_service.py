@@ -196,7 +196,7 @@ class ReviewService(UseService):
         setting_pool, baseline_pool, _ = review.evidence[0]
         if position not in setting_pool.writers or position not in baseline_pool.writers:
             raise UnfitEvidence("The evidence does not have this prompt any more.")
-        if person.name in review.proposal.stopped:
+        if review.proposal.votes_no_more(person.name):
             raise Refused("You stopped voting on this proposal, and its answers are shown to you with their names.")
         event = Voted.checked(
             proposal=review.proposal.id,
@@ -215,7 +215,7 @@ class ReviewService(UseService):
         if self._stored(key, review.use.id, person, event.as_json()):
             return
         check_open(review)
-        if person.name not in review.proposal.stopped:
+        if not review.proposal.votes_no_more(person.name):
             self._append_last(review.use.id, person, event, key)
 
     def submit_review(

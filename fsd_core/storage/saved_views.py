@@ -8,7 +8,7 @@ from datetime import datetime
 from urllib.parse import parse_qsl, urlencode
 
 from fsd_core.errors import Malformed, NotGiven, OutOfRange, UnknownChoice
-from fsd_core.roles import Person
+from fsd_core.roles import Person, same_name
 
 VIEW_PAGES = ("runs", "compare")
 """pages whose whole state is in their address, by their paths"""
@@ -34,7 +34,7 @@ class SavedView:
 
     def may_change(self, person: Person) -> bool:
         """Whether a person may replace, rename and delete the view: who saved it, or an admin."""
-        return person.may("admin") or (person.may("author") and person.known and person.name == self.who)
+        return person.may("admin") or (person.may("author") and person.known and same_name(person.name, self.who))
 
 
 def checked_view_page(page: str) -> str:

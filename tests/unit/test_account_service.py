@@ -65,7 +65,7 @@ def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> 
         sign_in(service, "Dan", new)
     service.set_disabled(CAT, "Dan", False)
     assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person("Dan", "reviewer")
-    assert credentials.whose_token(service.repository, token) == Person("dans", "author", owner="Dan")
+    assert credentials.whose_token(service.repository, token) == Person("Dan/dans", "author", owner="Dan")
     dan = next(one for one in service.people(CAT) if one.name == "Dan")
     assert (dan.disabled, dan.one_time, dan.signed_in_at is None) == (False, True, False)
     acts = [event.act for event in reversed(service.log(CAT, 50)) if "Dan" in (event.who, event.subject)]
@@ -194,7 +194,7 @@ def test_behind_a_proxy_a_token_is_worth_no_more_than_its_owner_there(repository
     secret = credentials.add_token(repository, "ci", "admin", "ann")
     settings = Settings(access="proxy", proxy_roles="ann=author,*=viewer")
     scope = {"type": "http", "headers": [(b"authorization", f"Bearer {secret}".encode())], "client": ("1.1.1.1", 1)}
-    assert identifier(settings, repository)(scope) == Person("ci", "author", owner="ann")
+    assert identifier(settings, repository)(scope) == Person("ann/ci", "author", owner="ann")
 
 
 @pytest.fixture

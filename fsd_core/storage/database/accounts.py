@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import Refused, Taken
-from fsd_core.roles import ROLES, Person, same_name
-from fsd_core.storage.database.rows import storable
+from fsd_core.roles import LOCAL, ROLES, Person, same_name
 from fsd_core.storage.database.store import Store, changed, insert, unknown
 from fsd_core.storage.database.tables import (
     AccountEventRow,
@@ -40,7 +39,7 @@ class AccountStore(Store):
         With ``one_time_until`` the password is good for one sign-in until then.
         """
         with self._database.session() as session:
-            _check_free(session, name)
+            _check_free(session, UserRow, name)
             session.add(UserRow(name=name, role=role, password=password, one_time_until=one_time_until))
             _log(session, by, "person added", name, role)
 
@@ -159,12 +158,12 @@ class AccountStore(Store):
         """Record a browser of somebody authenticated by another site, with their current role.
 
         They are listed among the users, without a password. Raises ``InvalidSetting`` if a user of this name has a
-        password, or a program has it, because the two need not be the same person.
+        password, because the two need not be the same person.
         """
         with self._database.session() as session:
             session.execute(delete(SignInRow).where(SignInRow.expires_at < now()))
             if (row := session.get(UserRow, name, with_for_update=True)) is None:
-                _check_free(session, name)
+                _check_free(session, UserRow, name)
                 row = UserRow(name=name, role=role, password=NO_PASSWORD)
                 session.add(row)
                 _log(session, name, "person added", name, role)
@@ -206,7 +205,7 @@ class AccountStore(Store):
     ) -> None:
         """Add a token of ``owner``. Raises ``InvalidSetting`` for a name that is taken."""
         with self._database.session() as session:
-            _check_free(session, name)
+            _check_free(session, ApiTokenRow, name)
             session.add(ApiTokenRow(digest=digest, name=name, role=role, owner=owner, expires_at=expires_at))
             _log(session, by, "token added", name, f"{role}, of {owner}")
 
@@ -235,29 +234,49 @@ class AccountStore(Store):
             if owner is not None and owner.disabled_at is not None:
                 return None
             roles = [row.role, *([owner.role] if owner else [])]
-            program, used_at = Person(row.name, min(roles, key=ROLES.index), owner=row.owner), row.used_at
+            name = f"{row.owner or LOCAL.name}/{row.name}"  # in no person's name space
+            program, used_at = Person(name, min(roles, key=ROLES.index), owner=row.owner), row.used_at
         if used_at is None or used_at < now() - USE_NOTED:
             with self._database.session() as session:
                 if (row := session.get(ApiTokenRow, digest)) is not None:
                     row.used_at = now()
         return program
 
+    def shared_names(self) -> list[str]:
+        """Return a sentence for each name that earlier versions let two have, with what becomes of them."""
+        with self._database.session(readonly=True) as session:
+            people = list(session.scalars(select(UserRow.name).order_by(UserRow.name)))
+            tokens = [(row.owner, row.name) for row in session.scalars(select(ApiTokenRow).order_by(ApiTokenRow.name))]
+        told = [
+            f"'{name}' and '{other}' count as one person: their verdicts and votes count once. Remove one of the two."
+            for i, name in enumerate(people)
+            for other in people[i + 1 :]
+            if same_name(name, other)
+        ]
+        return told + [
+            f"The token '{token}' is called like the person '{name}', and is '{owner}/{token}' from now on. What it "
+            "did before stands under the person's name: look through its saved views and proposals."
+            for owner, token in tokens
+            for name in people
+            if same_name(name, token)
+        ]
+
     def account_log(self, limit: int, name: str | None = None) -> list[AccountEvent]:
         """Return the log of all accounts, or the events by and about one person, the latest first."""
         statement = select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit)
         if name is not None:
-            statement = statement.where((AccountEventRow.who == name) | (AccountEventRow.subject == name))
+            names = func.lower(AccountEventRow.who), func.lower(AccountEventRow.subject)
+            statement = statement.where(or_(*(one == func.lower(name) for one in names)))
         with self._database.session(readonly=True) as session:
             rows = session.scalars(statement)
             return [AccountEvent(row.at, row.who, row.act, row.subject, row.detail) for row in rows]
 
 
-def _check_free(session: Session, name: str) -> None:
-    """Raise ``InvalidSetting`` if a user or a token has the name, in whatever case or form of its characters."""
-    for what, model in (("user", UserRow), ("token", ApiTokenRow)):
-        if taken := next((other for other in session.scalars(select(model.name)) if same_name(name, other)), None):
-            revoke = "revoke it, or choose" if what == "token" else "choose"
-            raise Taken(f"There is a {what} {taken!r} already: {revoke} another name.")
+def _check_free(session: Session, model: type[UserRow | ApiTokenRow], name: str) -> None:
+    """Raise ``Taken`` if another of its kind has the name, in whatever case or form of its characters."""
+    if taken := next((other for other in session.scalars(select(model.name)) if same_name(name, other)), None):
+        what, revoke = ("token", "revoke it, or choose") if model is ApiTokenRow else ("user", "choose")
+        raise Taken(f"There is a {what} {taken!r} already: {revoke} another name.")
 
 
 def _check_enabled(row: UserRow) -> None:
@@ -266,4 +285,4 @@ def _check_enabled(row: UserRow) -> None:
 
 
 def _log(session: Session, by: str, act: str, subject: str, detail: str = "") -> None:
-    session.add(AccountEventRow(who=storable(by), act=act, subject=storable(subject), detail=storable(detail)))
+    session.add(AccountEventRow(who=by, act=act, subject=subject, detail=detail))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import select
 
 from fsd_core.errors import OutOfRange, UnknownChoice, UnknownName
-from fsd_core.storage.database.rows import storable
+from fsd_core.roles import same_name
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import GenerationRow, MarkRow, now
 from fsd_core.storage.records import MarkView
@@ -33,10 +33,12 @@ class MarkStore(Store):
             )
             if session.scalar(generation) is None:
                 raise UnknownName("There is no such output: it was deleted, or the page is old. Reload it.")
+            at_once = select(MarkRow.who).where(MarkRow.run_id == run_id, MarkRow.position == position)
+            who = next((other for other in session.scalars(at_once) if same_name(other, who)), who)
             if verdict or note:
-                values = {"verdict": verdict, "note": storable(note), "at": now()}
-                session.merge(MarkRow(run_id=run_id, position=position, who=storable(who), **values))
-            elif (row := session.get(MarkRow, (run_id, position, storable(who)))) is not None:
+                values = {"verdict": verdict, "note": note, "at": now()}
+                session.merge(MarkRow(run_id=run_id, position=position, who=who, **values))
+            elif (row := session.get(MarkRow, (run_id, position, who))) is not None:
                 session.delete(row)
 
     def marks(self, run_ids: Iterable[str]) -> list[MarkView]:

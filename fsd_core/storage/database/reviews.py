@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import Overtaken, Taken
-from fsd_core.roles import Person
-from fsd_core.storage.database.rows import storable
+from fsd_core.roles import Person, same_name
+from fsd_core.storage.database.connection import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import ReviewEventRow, RunRow
 from fsd_core.storage.records import LoggedEvent, same_weights
@@ -103,8 +103,8 @@ class ReviewStore(Store):
                     raise _overtaken()
                 rows = [
                     ReviewEventRow(
-                        use_id=use_id, sequence=seen + i, who=storable(who.name), role=who.role, owner=who.owner,
-                        kind=event.kind, act=storable(event.as_json()), key=key if i == 1 else None,
+                        use_id=use_id, sequence=seen + i, who=who.name, role=who.role, owner=who.owner,
+                        kind=event.kind, act=event.as_json(), key=key if i == 1 else None,
                     )
                     for i, event in enumerate(events, start=1)
                 ]  # fmt: skip
@@ -123,7 +123,7 @@ def _stored(session: Session, key: str, use_id: str, who: str, act: Mapping[str,
     if row is None:
         return None
     same = all(row.act.get(name) == storable(value) for name, value in act.items())
-    if not same or (row.use_id, row.who) != (use_id, storable(who)):
+    if not same or row.use_id != use_id or not same_name(row.who, who):
         raise Taken("This key was used for something else already: each act has a key of its own.")
     return _view(row)
 

@@ -139,14 +139,14 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(call_routes(endpoints_of(repository, settings)))
     app.include_router(mlflow_routes(settings, repository))
     if settings.access == "password":
-        app.include_router(login_routes(repository))
+        app.include_router(login_routes(repository, settings.session_cookie))
     if settings.access == "huggingface":
         # Imports a library that no other kind of access needs.
         from dashboard.server.huggingface_login import huggingface_routes
 
         app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
     if login:
-        app.include_router(logout_routes(repository, "/" if settings.demo else login))
+        app.include_router(logout_routes(repository, "/" if settings.demo else login, settings.session_cookie))
     pages = build_pages(repository, settings)
     replace_gradios_preview({page.path: page.title for page in PAGES})
     with warnings.catch_warnings():

@@ -24,6 +24,8 @@ class Person(NamedTuple):
     """whether they are authenticated"""
     owner: str | None = None
     """of a program: who made its token. ``None``: this is a person."""
+    must_choose_password: bool = False
+    """whether they signed in with a one-time password, and may do nothing but choose another"""
 
     @property
     def is_program(self) -> bool:

@@ -128,7 +128,8 @@ class OpenedProposal:
         self, asked: Asked, review: ProposalReview, quoted: Mapping[int, Quoted], beside: BesideApproved | None
     ) -> Updates:  # fmt: skip
         label = self.service.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
-        html, evidence = proposal_html(review, label), joined([evidence_html(review), beside_html(beside)])
+        html = proposal_html(review, label, self.service.repository.users())
+        evidence = joined([evidence_html(review), beside_html(beside)])
         conversation = conversation_html(review.proposal, quoted)
         seen, person = f"{review.use.sequence} {review.hash}", asked.person
         if asked.opening:

@@ -17,6 +17,7 @@ from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall, taken_of
 from fsd_core.review.measured_weights import certain_weights
+from fsd_core.roles import LOCAL, Person, same_name
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import Commented
 
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
     from fsd_core.review.history import Proposal, ProposalStatus
     from fsd_core.review.passages import Quoted
     from fsd_core.review.proposal_review import ProposalReview
-    from fsd_core.storage.records import LoggedEvent
+    from fsd_core.storage.records import AccountView, LoggedEvent
 
 _REQUIREMENTS = (Column("Requirement"), Column("Outcome"), Column("Evidence", "wide"), Column("Answered", "wide"))
 
 
-def proposal_html(review: ProposalReview, label: str) -> Html:
-    """Return the proposed setting, its progress, and the outcome of each requirement on its evidence."""
+def proposal_html(review: ProposalReview, label: str, accounts: Sequence[AccountView] = ()) -> Html:
+    """Return the proposed setting, its progress, and the outcome of each requirement on its evidence.
+
+    A verdict of somebody who has lost the right to one since stays, and says so beside the name.
+    """
     proposal = review.proposal
     missing = (
         notice(f"{count(len(review.missing), 'run')} of its evidence was deleted.", "bad") if review.missing else ""
@@ -44,7 +48,7 @@ def proposal_html(review: ProposalReview, label: str) -> Html:
         label=label,
         setting=setting_link(proposal.setting),
         requirements_text=requirements_text(proposal.requirements),
-        notices=joined([missing, _status(review.status, proposal.state)]),
+        notices=joined([missing, _status(review.status, proposal.state, accounts)]),
         requirements=_requirements(review),
     )
 
@@ -55,16 +59,24 @@ def evidence_html(review: ProposalReview) -> Html:
     return render("review/proposal.html", "evidence", review.proposal, weights=_weights(review), measured=measured)
 
 
-def _status(status: ProposalStatus, state: str) -> Html:
+def _status(status: ProposalStatus, state: str, accounts: Sequence[AccountView]) -> Html:
     parts = [f"{len(status.approved_by)} of {count(status.needed, 'approval')}"]
     for label, people in (
         ("approved by", status.approved_by), ("changes asked or declined by", status.against),
         ("stale, of other evidence:", status.stale), ("expired:", status.expired),
     ):  # fmt: skip
         if people:
-            parts.append(f"{label} {', '.join(people)}")
+            parts.append(f"{label} {', '.join(name + _lost_since(name, accounts) for name in people)}")
     tone = "warn" if status.stale or status.expired or (status.against and state == "open") else ""
     return notice("; ".join(parts) + ".", tone)
+
+
+def _lost_since(name: str, accounts: Sequence[AccountView]) -> str:
+    account = next((account for account in accounts if same_name(account.name, name)), None)
+    if account is None:
+        return " (no account now)" if accounts and name != LOCAL.name else ""
+    may = Person(account.name, account.role).may("reviewer")
+    return " (disabled now)" if account.disabled else "" if may else f" ({account.role} now)"
 
 
 def _requirements(review: ProposalReview) -> Html:

@@ -82,7 +82,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         except (JoseError, ValueError, LookupError, TypeError, RuntimeError) as error:
             return _problem(request, f"What Hugging Face answered cannot be believed ({_short(error)}): {_AGAIN}")
         response = RedirectResponse(root_of(request) + local_address(request.session.pop("next", "/")), 303)
-        set_session_cookie(response, request, secret)
+        set_session_cookie(response, request, settings.session_cookie, secret)
         return response
 
     session = Middleware(

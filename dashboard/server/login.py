@@ -15,7 +15,7 @@ from dashboard.server.bare_page import bare_page, sign_in_page
 from dashboard.server.root_path import browser_scheme, root_of
 from dashboard.ui.templates import render
 from fsd_core.auth import credentials
-from fsd_core.auth.identify import COOKIE, person_in
+from fsd_core.auth.identify import person_in
 from fsd_core.auth.strangers import told_to_strangers
 from fsd_core.errors import FsdError
 from fsd_core.space import here
@@ -33,8 +33,8 @@ class CookieOptions(TypedDict):
     secure: bool
 
 
-def login_routes(repository: Repository) -> APIRouter:
-    """Return the routes of ``/login``."""
+def login_routes(repository: Repository, cookie: str) -> APIRouter:
+    """Return the routes of ``/login`` and ``/password``. ``cookie`` is the name of the session's."""
     router = APIRouter()
 
     @router.get("/login")
@@ -56,7 +56,7 @@ def login_routes(repository: Repository) -> APIRouter:
             return HTMLResponse(_page(request, local_address(next), name, told_to_strangers(error)), 403)
         must_change = await run_sync(repository.has_one_time_password, name.strip())
         response = RedirectResponse(root_of(request) + ("/password" if must_change else local_address(next)), 303)
-        set_session_cookie(response, request, secret)
+        set_session_cookie(response, request, cookie, secret)
         return response
 
     @router.get("/password")
@@ -67,13 +67,13 @@ def login_routes(repository: Repository) -> APIRouter:
     async def change_password(
         request: Request, current: str = Form(""), new: str = Form(""), again: str = Form(""),
     ) -> Response:  # fmt: skip
-        person, cookie = _signed_in(request), request.cookies.get(COOKIE, "")
+        person, kept = _signed_in(request), request.cookies.get(cookie, "")
         if person is None:
             return HTMLResponse(_password_page(request), 403)
         if new != again:
             return HTMLResponse(_password_page(request, "The two new passwords differ: type the same twice."), 422)
         address = request.client.host if request.client else ""
-        change = partial(credentials.change_own_password, repository, person.name, current, new, address, cookie)
+        change = partial(credentials.change_own_password, repository, person.name, current, new, address, kept)
         try:
             await run_sync(change, limiter=judged_at_once)
         except FsdError as error:
@@ -83,25 +83,25 @@ def login_routes(repository: Repository) -> APIRouter:
     return router
 
 
-def logout_routes(repository: Repository, then: str) -> APIRouter:
+def logout_routes(repository: Repository, then: str, cookie: str) -> APIRouter:
     """Return the route ``/logout``, which leads to the page ``then``."""
     router = APIRouter()
 
     @router.post("/logout")
     def sign_out(request: Request, everywhere: str = Form("")) -> Response:
-        if secret := request.cookies.get(COOKIE):
+        if secret := request.cookies.get(cookie):
             (repository.sign_out_everywhere if everywhere else repository.sign_out)(credentials.digest(secret))
         response = RedirectResponse(root_of(request) + then, 303)
-        response.delete_cookie(COOKIE, httponly=True, **_cookie_options(request))
+        response.delete_cookie(cookie, httponly=True, **_cookie_options(request))
         return response
 
     return router
 
 
-def set_session_cookie(response: Response, request: Request, secret: str) -> None:
+def set_session_cookie(response: Response, request: Request, cookie: str, secret: str) -> None:
     """Set the cookie of a session."""
     seconds = int(credentials.SESSION.total_seconds())
-    response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_cookie_options(request))
+    response.set_cookie(cookie, secret, max_age=seconds, httponly=True, **_cookie_options(request))
 
 
 def _cookie_options(request: Request) -> CookieOptions:

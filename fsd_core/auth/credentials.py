@@ -13,7 +13,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from fsd_core.errors import Malformed, OutOfRange, Refused
-from fsd_core.roles import LOCAL, Person, checked_name, checked_role
+from fsd_core.roles import LOCAL, LONGEST_PERSON_NAME, Person, checked_name, checked_role
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -92,6 +92,7 @@ def _judged(repository: Repository, name: str, password: str, address: str) -> s
     except (VerificationError, InvalidHashError):
         hashed = None
     if not hashed:
+        repository.sign_in_failed(name[:LONGEST_PERSON_NAME], address)
         raise Refused("The name or the password is wrong.")
     return key
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
-COOKIE = "fsd_session"
 KEY = "fsd.person"
 """in a request's scope"""
 KEPT_SECONDS = 2.0
@@ -43,7 +42,7 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         key = f"{kind} {secret}"
         with lock:
             person = cache.get(key)
-        if person is None and (person := lookup(repository, secret)) is not None:
+        if person is None and (person := lookup(repository, secret)) is not None and not person.must_choose_password:
             with lock:
                 cache[key] = person
         return person
@@ -57,7 +56,7 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         return program._replace(role=min(roles, key=ROLES.index))
 
     def by_cookie(scope: Scope) -> Person | None:
-        secret = HTTPConnection(scope).cookies.get(COOKIE)
+        secret = HTTPConnection(scope).cookies.get(settings.session_cookie)
         return remembered("cookie", secret, credentials.whose_cookie) if secret else None
 
     def by_proxy(scope: Scope) -> Person | None:

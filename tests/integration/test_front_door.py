@@ -108,14 +108,14 @@ def test_the_playground_has_its_name(served: Served, root: str) -> None:
 
 @pytest.mark.wide
 def test_who_is_not_signed_in_learns_nothing_of_the_database(
-    served: Served, repository: Repository, caplog: pytest.LogCaptureFixture
+    served: Served, repository: Repository, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = served(access="password")
     with repository._database.session() as session:
         session.execute(text("DROP TABLE users"))
     for answer in (
         client.post("/login", data={"name": "Ann", "password": "a guess"}, headers={"Origin": "http://127.0.0.1"}),
-        client.get("/runs", headers={"Cookie": "fsd_session=x"}),
+        client.get("/runs", headers={"Cookie": f"{Settings(home=tmp_path).session_cookie}=x"}),
     ):
         assert "Nobody can sign in now" in answer.text
         assert "database" not in answer.text

@@ -265,7 +265,8 @@ def test_the_files_of_a_run_are_read(pages: Pages) -> None:
 def test_who_is_signed_in_reads_and_nobody_else(tmp_path: Path) -> None:
     repository = new_repository(tmp_path)
     credentials.add_user(repository, "Vera", "viewer", "a long password")
-    cookie = {"Cookie": f"fsd_session={credentials.sign_in(repository, 'Vera', 'a long password', '127.0.0.1')}"}
+    signed_in = credentials.sign_in(repository, "Vera", "a long password", "127.0.0.1")
+    cookie = {"Cookie": f"{Settings(home=tmp_path).session_cookie}={signed_in}"}
     token = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'viewer')}"}
     with upstream(tmp_path) as mlflow, served(tmp_path, FSD_MLFLOW_UI="true", FSD_ACCESS="password") as (site, _):
         url = f"{site}/mlflow"

@@ -68,7 +68,7 @@ def test_a_page_leads_to_the_form_and_back(page: Page, closed: Site) -> None:
     expect(page).to_have_url(f"{closed.url}/runs?search=js")
     expect(page.locator("#runs tbody tr")).to_have_count(4)
     expect(page.locator(".fsd-person form")).to_contain_text("Author")
-    cookie = next(one for one in page.context.cookies() if one["name"] == "fsd_session")
+    cookie = next(one for one in page.context.cookies() if one["name"].startswith("fsd_session_"))
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile("/login"))
@@ -154,12 +154,12 @@ def test_people_and_tokens_have_a_page(page: Page, closed: Site) -> None:
     token = page.locator(".people-secret", has_text="fsd_").inner_text()
     made = page.get_by_label("Tokens", exact=True).locator("tbody tr", has_text="deploy")
     expect(made).to_have_count(1)
-    assert credentials.whose_token(closed.repository, token) == Person("deploy", "viewer", owner="Admin")
+    assert credentials.whose_token(closed.repository, token) == Person("Admin/deploy", "viewer", owner="Admin")
     assert status(closed, "/people", Authorization=f"Bearer {token}", Accept="text/html")[0] == 200
     with Visitor(closed.url, "people", {"Authorization": f"Bearer {token}"}) as program:
         program.open()
         told = " ".join(map(str, program.values.values()))
-    assert "is for people, and deploy is a program" in told
+    assert "is for people, and Admin/deploy is a program" in told
     assert "Viewer" not in told
     made.get_by_role("button", name="Revoke").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()

@@ -252,7 +252,7 @@ def test_the_log_of_accounts_has_all_that_happened(repository: Repository) -> No
 def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
     cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     token = credentials.add_token(repository, "ci", "viewer")
-    bearer, signed_in = f"Bearer {token}", f"other=1; fsd_session={cookie}"
+    bearer, signed_in = f"Bearer {token}", f"other=1; {Settings(home=tmp_path).session_cookie}={cookie}"
 
     nobody_signs_in = identify.identifier(Settings(home=tmp_path), repository)
     assert nobody_signs_in(scope()) == LOCAL
@@ -261,7 +261,8 @@ def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tm
     assert password(scope()) is None
     assert password(scope(cookie=signed_in)) == Person("Ann", "author")
     assert password(scope(authorization=bearer)) == Person("local user/ci", "viewer", owner="local user")
-    assert password(scope(authorization=f"Basic {token}", cookie="fsd_session=nothing")) is None
+    void = f"{Settings(home=tmp_path).session_cookie}=nothing"
+    assert password(scope(authorization=f"Basic {token}", cookie=void)) is None
     assert password(scope(x_forwarded_user="Ann")) is None
 
     settings = Settings(
@@ -319,7 +320,7 @@ def test_a_void_token_is_nobody_even_where_others_are_let_in(repository: Reposit
     cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
     open_to_all = identify.identifier(Settings(home=tmp_path, access="password", demo=True), repository)
     assert open_to_all(scope()) == VISITOR
-    for more in ({}, {"cookie": f"fsd_session={cookie}"}):
+    for more in ({}, {"cookie": f"{Settings(home=tmp_path).session_cookie}={cookie}"}):
         assert open_to_all(scope(authorization="Bearer fsd_revoked", **more)) is None
     assert open_to_all(scope(authorization="Bearer hf_of_a_hub")) == VISITOR  # a token of others says nothing here
 

@@ -16,7 +16,7 @@ from dashboard.server.login import login_routes, logout_routes
 from dashboard.web import PAGES, pages_of
 from fsd_core.auth import credentials
 from fsd_core.auth.account_service import AccountService
-from fsd_core.auth.identify import COOKIE, KEY, identifier
+from fsd_core.auth.identify import KEY, identifier
 from fsd_core.auth.middleware.sign_in import RequireSignIn
 from fsd_core.errors import NotApplicable, OutOfRange, Refused, UnknownChoice, UnknownName
 from fsd_core.roles import LOCAL, VISITOR, Person
@@ -64,14 +64,16 @@ def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> 
     with pytest.raises(Refused, match="account is disabled"):
         sign_in(service, "Dan", new)
     service.set_disabled(CAT, "Dan", False)
-    assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person("Dan", "reviewer")
+    assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person(
+        "Dan", "reviewer", must_choose_password=True
+    )
     assert credentials.whose_token(service.repository, token) == Person("Dan/dans", "author", owner="Dan")
     dan = next(one for one in service.people(CAT) if one.name == "Dan")
     assert (dan.disabled, dan.one_time, dan.signed_in_at is None) == (False, True, False)
     acts = [event.act for event in reversed(service.log(CAT, 50)) if "Dan" in (event.who, event.subject)]
     assert acts == [
-        "person added", "role changed", "signed in", "token added", "person disabled", "one-time password",
-        "person enabled", "signed in",
+        "person added", "role changed", "signed in", "token added", "person disabled", "sign-in failed",
+        "one-time password", "person enabled", "signed in",
     ]  # fmt: skip
 
 
@@ -203,8 +205,8 @@ def browser_of(service: AccountService) -> Callable[[], TestClient]:
     app = FastAPI()
     identify = identifier(Settings(access="password"), service.repository)
     app.add_middleware(RequireSignIn, identify=identify, key=KEY, login="/login")
-    app.include_router(login_routes(service.repository))
-    app.include_router(logout_routes(service.repository, "/login"))
+    app.include_router(login_routes(service.repository, Settings().session_cookie))
+    app.include_router(logout_routes(service.repository, "/login", Settings().session_cookie))
     return lambda: TestClient(app, follow_redirects=False)
 
 
@@ -213,6 +215,10 @@ def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[
     answer = here.post("/login", data={"name": "Ann", "password": once, "next": "/runs"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/password")
     assert "New password again" in here.get("/password").text
+    for path in ("/", "/people", "/review"):  # until then it opens nothing else
+        page = here.get(path, headers={"Accept": "text/html", "Sec-Fetch-Dest": "document"})
+        assert (page.status_code, page.headers["location"]) == (303, "/password")
+    assert here.post("/api/v1/calls/list_uses").status_code == 403
     told = {"current": once, "new": PASSWORD, "again": "something else"}
     assert "differ" in here.post("/password", data=told).text
     assert here.post("/password", data=told | {"current": "wrong", "again": PASSWORD}).status_code == 403
@@ -226,5 +232,21 @@ def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[
 
     assert here.post("/logout", data={"everywhere": "yes"}).headers["location"] == "/login"
     for browser in (here, there):
-        assert credentials.whose_cookie(service.repository, browser.cookies.get(COOKIE) or "") is None
+        secret = browser.cookies.get(Settings().session_cookie) or ""
+        assert credentials.whose_cookie(service.repository, secret) is None
     assert service.log(CAT, 1)[0].act == "signed out everywhere"
+    here.post("/login", data={"name": "Ann", "password": PASSWORD})
+    here.post("/logout")
+    here.post("/login", data={"name": "Nobody", "password": PASSWORD})
+    assert [(one.act, one.subject, one.detail) for one in service.log(CAT, 3)] == [
+        ("sign-in failed", "Nobody", "at testclient"), ("signed out", "Ann", ""), ("signed in", "Ann", ""),
+    ]  # fmt: skip
+
+
+def test_of_failed_sign_ins_the_latest_are_kept(service: AccountService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "FAILURES_KEPT", 3)
+    before = len(service.log(CAT, 1000))
+    for i in range(6):
+        service.repository.sign_in_failed(f"n{i}", "1.1.1.1")
+    assert [one.subject for one in service.log(CAT, 3)] == ["n5", "n4", "n3"]
+    assert len(service.log(CAT, 1000)) == before + 3

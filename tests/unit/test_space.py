@@ -101,8 +101,8 @@ def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_pat
             settings.check_access()
     credentials.add_user(repository, "Ann", "admin", "correct horse battery")
     cookie = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
-    known = {"type": "http", "headers": [(b"cookie", f"fsd_session={cookie}".encode())]}
     demo = Settings(home=tmp_path, access="password", demo=True)
+    known = {"type": "http", "headers": [(b"cookie", f"{demo.session_cookie}={cookie}".encode())]}
     assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")
     assert 'href="/login?next=/runs"' in visitor_sign_in_link(demo, "/runs")
     for closed in (Settings(home=tmp_path, access="password"), Settings(home=tmp_path, demo=True)):

@@ -31,7 +31,9 @@ class SameOrigin:
         return await refuse(receive, send, 403, sentence)
 
     def _allowed(self, method: str, headers: Headers) -> bool:
-        if (origin := headers.get("origin")) is not None:
+        if (origin := headers.get("origin")) == "null" and headers.get("sec-fetch-site") == "same-origin":
+            return True  # our own page, behind a proxy that asks browsers for no referrer
+        if origin is not None:
             return self._is_same_origin(origin, headers.get("host", ""))
         # Without an origin: a program, or a request that reads. An old browser sends no header with those.
         cross_origin = headers.get("sec-fetch-site") in ("cross-site", "same-site")

@@ -17,14 +17,17 @@ from fsd_core.errors import FsdError
 
 _WANTED, _INVALID = 'Bearer realm="FSD Lab"', 'Bearer realm="FSD Lab", error="invalid_token"'
 """challenges of RFC 6750"""
+PASSWORD = "/password"
+"""the page on which people choose a password"""
 
 
 class RequireSignIn:
     """Stores who makes a request in its scope, under ``key``.
 
     Unauthenticated requests for a page are redirected to the page ``login``, and all others are refused. ``identify``
-    may read a database. The page ``login`` and the addresses below it are open to everybody. ``login`` is ``None`` if
-    nobody can sign in here, such as behind a proxy. The paths ``public`` are open to everybody, too.
+    may read a database. Who signed in with a one-time password may choose another and sign out alone. The page
+    ``login`` and the addresses below it are open to everybody. It is ``None`` if nobody can sign in here, such as
+    behind a proxy. The paths ``public`` are open to everybody, too.
     """
 
     def __init__(
@@ -39,6 +42,11 @@ class RequireSignIn:
             person = await anyio.to_thread.run_sync(self.identify, scope)
         except FsdError as error:
             return await refuse(receive, send, 503, told_to_strangers(error))
+        if getattr(person, "must_choose_password", False) and scope["path"] not in (PASSWORD, "/logout", self.login):
+            if looks_for_page(scope):
+                return await RedirectResponse(f"{scope.get('root_path', '')}{PASSWORD}", 303)(scope, receive, send)
+            told = "You signed in with a one-time password: choose one of your own first, on the page Your password."
+            return await refuse(receive, send, 403, told)
         if person is not None:
             return await self.app({**scope, self.key: person}, receive, send)
         if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):

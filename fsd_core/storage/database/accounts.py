@@ -24,6 +24,8 @@ FREE_ATTEMPTS = 5
 """wrong passwords in a row before somebody must wait"""
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
 """doubled with every further wrong password"""
+FAILURES_KEPT = 1_000
+"""failed sign-ins in the log"""
 NO_PASSWORD = ""
 """in place of a hash: no password matches"""
 USE_NOTED = timedelta(minutes=1)
@@ -181,8 +183,20 @@ class AccountStore(Store):
             _log(session, name, "signed in", name)
 
     def sign_out(self, digest: str) -> None:
+        """End the sign-in with this cookie."""
         with self._database.session() as session:
-            session.execute(delete(SignInRow).where(SignInRow.digest == digest))
+            if (row := session.get(SignInRow, digest)) is not None:
+                _log(session, row.user_name, "signed out", row.user_name)
+                session.delete(row)
+
+    def sign_in_failed(self, name: str, address: str) -> None:
+        """Log a wrong name or password. Of these entries, which strangers make, the latest are kept."""
+        act = "sign-in failed"
+        with self._database.session() as session:
+            _log(session, name, act, name, f"at {address}")
+            kept = select(AccountEventRow.id).where(AccountEventRow.act == act).order_by(AccountEventRow.id.desc())
+            last = kept.offset(FAILURES_KEPT).limit(1).scalar_subquery()
+            session.execute(delete(AccountEventRow).where(AccountEventRow.act == act, AccountEventRow.id <= last))
 
     def sign_out_everywhere(self, digest: str) -> None:
         """End all sign-ins of whoever is signed in with this cookie."""
@@ -198,7 +212,8 @@ class AccountStore(Store):
             row = session.get(SignInRow, digest)
             if row is None or row.expires_at < now() or row.user.disabled_at is not None:
                 return None
-            return Person(row.user.name, row.user.role)
+            one_time = row.user.one_time_until is not None
+            return Person(row.user.name, row.user.role, must_choose_password=one_time)
 
     def add_token(
         self, name: str, role: str, digest: str, owner: str, by: str, expires_at: datetime | None = None

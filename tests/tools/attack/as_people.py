@@ -9,6 +9,7 @@ from typing import Any
 from fsd_core.auth import credentials
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.attack.http import send_request
@@ -75,7 +76,8 @@ def programs_as_people(folder: Path) -> str:
             form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
             send_request(url, "POST", path, "current=x&new=y&again=y&everywhere=yes", **form)
         assert _state(repository, experiment) == before
-        cookie = {"Cookie": f"fsd_session={credentials.sign_in(repository, 'Bob', PASSWORD, '127.0.0.1')}"}
+        signed_in = credentials.sign_in(repository, "Bob", PASSWORD, "127.0.0.1")
+        cookie = {"Cookie": f"{Settings(home=folder).session_cookie}={signed_in}"}
         with Visitor(url, "review", cookie, proposal=proposal) as person:
             person.open()
             review = service.review(proposal)

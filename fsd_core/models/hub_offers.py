@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fsd_core.errors import FsdError, ModelUnavailable
 from fsd_core.models.local_models import remember_size
@@ -15,6 +17,8 @@ from fsd_core.models.weight_files import weights_among
 
 _FILES = ("*.json", "*.model", "*.jinja", "*.txt")  # beside the weights; no pickles, no code
 _TEMPLATES = re.compile(r"additional_chat_templates/[\w.-]+\.jinja")  # the only folder that tokenizers read
+MOST_BYTES = 10**15
+"""of a file"""
 HUB_PATIENCE = 5
 """seconds to wait for the hub's first answer"""
 
@@ -28,19 +32,19 @@ class HubUnreachable(ModelUnavailable):
 class OfferedFile(NamedTuple):
     """A file of a model on the hub."""
 
-    name: str
-    size: int
+    name: Annotated[str, Field(pattern=r"^(additional_chat_templates/)?[\w.-]{1,200}$")]
+    size: Annotated[int, Field(ge=0, le=MOST_BYTES)]
     """bytes"""
-    sha256: str | None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
     """of the content, for large files"""
-    blob: str | None
+    blob: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None
     """git's id of the content, for small files"""
 
 
 class Offered(NamedTuple):
     """A model at the hub: its commit, and the files that are fetched."""
 
-    commit: str
+    commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
     files: tuple[OfferedFile, ...]
 
     @property
@@ -70,7 +74,15 @@ def _ask(model: HubModel) -> Offered:
         raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
     if info.gated:  # a program without the licence is told of the files, and gets none
         get_hf_file_metadata(hf_hub_url(model.repo, weights[0], revision=info.sha), timeout=HUB_PATIENCE)
-    return Offered(str(info.sha), tuple(_file(f) for f in siblings if f.rfilename in weights or _read(f.rfilename)))
+    files = tuple(_file(f) for f in siblings if f.rfilename in weights or _read(f.rfilename))
+    try:
+        return TypeAdapter(Offered).validate_python((info.sha, files))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise ModelUnavailable(
+            f"What the hub says of {model.repo} cannot be used: {str(wrong['input'])[:60]!r} is no "
+            f"{wrong['loc'][-1]} of a commit or a file. Check HF_ENDPOINT."
+        ) from None
 
 
 def _read(name: str) -> bool:

@@ -50,6 +50,28 @@ def stand_in(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield stand_in
 
 
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {"sha": "/tmp/x"}, {"sha": "../../x"}, {"sha": "f" * 39}, {"sha": None},
+        {"siblings": [{"rfilename": "model.safetensors", "size": -1}]},
+        {"siblings": [{"rfilename": "model.safetensors", "size": 10**30}]},
+        {"siblings": [{"rfilename": "model.safetensors", "size": 9, "blobId": "../x"}]},
+        {"siblings": [{"rfilename": "model.safetensors", "lfs": {"size": 9, "sha256": "/tmp/x", "pointerSize": 1}}]},
+        {"siblings": "x"},
+    ],
+)  # fmt: skip
+def test_a_hub_that_lies_is_told_and_makes_no_folder(
+    stand_in: StandInHub, folder: Path, tmp_path: Path, lies: dict[str, object]
+) -> None:
+    stand_in.repos["me/large"] = Repo(folder / "target", lies=lies)
+    before = set(tmp_path.parent.rglob("*"))
+    with pytest.raises(ModelUnavailable):
+        obtain(MODEL)
+    made = {path.name for path in set(tmp_path.parent.rglob("*")) - before}
+    assert made <= {"models", "me--large.lock"}
+
+
 def kept(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "models").iterdir() if path.suffix not in (".lock", ".size"))
 

@@ -33,6 +33,8 @@ class Repo:
     gated: bool = False
     revisions: tuple[str, ...] = ("main",)
     downloads: int = 0
+    lies: dict[str, Any] = field(default_factory=dict)
+    """what the hub says in place of the truth"""
 
     @property
     def files(self) -> list[Path]:
@@ -58,7 +60,7 @@ class Repo:
         return {
             "id": name, "sha": self.commit, "siblings": siblings, "downloads": self.downloads, "private": False,
             "gated": "manual" if self.gated else False, "tags": [], "safetensors": {"parameters": {}, "total": weights},
-        }  # fmt: skip
+        } | self.lies  # fmt: skip
 
 
 @dataclass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import orjson
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 
 from dashboard.server.problem_document import problem_document
 from dashboard.ui.endpoint import Endpoint, answer_schema, call, effects_of
@@ -24,9 +24,8 @@ def call_routes(endpoints: Sequence[Endpoint]) -> APIRouter:
     """Return the routes ``/api/v1``, which lists the calls, and ``/api/v1/calls/NAME``."""
     router, by_name = APIRouter(prefix="/api/v1"), {endpoint.__name__: endpoint for endpoint in endpoints}
 
-    @router.get("")
-    def about() -> Response:
-        """Return the version, and every call with what it does and answers."""
+    @cache
+    def described() -> bytes:
         calls = [
             {
                 "call": name,
@@ -36,7 +35,12 @@ def call_routes(endpoints: Sequence[Endpoint]) -> APIRouter:
             }
             for name, endpoint in by_name.items()
         ]
-        return JSONResponse({"version": API_VERSION, "calls": calls})
+        return orjson.dumps({"version": API_VERSION, "calls": calls})
+
+    @router.get("")
+    def about() -> Response:
+        """Return the version, and every call with what it does and answers."""
+        return Response(described(), media_type="application/json")
 
     @router.post("/calls/{name}")
     async def answer(name: str, request: Request) -> Response:

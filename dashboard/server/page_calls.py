@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +20,9 @@ from fsd_core.roles import folded
 
 PAGE_CALLS = ("/gradio_api/queue/join", "/gradio_api/run/predict")
 _STREAM, _HEARTBEAT = "/gradio_api/queue/data", "/gradio_api/heartbeat/"
-_MOST_SESSIONS, _SESSION_SECONDS = 100_000, 86_400.0
+_MOST_SESSIONS, _SESSION_SECONDS = 50_000, 86_400.0
+_SESSION = re.compile("[0-9A-Za-z-]{1,64}")  # as Gradio's clients make them
+NO_SESSION = "The session cannot be used: expected 1 to 64 letters, digits and hyphens."
 NO_SUCH_FUNCTION = (
     "There is no such function here: reload the page, or look at /gradio_api/info for those that programs may call."
 )
@@ -53,7 +56,9 @@ class PageCalls:
             session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
         elif path.startswith(_HEARTBEAT):
             session = path.removeprefix(_HEARTBEAT)
-        if isinstance(session, str) and not self._is_own(session, scope):
+        if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
+            return await refuse(receive, send, 422, NO_SESSION)
+        if session is not None and not self._is_own(session, scope):
             return await refuse(receive, send, 403, ANOTHERS)
         return await self.app(scope, receive, send)
 

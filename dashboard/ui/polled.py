@@ -12,6 +12,8 @@ from cachetools import TTLCache
 _T = TypeVar("_T")
 _MOST = 256
 """cached answers, each for other arguments"""
+_LONGEST = 2_000
+"""characters of arguments: what somebody types without end is asked anew each time, and not kept"""
 
 
 class Polled(Generic[_T]):
@@ -25,6 +27,8 @@ class Polled(Generic[_T]):
         self._lock = threading.Lock()
 
     def __call__(self, *arguments: Hashable) -> _T:
+        if len(repr(arguments)) > _LONGEST:
+            return self._query(*arguments)
         with self._lock:
             try:
                 return self._answers[arguments]

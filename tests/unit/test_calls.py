@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from dashboard.server import calls
 from dashboard.server.api import api_routes
 from dashboard.server.api_problems import ApiProblems
 from dashboard.server.calls import API_VERSION, CALL_PATHS, call_routes
@@ -82,6 +83,15 @@ def test_every_call_has_types_and_says_what_it_does(endpoints: list[Endpoint]) -
         assert needs_somebody == somebody, endpoint.__name__
         assert effects.writes or not effects.destroys
     assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair", "remove_endpoint"}
+
+
+def test_the_calls_are_described_once(
+    client: TestClient, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    author = key(repository, "author")
+    first = client.get("/api/v1", headers=author).content
+    monkeypatch.setattr(calls, "answer_schema", None)
+    assert client.get("/api/v1", headers=author).content == first
 
 
 @pytest.mark.wide

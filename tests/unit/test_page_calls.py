@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.server.forwarded import ForwardedHeaders
-from dashboard.server.page_calls import ANOTHERS, NO_SUCH_FUNCTION, PAGE_CALLS, PageCalls
+from dashboard.server.page_calls import ANOTHERS, NO_SESSION, NO_SUCH_FUNCTION, PAGE_CALLS, PageCalls
 from fsd_core.auth.identify import KEY
 from fsd_core.auth.middleware.bodies import BoundedBody
 from fsd_core.auth.middleware.sign_in import RequireSignIn
@@ -95,6 +95,12 @@ def test_a_session_is_of_the_person_who_began_it() -> None:
     assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 403
     calling.person = Person("Ann", "admin")  # whose role has changed is the same
     assert calling.client.get("/gradio_api/heartbeat/a1").status_code == 200
+
+
+@pytest.mark.parametrize("session", ["x" * 65, "x" * 1_900_000, "", 7, ["a"], {"a": 1}, "a b", "\u00e9"])
+def test_a_session_s_name_is_short(session: Any) -> None:
+    calling = Calling()
+    assert calling.call({"fn_index": 1, "session_hash": session}) == (422, NO_SESSION)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,15 @@ def test_an_answer_is_forgotten_after_its_time_or_a_change() -> None:
     assert polled() == 3
 
 
+def test_what_is_typed_without_end_is_not_kept() -> None:
+    polled = Polled(len, ENDLESS)
+    assert polled("a" * 1_000_000) == 1_000_000
+    assert len(polled._answers) == 0
+    for i in range(10_000):
+        polled(f"{i} {'a' * 1_900}")
+    assert sum(len(repr(key)) for key in polled._answers) < 256 * 2_000
+
+
 def test_an_error_is_raised_each_time_and_not_kept() -> None:
     answers = iter([DatabaseUnavailable("away"), DatabaseUnavailable("away"), "here"])
 

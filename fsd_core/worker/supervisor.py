@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
 SECRETS = ("OAUTH_CLIENT_SECRET", "FSD_WEBHOOK_SECRET", "FSD_SMTP_PASSWORD")
 """variables that no other process is given"""
+AT_THE_END = 3.0  # seconds for the worker to end before the process that supervises it, which has seven in all
 HEAD_START = 20.0  # seconds for the worker to become ready before MLflow's pages share the processor
 
 
@@ -81,17 +82,23 @@ class Supervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.stop(AT_THE_END)
+
+    def begin_to_stop(self) -> None:
+        """Ask the supervised services to end, and start none anew."""
+        self._stop.set()
+        if self._lock is not None:
+            for service in self.services:
+                service.ask_to_stop()
 
     def stop(self, patience: float = 10.0) -> None:
         """End the supervised services. A worker in the middle of a long prompt may take longer than ``patience``
-        seconds."""
+        seconds, and ends by itself."""
         self._stop.set()
         self._thread.join()
+        self.begin_to_stop()
         if self._lock is None:
             return
-        for service in self.services:
-            service.ask_to_stop()
         deadline = time.monotonic() + patience
         for service in self.services:
             service.wait(deadline)

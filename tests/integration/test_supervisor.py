@@ -102,6 +102,7 @@ def test_a_killed_worker_is_replaced_and_a_clean_stop_ends_it(home: Home) -> Non
         assert supervisor.worker.pid == second
         experiment = home.repository.create_experiment(home.sweep(limit=1))
         assert home.until_done(home.job_of(experiment)) == "finished"
+        supervisor.stop(PATIENCE)
     until(lambda: not alive(second), "the end of the worker")
     assert working(home) is None
 

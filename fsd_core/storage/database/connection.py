@@ -132,9 +132,9 @@ def _as_json(value: Any) -> str:
 def _of_backend(url: URL, busy_timeout: float, foreign_keys: bool) -> Engine:
     if url.get_backend_name() != "sqlite":
         try:
-            return create_engine(
-                url, pool_pre_ping=True, json_serializer=_as_json, connect_args={"connect_timeout": CONNECT_TIMEOUT}
-            )
+            # Nothing outlives a transaction, so that a pooler may hand each one to another server's process.
+            options = {"connect_timeout": CONNECT_TIMEOUT, "prepare_threshold": None, "client_encoding": "utf8"}
+            return create_engine(url, pool_pre_ping=True, json_serializer=_as_json, connect_args=options)
         except (ImportError, ArgumentError):
             raise Misconfigured(
                 f"The driver of '{url.drivername}' is not installed: write postgresql://user:password@host/name, whose "

@@ -47,11 +47,19 @@ _POSTGRES = {  # by SQLSTATE, or by its class
     "3D000": "does not exist: create it with createdb, then run `python -m fsd_core db upgrade`",
     "53100": "cannot grow because the disk is full: free some space, then try again",
     "53300": "has no free connection: close some, or raise max_connections",
+    "57014": "was not allowed the time that a statement took: raise statement_timeout for this user, then try again",
     "55P03": "is locked by another process: close what else has it open, then try again",
     "42P01": _LACKING,
     "42P07": _FOREIGN,
     "40": "was asked for the same rows by another process at once: try again",
     "XX001": "is damaged: restore it from a backup",
+}
+
+
+_AT_THE_DOOR = {  # while connecting, PostgreSQL's driver has no code
+    "28": r"authentication failed|role .* does not exist|no pg_hba.conf entry|no password supplied",
+    "3D000": r"database .* does not exist|no such database",
+    "53300": r"too many (clients|connections)|remaining connection slots",
 }
 
 
@@ -65,12 +73,15 @@ def sentence(error: DBAPIError, url: URL) -> str | None:
         matches = (message for pattern, message in _SQLITE_MESSAGES.items() if re.match(pattern, str(original)))
         message = _SQLITE.get(code) or next(matches, None)
         return f"{name} {message}." if message else None
-    state = getattr(original, "sqlstate", None) or ""
+    said = str(original).strip()
+    found = (state for state, pattern in _AT_THE_DOOR.items() if re.search(pattern, said))
+    state = getattr(original, "sqlstate", None) or next(found, "")
     for length in (5, 2):
         if state[:length] in _POSTGRES:
             return f"{name} {_POSTGRES[state[:length]]}."
     if isinstance(error, OperationalError | InterfaceError):
-        return f"{name} does not answer: check that the server is running and that FSD_DATABASE_URL is right."
+        reason = without_secrets(said.partition("\n")[0].rpartition("failed: ")[2][:200]) or type(original).__name__
+        return f"{name} does not answer ({reason}): check that it runs, and that FSD_DATABASE_URL is right."
     return None
 
 

@@ -87,6 +87,11 @@ def migrate(connection: Connection, to: str | None = None) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        if (encoding := connection.execute(text("SHOW server_encoding")).scalar()) != "UTF8":
+            raise DatabaseUnavailable(
+                f"The database {redacted(connection.engine.url)} keeps its texts in {encoding}, which cannot hold "
+                "every prompt: create one with `createdb --encoding=UTF8 --template=template0 NAME`."
+            )
     revision = current(connection)
     check_known(revision)
     if revision == (to or head()):

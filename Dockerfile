@@ -16,4 +16,6 @@ COPY --chown=user . .
 ENV PATH=/home/user/venv/bin:$PATH FSD_HOME=/data HF_HOME=/data/huggingface FSD_HOST=0.0.0.0 FSD_ACCESS=password
 VOLUME /data
 EXPOSE 7860
+HEALTHCHECK --interval=30s --timeout=10s --start-period=120s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/health', timeout=9)"]
 CMD ["python", "app.py"]

@@ -40,6 +40,7 @@ from dashboard.server.api_problems import ApiProblems
 from dashboard.server.blocks import Pages
 from dashboard.server.calls import call_routes
 from dashboard.server.forwarded import ForwardedHeaders
+from dashboard.server.health import HeadAsGet, Health
 from dashboard.server.link_preview import PREVIEW_PATH, preview_routes, replace_gradios_preview
 from dashboard.server.login import login_routes, logout_routes
 from dashboard.server.mlflow_pages import mlflow_routes
@@ -125,6 +126,8 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
     app.add_middleware(ApiProblems)
     app.add_middleware(RootPath, root=settings.root_path)
+    app.add_middleware(Health, repository=repository)
+    app.add_middleware(HeadAsGet)
     if not here():  # a Space is reached through its own proxy alone
         # Where a proxy says who somebody is, who connects must stay who it is, whatever a header says of clients.
         app.add_middleware(ForwardedHeaders, proxies=settings.proxies, clients=settings.access != "proxy")

@@ -35,8 +35,10 @@ def table(comparison: ComparedRuns) -> pd.DataFrame:
 
 
 def csv_text(comparison: ComparedRuns) -> str:
-    """Return :func:`table` as CSV. ``float`` columns keep every digit."""
-    return _csv(table(comparison))
+    """Return :func:`table` as CSV, with the comparison's warnings as its last column, if there are any. ``float``
+    columns keep every digit."""
+    frame = table(comparison)
+    return _csv(frame.assign(warnings=" ".join(comparison.warnings)) if comparison.warnings else frame)
 
 
 def matched_csv(comparison: ComparedRuns) -> str:

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse
 from dashboard.compare.compared_runs import DEFAULT_MARGIN, ComparedRuns, compare
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
+from dashboard.tables.spreadsheet import download
 from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
 from fsd_core.errors import DatabaseUnavailable
@@ -102,7 +103,6 @@ def export_routes(repository: Repository) -> APIRouter:
             return PlainTextResponse(str(error), 503)
         if not comparison.runs:
             return PlainTextResponse(UNKNOWN, 404)
-        disposition = f'attachment; filename="comparison.{extension}"'
-        return Response(write(comparison), media_type=media_type, headers={"Content-Disposition": disposition})
+        return download(write(comparison), media_type, f"comparison.{extension}")
 
     return router

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from dashboard.tables.review_log import written_text
-from dashboard.tables.spreadsheet import harmless
+from dashboard.tables.spreadsheet import download, harmless
 from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
 from fsd_core.errors import FsdError
@@ -101,7 +101,6 @@ def log_routes(repository: Repository) -> APIRouter:
         if use and not log:
             return PlainTextResponse("There is no such use: the link is incomplete, or of another database.", 404)
         name = f"review-{use}" if use else "review"  # the id of a stored use has only letters, digits and dashes
-        headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
-        return Response(write(log, pairs), media_type=media_type, headers=headers)
+        return download(write(log, pairs), media_type, f"{name}.{extension}")
 
     return router

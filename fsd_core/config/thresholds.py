@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from fsd_core.errors import Malformed, NotGiven, OutOfRange
 
@@ -33,9 +34,14 @@ def parse_threshold(text: str) -> float | None:
 def parse_thresholds(text: str) -> tuple[float | None, ...]:
     """Return thresholds from a list such as ``0.05, 0.1, off``, ranges ``start:stop:count`` with both ends, or both.
 
-    Raises ``InvalidSetting`` for anything else.
+    ``0,05; 0,1`` has decimal commas. Raises ``InvalidSetting`` for anything else.
     """
     thresholds: list[float | None] = []
+    decimal_commas = ";" in text and "." not in text and re.search(r"\d,\d", text)
+    if not decimal_commas and re.search(r"(^|[;,\s])0+,\s*0\d", text):
+        raise Malformed(f"The thresholds {text.strip()[:60]!r} have decimal commas: expected 0.05, 0.1 or 0,05; 0,1.")
+    if decimal_commas:
+        text = text.replace(",", ".")
     for part in text.replace(";", ",").split(","):
         if word := part.strip():
             thresholds += _range(word) if ":" in word else [parse_threshold(word)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,7 @@ from fsd_core.auth import credentials
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import get_settings, sqlite_url
+from fsd_core.storage.database import jobs, store, worker_store
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import Base
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture
 def database_url(postgres_url: str, request: pytest.FixtureRequest) -> str:
     """An empty database of the test's own."""
-    name = request.node.name.replace("test_", "lab_")
+    name = request.node.name.replace("test_", "lab_")[:50] + request.node.name[-4:]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
     return postgres_url.rpartition("/")[0] + f"/{name}"
@@ -204,6 +206,23 @@ def test_a_lost_worker(repository: Repository) -> None:
     assert repository.chunks(id, 0) == [(1, chunk(2))]
     repository.report_worker(1, "host", "cpu", "idle")
     assert repository.worker().alive
+
+
+@pytest.mark.parametrize("minutes", [-3, 5])
+def test_a_machine_whose_clock_is_off_takes_no_running_job_and_is_seen(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    id = repository.enqueue(playground_job("\0"))
+    repository.claim(("playground",), 60)
+    off = datetime.now(UTC) + timedelta(minutes=minutes)
+    for module in (jobs, worker_store, store):
+        if hasattr(module, "now"):
+            monkeypatch.setattr(module, "now", lambda: off)
+    assert repository.claim(("playground",), 60) is None
+    repository.report_worker(1, "host", "cpu", "idle")
+    monkeypatch.undo()
+    assert repository.worker().alive
+    assert repository.job(id).lost_workers == 0
 
 
 def test_a_calibration(repository: Repository) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -32,15 +33,16 @@ def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
     assert [(line["who"], line["sequence"], read_event(line["act"])) for line in lines] == [
         ("=Ann", 1, described), ("=Ann", 2, remark),
     ]  # fmt: skip
-    rows = list(csv.DictReader(io.StringIO(client.get("/export/review.csv?use=support").text)))
+    rows = list(csv.DictReader(io.StringIO(client.get("/export/review.csv?use=support").content.decode("utf-8-sig"))))
     assert [(row["who"], row["kind"], row["words"]) for row in rows] == [
         ("'=Ann", "use-described", f"'{FORMULA}"), ("'=Ann", "remarked", remark.words),
     ]  # fmt: skip
     assert rows[1]["proposal"] == "a" * 32
     assert json.loads(rows[1]["act"])["words"] == remark.words
-    everything = list(csv.DictReader(io.StringIO(client.get("/export/review.csv").text)))
+    everything = list(csv.DictReader(io.StringIO(client.get("/export/review.csv").content.decode("utf-8-sig"))))
     assert [row["owner"] for row in everything] == ["", "", "Bob"]
     assert {row["pair"] for row in rows} == {""}
+    assert client.get("/export/review.csv").content.startswith(codecs.BOM_UTF8)  # by which Excel reads “ and γ
     missing = client.get("/export/review.csv?use=none%0d%0aX-Evil:1")
     assert missing.status_code == 404
     assert "X-Evil" not in missing.headers

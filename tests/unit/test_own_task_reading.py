@@ -209,3 +209,9 @@ def test_a_scorer_that_is_given_takes_the_place_of_the_files() -> None:
     assert (problems(data, "none"), check(data, "none").lines[0].reference) == ([], "not a number")
     (example,) = CustomTask.of("a", check(data, "none")).all_examples()
     assert example.reference is None  # nothing is right or wrong
+
+
+def test_marks_of_a_thought_are_whole_texts() -> None:
+    header = b'{"scorer": "exact", "thought_marks": [["\\ud800", "</x>"]]}\n{"prompt": "a", "reference": "b"}\n'
+    (sentence,) = problems(header)
+    assert "thought_marks" in sentence

@@ -20,6 +20,9 @@ from fsd_core.errors import InvalidSetting, Malformed
         ("0.05:0.25:5", (0.05, 0.1, 0.15, 0.2, 0.25)),
         ("off, 0.1, 0.1", (None, 0.1)),
         ("0.3; 0:0.1:2, OFF", (0.3, 0, 0.1, None)),
+        ("0,1;0,25", (0.1, 0.25)),
+        ("0,1; off; 0,2:0,4:2", (0.1, None, 0.2, 0.4)),
+        ("1;2", (1, 2)),
         ("0:1:7", (0, 0.166667, 0.333333, 0.5, 0.666667, 0.833333, 1)),
     ],
 )
@@ -29,7 +32,8 @@ def test_thresholds_are_a_list_or_a_range(text: str, expected: tuple[float | Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", " , ", "a", "nan", "0:1", "1:2:3:4", "a:b:c", "1:0:5", "0:1:1", "0:1:x", "0:1:101", "0:1:2.5", "0:inf:3",
+    ["", " , ", "0,05", "0,1, 0,05", "a", "nan", "0:1", "1:2:3:4", "a:b:c", "1:0:5",
+     "0:1:1", "0:1:x", "0:1:101", "0:1:2.5", "0:inf:3",
      "0:1:" + "9" * 5000],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_in_a_short_sentence(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Select, and_, delete, func, or_, select, update
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from fsd_core.storage.database.rows import job_view
 from fsd_core.storage.database.run_shares import close_sharing, is_shared, lock_sharing_job, shared_jobs
 from fsd_core.storage.database.runs import count_losses, of_owner
-from fsd_core.storage.database.store import Store, changed, get_row, new_id, unknown
+from fsd_core.storage.database.store import Store, changed, get_row, moment_of, new_id, unknown
 from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, now
 from fsd_core.storage.messages import JobMessage, PlaygroundJob
 from fsd_core.storage.playground_chunks import Chunk
@@ -52,10 +52,10 @@ class JobStore(Store):
 
         Several processes that claim at once each get a different job. ``only``: the id of the one that may be claimed.
         """
-        waiting = _waiting(kinds)
-        if only is not None:
-            waiting = waiting.where(JobRow.id == only)
         with self._database.session(readonly=True) as session:
+            waiting = _waiting(kinds, moment_of(session))
+            if only is not None:
+                waiting = waiting.where(JobRow.id == only)
             if session.scalar(waiting) is None:
                 return None  # an idle worker takes no write lock
         with self._database.session() as session:
@@ -68,7 +68,7 @@ class JobStore(Store):
             job.attempts += 1
             job.status, job.claim_token = "running", new_id()
             job.started_at = job.started_at or now()
-            job.lease_expires_at = now() + timedelta(seconds=lease_seconds)
+            job.lease_expires_at = moment_of(session) + timedelta(seconds=lease_seconds)
             return job_view(job)
 
     def worker_lost(self, claims: Mapping[str, str], prompts: Mapping[str, Sequence[int]]) -> None:
@@ -89,7 +89,9 @@ class JobStore(Store):
 
     def heartbeat(self, job_id: str, token: str, lease_seconds: float) -> bool:
         """Extend the lease. Returns ``False`` if the claim is lost: another worker took the job, or it has ended."""
-        return self._update_claimed(job_id, token, {"lease_expires_at": now() + timedelta(seconds=lease_seconds)})
+        with self._database.session(readonly=True) as session:
+            until = moment_of(session) + timedelta(seconds=lease_seconds)
+        return self._update_claimed(job_id, token, {"lease_expires_at": until})
 
     def report_bytes(self, job_id: str, token: str, done: int, total: int) -> bool:
         """Record how far a fetch of models is. Returns ``False`` if the claim is lost."""
@@ -211,8 +213,8 @@ def _count_loss(session: Session, job: JobRow, *, blamed: bool) -> None:
         job.stalled += 1
 
 
-def _waiting(kinds: tuple[str, ...]) -> Select[str]:
-    expired = and_(JobRow.status == "running", JobRow.lease_expires_at < now())
+def _waiting(kinds: tuple[str, ...], at: datetime) -> Select[str]:
+    expired = and_(JobRow.status == "running", JobRow.lease_expires_at < at)
     statement = select(JobRow.id).where(JobRow.kind.in_(kinds), or_(JobRow.status == "queued", expired))
     return statement.order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id).limit(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, TypeVar
 
 from fsd_core.config import RunConfig
@@ -21,8 +22,8 @@ from fsd_core.storage.records import (
 V = TypeVar("V", GenerationView, JobView, WorkerView)
 
 
-def _columns(view: type[V], row: Base) -> V:
-    return view(**{field.name: getattr(row, field.name) for field in fields(view)})
+def _columns(view: type[V], row: Base, **more: Any) -> V:
+    return view(**{field.name: getattr(row, field.name) for field in fields(view) if field.name not in more}, **more)
 
 
 def generation_view(row: GenerationRow) -> GenerationView:
@@ -33,8 +34,9 @@ def job_view(row: JobRow) -> JobView:
     return _columns(JobView, row)
 
 
-def worker_view(row: WorkerRow) -> WorkerView:
-    return _columns(WorkerView, row)
+def worker_view(row: WorkerRow, at: datetime) -> WorkerView:
+    """Return a worker as it is at a time by the database's clock."""
+    return _columns(WorkerView, row, age=abs((at - row.heartbeat_at).total_seconds()))
 
 
 def run_view(row: RunRow, experiment_name: str | None) -> RunView:

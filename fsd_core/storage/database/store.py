@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from sqlalchemy import CursorResult, Executable
+from sqlalchemy import CursorResult, DateTime, Executable, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import UnknownName
 from fsd_core.storage.database.connection import Database
-from fsd_core.storage.database.tables import Base
+from fsd_core.storage.database.tables import Base, now
 
 Row = TypeVar("Row", bound=Base)
 
@@ -23,6 +24,13 @@ class Store:
 
 def new_id() -> str:
     return uuid4().hex
+
+
+def moment_of(session: Session) -> datetime:
+    """Return the time by the database's clock, by which leases and heartbeats of several machines are judged."""
+    if session.get_bind().dialect.name != "postgresql":
+        return now()  # the file's machine is this one
+    return session.scalars(select(func.clock_timestamp(type_=DateTime(timezone=True)))).one()
 
 
 def get_row(session: Session, model: type[Row], id: str | int, what: str) -> Row:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import delete, select
 
 from fsd_core.storage.database.rows import worker_view
-from fsd_core.storage.database.store import Store, insert
+from fsd_core.storage.database.store import Store, insert, moment_of
 from fsd_core.storage.database.tables import WorkerRow, now
 from fsd_core.storage.records import WorkerView
 
@@ -18,11 +19,12 @@ class WorkerStore(Store):
     ) -> None:
         """Record a worker's heartbeat and its activity. ``memory``: bytes that its device has, if known. ``name``: of a
         worker beside others; empty for that of a home."""
-        values = {
+        values: dict[str, Any] = {
             "pid": pid, "host": host[:255], "device": device[:255], "activity": activity[:255],
-            "heartbeat_at": now(), "memory": memory,
+            "memory": memory,
         }  # fmt: skip
         with self._database.session() as session:
+            values["heartbeat_at"] = moment_of(session)
             row = session.get(WorkerRow, name)
             if row is None:
                 first = insert(session, WorkerRow).values(name=name, started_at=now(), **values)
@@ -36,7 +38,8 @@ class WorkerStore(Store):
     def workers(self) -> list[WorkerView]:
         """Return all workers as they last reported themselves, dead ones too, by name."""
         with self._database.session(readonly=True) as session:
-            return [worker_view(row) for row in session.scalars(select(WorkerRow).order_by(WorkerRow.name))]
+            at, rows = moment_of(session), session.scalars(select(WorkerRow).order_by(WorkerRow.name))
+            return [worker_view(row, at) for row in rows]
 
     def prune_workers(self, older_than: timedelta) -> None:
         """Forget workers with names that were last heard of longer ago than this."""

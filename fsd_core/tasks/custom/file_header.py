@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from fsd_core.tasks.custom.problems import Findings
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import QUESTION_FIELDS, FieldNames, without_nulls
+from fsd_core.texts import whole
 
 _MOST_MARKS, _LONGEST_MARK = 10, 60
 
@@ -54,7 +55,8 @@ def _thought_marks(number: int, value: Any, findings: Findings) -> tuple[tuple[s
     pairs = value if isinstance(value, list) and len(value) <= _MOST_MARKS else [None]
     marks = [(pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
     texts = [mark for pair in marks for mark in pair]
-    if len(marks) == len(pairs) and all(isinstance(t, str) and 1 <= len(t.strip()) <= _LONGEST_MARK for t in texts):
+    usable = (isinstance(t, str) and 1 <= len(t.strip()) <= _LONGEST_MARK and whole(t) == t for t in texts)
+    if len(marks) == len(pairs) and all(usable):
         return tuple(marks)
     findings.wrong(
         number,

@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import IO, Any, Protocol, Self
 
 from fsd_core.config.vllm_plugin import OFF_KIND, SERVED_RULES, told_options
-from fsd_core.engines.answer_stream import shortened
 from fsd_core.engines.engine_client import EngineClient
 from fsd_core.engines.engine_load import EngineLoad
+from fsd_core.engines.engine_messages import shortened
 from fsd_core.errors import EngineUnavailable, Malformed, NotCalibratable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Rule, Served
 

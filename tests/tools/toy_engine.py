@@ -116,6 +116,8 @@ class Request(BaseHTTPRequestHandler):
 
     engine: ToyEngine
     body: dict[str, Any]
+    flooded = 0
+    """bytes of an answer that has no end"""
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     """or each second part of an answer waits for the client to acknowledge the first, which may take 40 ms"""

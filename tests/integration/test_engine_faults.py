@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,9 +48,9 @@ def engine(server: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
 def measure(repository: Repository, toy: str, engine: ToyEngine) -> Measure:
     """Measures three prompts; a fault of the engine that ends the run is raised by ``execute_runs``."""
 
-    def run(served: Served | None = None, **changed: Any) -> tuple[RunView, list[GenerationView]]:
+    def run(served: Served | None = None, key: str = "", **changed: Any) -> tuple[RunView, list[GenerationView]]:
         served = served or engine.served(**changed)
-        repository.add_engine(served, "", "Ann")
+        repository.add_engine(served, key, "Ann")
         decoding = DecodingConfig(acceptance=served, max_new_tokens=12)
         setting = SettingConfig(pair=toy, decoding=decoding)
         id = repository.create_run(RunConfig(setting=setting, task="arithmetic", limit=3))
@@ -391,6 +392,72 @@ def test_a_way_of_sampling_that_an_engine_does_not_take_is_refused() -> None:
     with pytest.raises(UnfitEngine, match="OpenAI API takes no min-p"):
         engine_client.check_sampling(served, SamplingConfig(temperature=1.0, min_p=0.1))
     engine_client.check_sampling(served.model_copy(update={"engine": "vllm"}), SamplingConfig(top_k=5))
+
+
+KEY = 'sk-"live"/key\\4711'
+"""one that JSON writes otherwise than it is"""
+SAID = json.dumps(f"Bearer {KEY}")
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("ENGINE_KEY", KEY)
+    return "ENGINE_KEY"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "sentence"),
+    [
+        ("/v1/models", (200, JSON, f'{{"data": [{{"id": {SAID}}}]}}'), "it serves Bearer ***."),
+        ("/v1/models", (400, JSON, f'{{"error": {{"message": {SAID}}}}}'), "(400): Bearer ***"),
+        ("/v1/models", (400, JSON, f'{{"error": {{{SAID}: 1}}}}'), '(400): {"Bearer ***": 1}'),
+        ("/v1/models", (400, "text/plain", "." * 290 + KEY), "(400): " + "." * 290 + "***"),
+        ("/version", (200, JSON, f'{{{SAID[:-1]}_synth": 3}}'), "makes its acceptance up (Bearer ***_synth)"),
+    ],
+)
+def test_a_key_that_an_engine_says_of_itself_is_in_no_sentence(
+    engine: ToyEngine, key: str, path: str, answer: tuple[int, str, str], sentence: str
+) -> None:
+    engine.pages[path] = answer
+    with pytest.raises(EngineUnavailable, match=re.escape(sentence)) as refusal:
+        check_engine(engine.served(), key)
+    assert KEY not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends", "text"),
+    [
+        (lambda request: request.page(400, JSON, f'{{"error": {SAID}}}'), "refused the prompt (400): Bearer ***", ""),
+        (lambda request: request.page(200, f"text/{KEY}", "x"), "but sends text/***", None),
+        (sends(f'{{"model": {SAID}}}'), "answers as the model 'Bearer ***'", None),
+        (sends(f'{{"error": {SAID}}}'), "reports an error: Bearer ***", ""),
+        (sends(f"{{{KEY}"), "that is no JSON: {***", ""),
+        (writes(token_ids=[f"Bearer {KEY}"]), "Token ids is 'Bearer ***'", ""),
+        (writes(finish_reason=f"Bearer {KEY}"), "for the reason 'Bearer ***'", "4"),
+        (
+            sends(
+                json.dumps({"choices": [{"text": f"The key: {KEY[:5]}"}]}),
+                json.dumps({"choices": [{"text": f"{KEY[5:]}!", "finish_reason": "stop"}]}),
+            ),
+            "",
+            "The key: ***!",
+        ),
+    ],
+)
+def test_a_key_that_an_engine_says_in_an_answer_is_not_stored(
+    repository: Repository, engine: ToyEngine, measure: Measure, key: str, fault: Any, ends: str, text: str | None
+) -> None:
+    engine.faults += [Request.answer, fault]
+    if text is None:
+        with pytest.raises(EngineUnavailable, match=re.escape(ends)) as refusal:
+            measure(key=key)
+        stored = str(refusal.value)
+    else:
+        _, (_, second, _) = measure(key=key)
+        assert (second.text, ends in (second.error or "")) == (text, True)
+        stored = f"{second}"
+    assert engine.authorizations == [f"Bearer {KEY}"] * len(engine.asked)
+    assert all(part not in stored for part in (KEY, repr(KEY)[1:-1], SAID[8:-1]))
 
 
 def test_a_key_that_is_not_there_or_none_is_told_without_it(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fsd_core.engines.engine_messages import (
-    AnswerBroken,
-    Choice,
-    Delta,
-    StreamEvent,
-    Timings,
-    Usage,
-    message_of,
-    shortened,
-)
+from fsd_core.engines.engine_messages import AnswerBroken, Choice, Delta, StreamEvent, Timings, Usage, shortened
 from fsd_core.engines.engine_traits import Takes
 from fsd_core.errors import EngineUnavailable
 
@@ -46,11 +37,8 @@ class AnswerStream:
     def take(self, event: StreamEvent) -> bool:
         """Take an event. Return whether it brought a part of the text.
 
-        Raises ``AnswerBroken`` for an error that the engine sends, and for more than was asked for, and
-        ``EngineUnavailable`` for the answer of another model.
+        Raises ``AnswerBroken`` for more than was asked for, and ``EngineUnavailable`` for the answer of another model.
         """
-        if event.error is not None:
-            raise AnswerBroken(f"The engine reports an error: {message_of({'error': event.error})}")
         self._check_model(event.model)
         self._count(event.usage or Usage(), event.timings or Timings())
         choice = event.choices[0] if event.choices else Choice()

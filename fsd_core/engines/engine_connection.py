@@ -6,17 +6,17 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from fsd_core.addresses import LOOPBACK
+from fsd_core.addresses import LOOPBACK, is_plain_host
 from fsd_core.config.vllm_plugin import WORKER_EXTENSION
 from fsd_core.engines.engine_hosts import CheckedTransport, EngineHosts
 from fsd_core.engines.engine_messages import AnswerBroken, MessageReader, message_of
-from fsd_core.errors import EngineUnavailable, Misconfigured
+from fsd_core.errors import EngineUnavailable, Malformed, Misconfigured
 from fsd_core.rules import Served
 
 RPC = "/collective_rpc"
@@ -53,19 +53,19 @@ class EngineConnection:
         hosts: EngineHosts | None,
     ) -> None:
         """See :class:`fsd_core.engines.engine_client.EngineClient`. Raises as it does."""
+        host = _plain_host(engine.url)
         if hosts is not None:
             hosts.check(engine)
         self.engine, self._deadline, self._waits = engine, deadline, waits
         self._key_variable, self._key = key_variable, key_of(key_variable)
         self.reader = MessageReader(self._key)
-        is_local = urlsplit(engine.url).hostname in LOOPBACK
         limits = httpx.Limits(max_connections=parallel + 1, max_keepalive_connections=parallel + 1)
         self._http = httpx.AsyncClient(
             base_url=engine.url,
             headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {self._key}"} if self._key else {})},
             timeout=httpx.Timeout(None, connect=min(10.0, self._deadline)),
             limits=limits,
-            trust_env=not is_local,
+            trust_env=host not in LOOPBACK,
             transport=CheckedTransport(hosts, limits) if hosts is not None else None,
         )
 
@@ -184,6 +184,18 @@ class EngineConnection:
             f"The address {self.engine.url} is none of an engine that speaks as OpenAI's API does: {why}. Expected a "
             "base address such as http://127.0.0.1:8000/v1."
         )
+
+
+def _plain_host(url: str) -> str:
+    """Return the host of an address. Raises ``InvalidSetting`` for one that programs read differently."""
+    host = urlsplit(url).hostname or ""
+    with suppress(httpx.InvalidURL, UnicodeError):
+        if is_plain_host(host) and httpx.URL(url).host:
+            return host
+    raise Malformed(
+        f"The host {host[:80]!r} is spelled in a way that programs read differently: expected a name in ASCII, an IPv4 "
+        "address as four decimal numbers, or an IPv6 address."
+    )
 
 
 def key_of(variable: str) -> str:

@@ -74,7 +74,6 @@ class StreamEvent(EngineFields):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     timings: Timings | None = None
-    error: Any = None
 
 
 class ListedModel(EngineFields):
@@ -154,6 +153,8 @@ class MessageReader:
             raise AnswerBroken(f"The engine sent an event that is no JSON: {self.shortened(data)}") from None
         if not isinstance(event, dict):
             raise AnswerBroken(f"The engine sent an event that is no object: {self.shortened(data)}")
+        if event.get("error") is not None:
+            raise AnswerBroken(f"The engine reports an error: {message_of(event)}")
         try:
             return StreamEvent.model_validate(event)
         except ValidationError as error:

@@ -15,7 +15,7 @@ from fsd_core.engines.answer_stream import AnswerStream
 from fsd_core.engines.engine_connection import RPC, AskAgain, EngineConnection
 from fsd_core.engines.engine_counters import Snapshot, read_metrics
 from fsd_core.engines.engine_hosts import EngineHosts
-from fsd_core.engines.engine_messages import AnswerBroken, ListedModel, ListOfModels, WorkerAnswers, shortened
+from fsd_core.engines.engine_messages import AnswerBroken, ListOfModels, WorkerAnswers, shortened
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import EngineUnavailable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Served
@@ -119,15 +119,6 @@ class EngineClient:
                 stream.text = [self._connection.reader.redacted("".join(stream.text))]
         raise AssertionError("unreachable")
 
-    async def models(self) -> dict[str, ListedModel]:
-        """Return what the engine says of each model that it serves, by id. Raises ``EngineUnavailable``."""
-        answer = await self._connection.get_json("/v1/models")
-        try:
-            listed = ListOfModels.model_validate(answer)
-        except ValidationError:
-            raise self._connection.no_engine("its list of models is none") from None
-        return {model.id: model for model in listed.data}
-
     async def check(self) -> dict[str, Any]:
         """Return ``engine``, its title and version, and ``max_model_len`` where it says so.
 
@@ -137,7 +128,11 @@ class EngineClient:
         if not self._traits.lists_models:
             await self._connection.get_json("/health")
             return facts
-        models = await self.models()
+        answer = await self._connection.get_json("/v1/models")
+        try:
+            models = {model.id: model for model in ListOfModels.model_validate(answer).data}
+        except ValidationError:
+            raise self._connection.no_engine("its list of models is none") from None
         if self.engine.model not in models:
             names = ", ".join(shortened(name)[:80] for name in list(models)[:10]) or "none"
             raise EngineUnavailable(

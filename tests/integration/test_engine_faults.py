@@ -257,7 +257,9 @@ def test_a_fault_in_one_answer_is_that_prompts_and_the_others_stay(
     assert (second.outcome, second.tokens, bool(second.text)) == ("failed", 0, text)
     assert sentence in (second.error or "")
     assert len(engine.asked) == 3  # what has begun is not asked for again
-    assert (run.metrics or {})["failed"] == 1
+    figures = run.metrics or {}
+    assert (figures["failed"], figures["mean_tokens"]) == (1, (first.tokens + third.tokens) / 2)
+    assert figures["seconds_per_answer"] == pytest.approx((first.seconds + third.seconds) / 2)
 
 
 @pytest.mark.parametrize(

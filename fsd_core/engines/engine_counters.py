@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field
@@ -35,7 +36,7 @@ def read_metrics(page: str) -> Iterator[Sample]:
 
     Source: https://prometheus.io/docs/instrumenting/exposition_formats/
     """
-    for line in page.splitlines():
+    for line in StringIO(page):
         match = None if line.startswith("#") else _SAMPLE.fullmatch(line)
         if match is None:
             continue
@@ -76,9 +77,9 @@ class Snapshot:
             is_page, name = True, sample.name.removesuffix("_total")
             if name not in wanted or sample.labels.get("model_name", model) != model:
                 continue
-            if not 0 <= sample.value <= _LARGEST_COUNT:
-                return None
             sums[name] = sums.get(name, 0.0) + sample.value
+            if not 0 <= sample.value <= sums[name] <= _LARGEST_COUNT:
+                return None
             if name == names.accepted_at and (text := sample.labels.get("position", "")).isdecimal():
                 position = int(text[:9])
                 if position >= _MOST_POSITIONS:

@@ -222,6 +222,7 @@ def test_what_is_more_or_other_than_was_asked_for_is_that_prompts_and_is_not_rea
         "vllm:generation_tokens_total +Inf",
         "vllm:generation_tokens_total NaN",
         "vllm:generation_tokens_total 1e300",
+        "vllm:generation_tokens_total 9e15\n" * 2_000,
         "vllm:generation_tokens_total -1",
         "some_gauge 1\n" * 400_000,
         "vllm:generation_tokens_total{" + "a" * 100_000 + "} -1",

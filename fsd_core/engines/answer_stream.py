@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Any
 
+from fsd_core.engines.engine_messages import AnswerBroken, Choice, Delta, StreamEvent, Timings, Usage, shortened
 from fsd_core.engines.engine_traits import Takes
-from fsd_core.errors import EngineUnavailable, FsdError
+from fsd_core.errors import EngineUnavailable
 
-DONE = "[DONE]"
-_LONGEST_MESSAGE = 300
+LONGEST_TOKEN = 1_024
+"""characters, on the average of an answer"""
 _FINISHED = {"stop": "eos", "eos": "eos", "length": "length"}
-
-
-class AnswerBroken(FsdError, RuntimeError):
-    """An answer that ended with an error, in the middle or before its first token."""
-
-    code = "answer-broken"
 
 
 @dataclass
 class AnswerStream:
-    """The received part of an answer. Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events"""
+    """The received part of an answer."""
 
     takes: Takes
     model: str
+    most: int
+    """tokens that were asked for"""
+    vocabulary: int
+    """one more than the largest token id"""
     text: list[str] = field(default_factory=list)
     token_ids: list[int] | None = None
     """of the answer, where the engine sends them"""
@@ -35,36 +32,25 @@ class AnswerStream:
     prompt_tokens: int | None = None
     drafted: int = 0
     accepted: int = 0
+    _characters: int = 0
 
-    def take(self, line: str) -> bool:
-        """Read one line. Return whether it brought a part of the text.
+    def take(self, event: StreamEvent) -> bool:
+        """Take an event. Return whether it brought a part of the text.
 
-        Raises ``AnswerBroken`` for an error that the engine sends, and for an event that cannot be read, and
-        ``EngineUnavailable`` for the answer of another model.
+        Raises ``AnswerBroken`` for more than was asked for, and ``EngineUnavailable`` for the answer of another model.
         """
-        if not line.startswith("data:"):
-            return False
-        data = line[5:].strip()
-        if data == DONE:
-            return False
-        try:
-            event = json.loads(data)
-        except ValueError:
-            raise AnswerBroken(f"The engine sent an event that is no JSON: {shortened(data)}") from None
-        if not isinstance(event, dict):
-            raise AnswerBroken(f"The engine sent an event that is no object: {shortened(data)}")
-        if "error" in event:
-            raise AnswerBroken(f"The engine reports an error: {message_of(event)}")
-        self._check_model(event.get("model"))
-        self._count(event)
-        choices = event.get("choices")
-        choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        if isinstance(reason := choice.get("finish_reason"), str):
-            self.finish_reason = reason
-        if isinstance(ids := choice.get("token_ids"), list):
-            self.token_ids = [*(self.token_ids or []), *(int(id) for id in ids)]
+        self._check_model(event.model)
+        self._count(event.usage or Usage(), event.timings or Timings())
+        choice = event.choices[0] if event.choices else Choice()
+        self.finish_reason = choice.finish_reason or self.finish_reason
+        if choice.token_ids is not None:
+            self._take_ids(choice.token_ids)
         part, is_new = self._part(choice)
-        self.text.append(part)
+        self._characters += len(part)
+        if self._characters > LONGEST_TOKEN * self.most:
+            raise AnswerBroken(f"The engine wrote more characters than {self.most:,} tokens can have.")
+        if part:
+            self.text.append(part)
         return is_new
 
     @property
@@ -76,50 +62,42 @@ class AnswerStream:
             raise AnswerBroken(f"The engine ended the answer for the reason '{shortened(self.finish_reason)}'.")
         return _FINISHED[self.finish_reason]
 
-    def _part(self, choice: dict[str, Any]) -> tuple[str, bool]:
+    def _take_ids(self, ids: list[int]) -> None:
+        self.token_ids = self.token_ids or []
+        self.token_ids += ids
+        if (largest := max(ids, default=0)) >= self.vocabulary:
+            raise AnswerBroken(
+                f"The engine sent the token id {largest}, which is beyond the pair's vocabulary: name a pair whose "
+                "target is the engine's model."
+            )
+        self._check_number(len(self.token_ids))
+
+    def _part(self, choice: Choice) -> tuple[str, bool]:
         """Return the new text, and whether anything was written, be it a thought that stands beside the text."""
         if self.takes != "messages":
-            part = choice.get("text")
-            return (part, bool(part)) if isinstance(part, str) else ("", False)
-        delta = choice.get("delta")
-        delta = delta if isinstance(delta, dict) else {}
-        part = delta.get("content")
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        return (part if isinstance(part, str) else ""), bool(part or thought)
+            return choice.text or "", bool(choice.text)
+        delta = choice.delta or Delta()
+        return delta.content or "", bool(delta.content or delta.reasoning_content or delta.reasoning)
 
-    def _count(self, event: dict[str, Any]) -> None:
-        usage, timings = event.get("usage"), event.get("timings")
-        if isinstance(usage, dict):
-            self.tokens = _number(usage.get("completion_tokens"), self.tokens)
-            self.prompt_tokens = _number(usage.get("prompt_tokens"), self.prompt_tokens)
-        if isinstance(timings, dict):
-            self.drafted = _number(timings.get("draft_n"), None) or self.drafted
-            self.accepted = _number(timings.get("draft_n_accepted"), None) or self.accepted
+    def _count(self, usage: Usage, timings: Timings) -> None:
+        if usage.completion_tokens is not None:
+            self.tokens = usage.completion_tokens
+            self._check_number(self.tokens)
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens = usage.prompt_tokens
+        self.drafted, self.accepted = timings.draft_n or self.drafted, timings.draft_n_accepted or self.accepted
+        if self.accepted > self.drafted:
+            raise AnswerBroken(f"The engine says that it accepted {self.accepted} of {self.drafted} drafted tokens.")
 
-    def _check_model(self, model: Any) -> None:
+    def _check_number(self, tokens: int) -> None:
+        if tokens > self.most:
+            raise AnswerBroken(f"The engine says that it wrote {tokens:,} tokens, and {self.most:,} were asked for.")
+
+    def _check_model(self, model: str | None) -> None:
         """Servers add a revision or a date to the name, or leave a part out."""
-        if not isinstance(model, str) or not model or model.startswith(self.model) or self.model.startswith(model):
+        if not model or model.startswith(self.model) or self.model.startswith(model):
             return
         raise EngineUnavailable(
             f"The engine answers as the model {shortened(model)!r}, and the endpoint says '{self.model}': correct the "
             "endpoint, or start the engine with that model."
         )
-
-
-def message_of(answer: Any) -> str:
-    """Return the message of an engine's error, in one of the forms that engines send."""
-    for key in ("error", "message", "detail"):
-        if isinstance(answer, dict) and answer.get(key):
-            answer = answer[key]
-    return shortened(answer if isinstance(answer, str) else json.dumps(answer))
-
-
-def shortened(text: str) -> str:
-    """Return the beginning of a server's message, on one line."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST_MESSAGE]).split())
-    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " …"
-
-
-def _number(value: Any, otherwise: int | None) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if is_count else otherwise

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
 from fsd_core.config import SamplingConfig
-from fsd_core.engines.answer_stream import AnswerBroken, AnswerStream, shortened
+from fsd_core.engines.answer_stream import AnswerStream
 from fsd_core.engines.engine_connection import RPC, AskAgain, EngineConnection
-from fsd_core.engines.engine_counters import Sample, read_metrics
+from fsd_core.engines.engine_counters import Snapshot, read_metrics
 from fsd_core.engines.engine_hosts import EngineHosts
+from fsd_core.engines.engine_messages import AnswerBroken, ListOfModels, WorkerAnswers, shortened
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import EngineUnavailable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Served
@@ -33,6 +35,8 @@ class EngineQuestion:
     max_new_tokens: int
     seed: int
     sampling: SamplingConfig
+    vocabulary: int
+    """one more than the largest token id of an answer"""
     salt: str = ""
     """keeps what vLLM remembers of a prompt to the questions with the same one; empty for what all may share"""
 
@@ -79,7 +83,7 @@ class EngineClient:
         """
         path, body = self._body(question)
         for wait in (*self._waits, None):
-            stream = AnswerStream(self._traits.takes, self.engine.model)
+            stream = AnswerStream(self._traits.takes, self.engine.model, question.max_new_tokens, question.vocabulary)
             started, first, last = time.perf_counter(), 0.0, 0.0
 
             def timing(started: float = started) -> float:
@@ -90,8 +94,8 @@ class EngineClient:
                     asyncio.timeout(self._deadline),
                     self._connection.stream(path, body, streamed=True) as response,
                 ):
-                    async for line in response.aiter_lines():
-                        if stream.take(line) and not first:
+                    async for event in self._connection.reader.events(response, question.max_new_tokens):
+                        if stream.take(event) and not first:
                             first = timing()
                         last = timing()
                 _ = stream.stop_reason
@@ -107,19 +111,13 @@ class EngineClient:
                 )
                 return stream, AnswerTimes(timing(), first), error
             except AnswerBroken as broken:
-                return stream, AnswerTimes(timing(), first), AnswerBroken(self._connection.redacted(str(broken)))
+                return stream, AnswerTimes(timing(), first), broken
             except (httpx.HTTPError, httpx.StreamError) as error:
                 said = f"The connection to the engine broke in the middle of its answer ({type(error).__name__})."
                 return stream, AnswerTimes(timing(), first), AnswerBroken(said)
+            finally:  # a key may come in several events
+                stream.text = [self._connection.reader.redacted("".join(stream.text))]
         raise AssertionError("unreachable")
-
-    async def models(self) -> dict[str, dict[str, Any]]:
-        """Return the engine's facts on each model that it serves, by id. Raises ``EngineUnavailable``."""
-        answer = await self._connection.get_json("/v1/models")
-        listed = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(listed, list):
-            raise self._connection.no_engine("its list of models is none")
-        return {str(model["id"]): model for model in listed if isinstance(model, dict) and "id" in model}
 
     async def check(self) -> dict[str, Any]:
         """Return ``engine``, its title and version, and ``max_model_len`` where it says so.
@@ -130,19 +128,24 @@ class EngineClient:
         if not self._traits.lists_models:
             await self._connection.get_json("/health")
             return facts
-        models = await self.models()
+        answer = await self._connection.get_json("/v1/models")
+        try:
+            models = {model.id: model for model in ListOfModels.model_validate(answer).data}
+        except ValidationError:
+            raise self._connection.no_engine("its list of models is none") from None
         if self.engine.model not in models:
             names = ", ".join(shortened(name)[:80] for name in list(models)[:10]) or "none"
             raise EngineUnavailable(
                 f"The engine at {self.engine.url} has no model '{self.engine.model}': it serves {names}."
             )
-        longest = models.get(self.engine.model, {}).get("max_model_len")
-        return facts | ({"max_model_len": longest} if isinstance(longest, int) else {})
+        longest = models[self.engine.model].max_model_len
+        return facts | ({} if longest is None else {"max_model_len": longest})
 
-    async def samples(self) -> list[Sample] | None:
-        """Return the engine's page of metrics, or ``None`` if there is none or it cannot be read."""
-        page = await self._connection.page("/metrics")
-        return (read_metrics(page) or None) if page else None
+    async def snapshot(self) -> Snapshot | None:
+        """Return the engine's counters, or ``None`` if it has no page of metrics, or none that can be read."""
+        names = self._traits.counters
+        page = await self._connection.page("/metrics") if names else None
+        return Snapshot.of(read_metrics(page), names, self.engine.model) if names and page else None
 
     async def _title(self) -> str:
         title, path = ENGINE_TITLES[self.engine.engine], self._traits.version_path
@@ -166,10 +169,10 @@ class EngineClient:
         ``EngineUnavailable``, and ``AnswerBroken`` with the engine's message if the method raised.
         """
         answer = await self._connection.ask_json(RPC, {"method": method, "args": list(arguments)})
-        results = answer.get("results") if isinstance(answer, dict) else None
-        if not isinstance(results, list) or not results:
-            raise self._connection.no_engine(f"its answer to {RPC} has no results")
-        return results
+        try:
+            return WorkerAnswers.model_validate(answer).results
+        except ValidationError:
+            raise self._connection.no_engine(f"its answer to {RPC} has no results") from None
 
     def _body(self, question: EngineQuestion) -> tuple[str, dict[str, Any]]:
         """Return path and body of a request. What an engine would add to the sampling by itself is switched off."""

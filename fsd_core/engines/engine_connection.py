@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from fsd_core.addresses import LOOPBACK
+from fsd_core.addresses import LOOPBACK, is_plain_host
 from fsd_core.config.vllm_plugin import WORKER_EXTENSION
-from fsd_core.engines.answer_stream import AnswerBroken, message_of, shortened
 from fsd_core.engines.engine_hosts import CheckedTransport, EngineHosts
-from fsd_core.errors import EngineUnavailable, Misconfigured
+from fsd_core.engines.engine_messages import AnswerBroken, MessageReader, message_of
+from fsd_core.errors import EngineUnavailable, Malformed, Misconfigured
 from fsd_core.rules import Served
 
 RPC = "/collective_rpc"
 """address of vLLM's development server that calls a method of its workers"""
 _LONGEST_WAIT = 60.0
 _AGAIN = (429, 502, 503, 504)
-_LARGEST_PAGE = 5_000_000
-"""bytes of a page that is read whole"""
+_GONE = "Server disconnected"
+"""how ``httpcore`` begins to say that a server ended a connection without an answer; anything else is no HTTP"""
 
 
 class AskAgain(Exception):
@@ -54,18 +53,19 @@ class EngineConnection:
         hosts: EngineHosts | None,
     ) -> None:
         """See :class:`fsd_core.engines.engine_client.EngineClient`. Raises as it does."""
+        host = _plain_host(engine.url)
         if hosts is not None:
             hosts.check(engine)
         self.engine, self._deadline, self._waits = engine, deadline, waits
-        self._key_variable, self._key = key_variable, _key(key_variable)
-        is_local = urlsplit(engine.url).hostname in LOOPBACK
+        self._key_variable, self._key = key_variable, key_of(key_variable)
+        self.reader = MessageReader(self._key)
         limits = httpx.Limits(max_connections=parallel + 1, max_keepalive_connections=parallel + 1)
         self._http = httpx.AsyncClient(
             base_url=engine.url,
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {self._key}"} if self._key else {})},
             timeout=httpx.Timeout(None, connect=min(10.0, self._deadline)),
             limits=limits,
-            trust_env=not is_local,
+            trust_env=host not in LOOPBACK,
             transport=CheckedTransport(hosts, limits) if hosts is not None else None,
         )
 
@@ -80,7 +80,7 @@ class EngineConnection:
                     asyncio.timeout(min(30.0, self._deadline)),
                     self.stream(path, body, streamed=False) as response,
                 ):
-                    return json.loads(await response.aread())
+                    return self.reader.json(await self.reader.text(response))
             except AskAgain as again:
                 if wait is None:
                     raise EngineUnavailable(again.sentence) from None
@@ -104,13 +104,11 @@ class EngineConnection:
     async def page(self, path: str) -> str | None:
         """Return the text of a page, or ``None`` if there is none or it is too long."""
         try:
-            async with asyncio.timeout(min(30.0, self._deadline)):
-                response = await self._http.get(path)
-        except (httpx.HTTPError, TimeoutError):
+            async with asyncio.timeout(min(30.0, self._deadline)), self._http.stream("GET", path) as response:
+                is_there = response.status_code == 200 and not _encoding(response)
+                return await self.reader.text(response) if is_there else None
+        except (httpx.HTTPError, TimeoutError, AnswerBroken):
             return None
-        if response.status_code != 200 or len(response.content) > _LARGEST_PAGE:
-            return None
-        return response.text
 
     @asynccontextmanager
     async def stream(self, path: str, body: dict[str, Any] | None, *, streamed: bool) -> AsyncIterator[httpx.Response]:
@@ -125,6 +123,8 @@ class EngineConnection:
                     f"The certificate of {self.engine.url} is not trusted: name the file of its authority in "
                     "SSL_CERT_FILE, or use the address for which it was made."
                 ) from None
+            if isinstance(error, httpx.RemoteProtocolError) and not str(error).startswith(_GONE):
+                raise self.no_engine("it does not answer as HTTP does") from None
             raise AskAgain(
                 f"The engine at {self.engine.url} does not answer ({type(error).__name__}): start it, or correct the "
                 "endpoint's address."
@@ -151,6 +151,8 @@ class EngineConnection:
             )
         if 300 <= status < 400:
             raise self.no_engine(f"it leads to another address ({status})")
+        if encoding := _encoding(response):
+            raise self.no_engine(f"it compresses its answers ({self.reader.shortened(encoding)}), unasked")
         if kind == "text/html":
             raise self.no_engine("it answers with a page for people")
         if status == 404 and path == RPC:
@@ -165,14 +167,16 @@ class EngineConnection:
             what = "the rule" if path == RPC else "the prompt" if streamed else path
             raise AnswerBroken(f"The engine refused {what} ({status}): {await self._said(response)}")
         if streamed and kind != "text/event-stream":
-            raise self.no_engine(f"it does not stream its answers, but sends {shortened(kind) or 'no type'}")
+            raise self.no_engine(
+                f"it does not stream its answers, but sends {self.reader.shortened(kind) or 'no type'}"
+            )
 
     async def _said(self, response: httpx.Response) -> str:
-        content = (await response.aread())[:_LARGEST_PAGE]
+        said = await self.reader.text(response)
         try:
-            return self.redacted(message_of(json.loads(content)))
+            return message_of(self.reader.json(said))
         except ValueError:
-            return self.redacted(shortened(content.decode("utf-8", "replace")))
+            return self.reader.shortened(said)
 
     def no_engine(self, why: str) -> EngineUnavailable:
         """Return the error for an address at which no engine answers."""
@@ -181,12 +185,20 @@ class EngineConnection:
             "base address such as http://127.0.0.1:8000/v1."
         )
 
-    def redacted(self, text: str) -> str:
-        """Return a text without the key."""
-        return text.replace(self._key, "***") if self._key else text
+
+def _plain_host(url: str) -> str:
+    """Return the host of an address. Raises ``InvalidSetting`` for one that programs read differently."""
+    host = urlsplit(url).hostname or ""
+    with suppress(httpx.InvalidURL, UnicodeError):
+        if is_plain_host(host) and httpx.URL(url).host:
+            return host
+    raise Malformed(
+        f"The host {host[:80]!r} is spelled in a way that programs read differently: expected a name in ASCII, an IPv4 "
+        "address as four decimal numbers, or an IPv6 address."
+    )
 
 
-def _key(variable: str) -> str:
+def key_of(variable: str) -> str:
     """Return the key in an environment variable. Raises ``InvalidSetting``, without the key."""
     if not variable:
         return ""
@@ -201,6 +213,10 @@ def _key(variable: str) -> str:
 def _retry_after(response: httpx.Response) -> float:
     text = response.headers.get("retry-after", "")
     return float(text) if text.isdecimal() else 0.0
+
+
+def _encoding(response: httpx.Response) -> str:
+    return response.headers.get("content-encoding", "").replace("identity", "").strip()
 
 
 def _untrusted(error: BaseException | None) -> bool:

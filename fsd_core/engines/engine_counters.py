@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field
@@ -14,9 +15,12 @@ from fsd_core.engines.engine_traits import CounterNames
 from fsd_core.frozen import Frozen
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*", re.ASCII)
-_LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?\s*', re.ASCII)
+_LABEL = re.compile(r'(?<!\w)([a-zA-Z_]\w*+)\s*+=\s*+"((?:[^"\\]|\\.)*+)"', re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
 _STARTED = "process_start_time_seconds"
+_MOST_POSITIONS = 1_024
+"""of a draft, in tokens"""
+_LARGEST_COUNT = 2.0**53
 
 
 class Sample(NamedTuple):
@@ -27,13 +31,12 @@ class Sample(NamedTuple):
     value: float
 
 
-def read_metrics(page: str) -> list[Sample]:
-    """Return the samples of a page in Prometheus' text format. Lines of another form are passed over.
+def read_metrics(page: str) -> Iterator[Sample]:
+    """Yield the samples of a page in Prometheus' text format. Lines of another form are passed over.
 
     Source: https://prometheus.io/docs/instrumenting/exposition_formats/
     """
-    samples = []
-    for line in page.splitlines():
+    for line in StringIO(page):
         match = None if line.startswith("#") else _SAMPLE.fullmatch(line)
         if match is None:
             continue
@@ -42,8 +45,7 @@ def read_metrics(page: str) -> list[Sample]:
         except ValueError:
             continue
         labels = {name: _ESCAPED.sub(_unescaped, text) for name, text in _LABEL.findall(match[2] or "")}
-        samples.append(Sample(match[1], labels, value))
-    return samples
+        yield Sample(match[1], labels, value)
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -64,25 +66,29 @@ class Snapshot:
     """when its process began, in seconds since 1970"""
 
     @classmethod
-    def of(cls, samples: Iterable[Sample], names: CounterNames, model: str) -> Self:
-        """Return the counters of one model, over all its engines. A sample without a label of a model counts."""
-        ours = [sample for sample in samples if sample.labels.get("model_name", model) == model]
+    def of(cls, samples: Iterable[Sample], names: CounterNames, model: str) -> Self | None:
+        """Return the counters of one model, over all its engines. A sample without a label of a model counts.
 
-        def matching(name: str) -> list[Sample]:
-            return [sample for sample in ours if name and sample.name.removesuffix("_total") == name]
-
-        def total(name: str) -> float | None:
-            values = [sample.value for sample in matching(name)]
-            return sum(values) if values else None
-
-        positions: dict[int, float] = {}
-        for sample in matching(names.accepted_at):
-            if (text := sample.labels.get("position", "")).isdecimal():
-                positions[int(text)] = positions.get(int(text), 0.0) + sample.value
+        Return ``None`` without samples, and for a number or a position that no counter can have.
+        """
+        wanted = {names.generated, names.drafts, names.drafted, names.accepted, names.accepted_at, _STARTED} - {""}
+        sums, positions, is_page = dict[str, float](), dict[int, float](), False
+        for sample in samples:
+            is_page, name = True, sample.name.removesuffix("_total")
+            if name not in wanted or sample.labels.get("model_name", model) != model:
+                continue
+            sums[name] = sums.get(name, 0.0) + sample.value
+            if not 0 <= sample.value <= sums[name] <= _LARGEST_COUNT:
+                return None
+            if name == names.accepted_at and (text := sample.labels.get("position", "")).isdecimal():
+                position = int(text[:9])
+                if position >= _MOST_POSITIONS:
+                    return None
+                positions[position] = positions.get(position, 0.0) + sample.value
         return cls(
-            total(names.generated), total(names.drafts), total(names.drafted), total(names.accepted),
-            tuple(positions.get(i, 0.0) for i in range(max(positions, default=-1) + 1)), total(_STARTED),
-        )  # fmt: skip
+            sums.get(names.generated), sums.get(names.drafts), sums.get(names.drafted), sums.get(names.accepted),
+            tuple(positions.get(i, 0.0) for i in range(max(positions, default=-1) + 1)), sums.get(_STARTED),
+        ) if is_page else None  # fmt: skip
 
 
 RESTARTED = "The engine was restarted while it was measured, so its counters began anew."

@@ -66,10 +66,11 @@ class CheckedTransport(httpx.AsyncBaseTransport):
         url = request.url
         if self._hosts.names(str(url)):
             return await self._sending.handle_async_request(request)
-        address = await self._address(url.host, url.port or _PORTS[url.scheme])
+        host = url.raw_host.decode("ascii")
+        address = await self._address(host, url.port or _PORTS[url.scheme])
         checked = httpx.Request(
             request.method, url.copy_with(host=address), headers=request.headers, stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": url.host},
+            extensions={**request.extensions, "sni_hostname": host},
         )  # fmt: skip
         return await self._sending.handle_async_request(checked)
 

@@ -19,9 +19,10 @@ from contextlib import suppress
 from typing import IO, Any, Protocol, Self
 
 from fsd_core.config.vllm_plugin import OFF_KIND, SERVED_RULES, told_options
-from fsd_core.engines.answer_stream import shortened
 from fsd_core.engines.engine_client import EngineClient
+from fsd_core.engines.engine_connection import key_of
 from fsd_core.engines.engine_load import EngineLoad
+from fsd_core.engines.engine_messages import MessageReader, shortened
 from fsd_core.errors import EngineUnavailable, Malformed, NotCalibratable, UnfitEngine
 from fsd_core.rules import ENGINE_TITLES, Rule, Served
 
@@ -181,7 +182,8 @@ class RestartKnob:
     def _last_words(self) -> str:
         self._output.seek(max(0, self._output.seek(0, os.SEEK_END) - 2000))
         lines = self._output.read().decode("utf-8", "replace").strip().splitlines()
-        return f"Its last line: {shortened(lines[-1])}" if lines else "It printed nothing."
+        reader = MessageReader(key_of(self._key_variable))
+        return f"Its last line: {reader.shortened(lines[-1])}" if lines else "It printed nothing."
 
 
 def template_words(command: str) -> list[str]:

@@ -6,7 +6,8 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from fsd_core.engines.engine_arrivals import arriving
 from fsd_core.engines.engine_client import AnswerTimes, EngineClient, EngineQuestion
 from fsd_core.engines.engine_hosts import EngineHosts
 from fsd_core.rules import Served
+
+POLL_SECONDS = 0.25
+"""between two looks whether to go on waiting"""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,10 @@ class _SharedClock:
 class EngineLoad:
     """Asks one engine from a thread with an event loop. To be closed."""
 
-    def __init__(self, make_client: Callable[[], EngineClient]) -> None:
-        """``make_client`` is called in the thread. Raises what it raises."""
+    def __init__(self, make_client: Callable[[], EngineClient], on_wait: Callable[[], None] = lambda: None) -> None:
+        """``make_client`` is called in the thread. ``on_wait`` is called now and then while an answer is awaited, and
+        raises what should end that. Raises what both raise."""
+        self._on_wait = on_wait
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._thread.start()
@@ -80,7 +86,7 @@ class EngineLoad:
     def close(self) -> None:
         """End what is open, and the thread."""
         with suppress(Exception):  # whatever a broken connection raises
-            self._wait(self.client.close())
+            asyncio.run_coroutine_threadsafe(self.client.close(), self._loop).result()
         self._stop()
 
     def call(self, method: Callable[[EngineClient], Any]) -> Any:
@@ -99,7 +105,14 @@ class EngineLoad:
         answers: queue.SimpleQueue[tuple[int, EngineAnswer] | BaseException | None] = queue.SimpleQueue()
         work = asyncio.run_coroutine_threadsafe(self._ask(questions, parallel, arrivals, answers.put), self._loop)
         try:
-            while (item := answers.get()) is not None:
+            while True:
+                try:
+                    item = answers.get(timeout=POLL_SECONDS)
+                except queue.Empty:
+                    self._on_wait()
+                    continue
+                if item is None:
+                    return
                 if isinstance(item, BaseException):
                     raise item
                 yield item
@@ -144,8 +157,14 @@ class EngineLoad:
         else:
             put(None)
 
-    def _wait(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        result = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            while not wait([result], POLL_SECONDS).done:
+                self._on_wait()
+            return result.result()
+        finally:
+            result.cancel()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

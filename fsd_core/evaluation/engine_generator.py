@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from fsd_core.engines.engine_client import EngineClient, check_sampling
@@ -28,9 +29,11 @@ class WithEngines:
     """A :class:`fsd_core.evaluation.generator.TextGenerator` that asks engines for their runs, and another one for all
     other runs. To be closed, as a context manager."""
 
-    def __init__(self, others: TextGenerator, repository: Repository, knob: EngineKnob) -> None:
-        """``knob``: tells engines the rules of runs that have one."""
-        self._others, self._repository, self._knob = others, repository, knob
+    def __init__(
+        self, others: TextGenerator, repository: Repository, knob: EngineKnob, on_wait: Callable[[], None]
+    ) -> None:
+        """``knob``: tells engines the rules of runs that have one. ``on_wait``: see :class:`EngineLoad`."""
+        self._others, self._repository, self._knob, self._on_wait = others, repository, knob, on_wait
         self._served: dict[str, ServedRun] = {}
         self._writing: dict[str, Generator[GenerationRecord]] = {}
         """by run; what was cut off reads the counters when it is closed"""
@@ -39,10 +42,11 @@ class WithEngines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writing in self._writing.values():
-            writing.close()
-        for served in self._served.values():
-            served.load.close()
+        with ExitStack() as ends:  # an error of one leaves the others to be closed
+            for served in self._served.values():
+                ends.callback(served.load.close)
+            for writing in self._writing.values():
+                ends.callback(writing.close)
         self._served.clear()
 
     def open(self, run: RunView) -> dict[str, Any]:
@@ -55,7 +59,9 @@ class WithEngines:
         engine = self._endpoint(served)
         hosts = EngineHosts.of(get_settings()) if engine.guarded else None
         knob = None if served.rule is None else self._knob
-        load = EngineLoad(lambda: EngineClient(served, engine.key_variable, parallel=run.config.batch, hosts=hosts))
+        load = EngineLoad(
+            lambda: EngineClient(served, engine.key_variable, parallel=run.config.batch, hosts=hosts), self._on_wait
+        )
         try:
             if knob is not None:
                 knob.tell(load, served)

@@ -60,7 +60,8 @@ class LoggedFigures(Frozen):
     """What was measured elsewhere of one point of a series.
 
     ``seconds`` and ``tokens`` are sums over all prompts, or several numbers, one for each of as many equal parts of the
-    prompts: from three parts on speeds have an interval. ``figures`` are further ones, by the key of a metric
+    prompts: from three parts on speeds have an interval. Prompts that failed are no answers, so figures of an answer
+    divide by the others. ``figures`` are further ones, by the key of a metric
     (:data:`fsd_core.metrics.METRICS`, in the units in which they are stored) or by a name of their own.
     """
 
@@ -95,18 +96,23 @@ class LoggedFigures(Frozen):
         counted = {name for name, value in self._counted().items() if value is not None}
         if twice := sorted(counted & self.figures.keys()):
             raise Contradiction(f"'{twice[0]}' follows from the counts: leave it out of the figures.")
-        if not counted and not self.figures:
+        if not counted and not self.figures and self.completed:
             raise NotGiven("There is nothing to log: give correct, seconds, or further figures.")
         return self
+
+    @property
+    def completed(self) -> int:
+        """Prompts that brought an answer."""
+        return self.prompts - self.failed
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of a run: as ``summarise`` does, with ``None`` for what is unknown."""
         found = summarise([], ()) | dict.fromkeys(_COUNTS_OF_LOOP)
         found |= {"n": self.prompts, "failed": self.failed} | self._counted()
         if self.correct is None:
-            found["unscored"] = self.prompts - self.failed
+            found["unscored"] = self.completed
         else:
-            found |= {"correct": self.correct, "wrong": self.prompts - self.failed - self.correct}
+            found |= {"correct": self.correct, "wrong": self.completed - self.correct}
         for name, ends in self.figures.items():
             if name in METRICS:
                 found |= keyed(name, Estimate(*ends))
@@ -120,16 +126,18 @@ class LoggedFigures(Frozen):
             found |= _keyed("accuracy", self.correct / self.prompts, wilson(self.correct, self.prompts))
         seconds, tokens = sum(self.seconds), sum(self.tokens)
         if self.tokens:
-            found |= {"tokens": tokens} | _keyed("mean_tokens", tokens / self.prompts, None)
+            found["tokens"] = tokens
         if self.seconds:
             found["seconds"] = seconds
-            parts = len(self.seconds)
-            answers = ratio_interval([(part, self.prompts / parts) for part in self.seconds])
-            found |= _keyed("seconds_per_answer", seconds / self.prompts, answers)
             found["seconds_per_solved_task"] = seconds / self.correct if self.correct else None
-        if self.tokens and self.seconds:
-            pairs = list(self._side_by_side())
-            found |= _keyed("tokens_per_second", tokens / seconds, ratio_interval(pairs))
+        if self.tokens and self.completed:
+            found |= _keyed("mean_tokens", tokens / self.completed, None)
+        if self.seconds and self.completed:
+            each = self.completed / len(self.seconds)
+            answers = ratio_interval([(part, each) for part in self.seconds])
+            found |= _keyed("seconds_per_answer", seconds / self.completed, answers)
+        if self.tokens and self.seconds and self.completed:
+            found |= _keyed("tokens_per_second", tokens / seconds, ratio_interval(list(self._side_by_side())))
         return found
 
     def _side_by_side(self) -> Iterator[tuple[float, float]]:

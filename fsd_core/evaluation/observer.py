@@ -13,10 +13,15 @@ Writing = Callable[[str, Sequence[int]], AbstractContextManager[None]]
 """(run id, positions): context manager around all work on these prompts, so that a crash can be attributed to them"""
 
 
+class Interrupted(Exception):
+    """Leaves all runs to be resumed, wherever it is raised."""
+
+
 @dataclass(frozen=True)
 class RunObserver:
-    """Callbacks of the runner. If ``on_start`` or ``on_prompt`` raises ``Cancelled``, the remaining runs end with their
-    metrics so far. Any other exception leaves the runs to be resumed."""
+    """Callbacks of the runner. If ``on_start``, ``on_prompt`` or ``on_wait`` raises ``Cancelled``, the remaining runs
+    end with their metrics so far. Any other exception leaves the runs to be resumed; of ``on_wait`` it is
+    ``Interrupted``."""
 
     on_prompt: Callable[[RunView], None] = lambda run: None
     """called before each prompt, with the current state of its run"""
@@ -27,6 +32,8 @@ class RunObserver:
     """called when a calibration starts new runs: number of settings, first prompt, and the one after the last"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """recorded with each run beside what its generator says"""
+    on_wait: Callable[[], None] = lambda: None
+    """called now and then while an engine is awaited"""
 
 
 UNOBSERVED = RunObserver()

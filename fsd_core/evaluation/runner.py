@@ -22,7 +22,7 @@ from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
 from fsd_core.evaluation.engine_generator import WithEngines
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
-from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
+from fsd_core.evaluation.observer import UNOBSERVED, Interrupted, RunObserver
 from fsd_core.evaluation.run_ending import figures_so_far, finish, target_alone, written_texts
 from fsd_core.evaluation.served_runs import served_by
 from fsd_core.storage.database.repository import Repository
@@ -77,7 +77,7 @@ def execute_runs(
     """
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
-    with WithEngines(generator, repository, knob or PluginKnob()) as every_generator:
+    with WithEngines(generator, repository, knob or PluginKnob(), observer.on_wait) as every_generator:
         _execute(repository, run_ids, every_generator, observer, among or run_ids)
 
 
@@ -191,10 +191,11 @@ def _in_turn(open_runs: Sequence[_OpenRun]) -> Iterator[tuple[_OpenRun, dict[int
 
 @contextmanager
 def _fail_on_error(repository: Repository, run_id: str) -> Iterator[None]:
-    """Fail this run on an error in the block. Errors of the database or the device concern all runs and are raised."""
+    """Fail this run on an error in the block. Errors of the database or the device, and ends of all runs, are
+    raised."""
     try:
         yield
-    except (DatabaseUnavailable, DeviceUnavailable):
+    except (DatabaseUnavailable, DeviceUnavailable, Cancelled, Interrupted):
         raise
     except Exception as error:
         give_up(repository, [run_id], user_message(error))

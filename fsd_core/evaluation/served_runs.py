@@ -31,6 +31,8 @@ from fsd_core.tasks import Example, Task
 
 READING_SECONDS = 5.0
 """between two readings of an engine's counters while it answers"""
+PADDING = 1_024
+"""rows that a model may have beyond its tokenizer's tokens"""
 
 
 def served_by(run: RunView) -> Served | None:
@@ -85,7 +87,8 @@ class ServedRun:
                 prompt = self._text(example, ids)
         # What the engine remembers of a prompt would make it faster for the rule that comes second.
         salt = "" if self.knob is None else self.run.id
-        return EngineQuestion(prompt, longest, prompt_seed(self.run.seed, position), decoding.sampling, salt)
+        seed, vocabulary = prompt_seed(self.run.seed, position), len(self.tokenizer) + PADDING
+        return EngineQuestion(prompt, longest, seed, decoding.sampling, vocabulary, salt)
 
     def prompt_hash(self, example: Example) -> str:
         """Return the hash of the prompt as the engine reads it."""
@@ -140,9 +143,7 @@ class ServedRun:
         return part
 
     def _snapshot(self) -> Snapshot | None:
-        names = TRAITS[self.served.engine].counters
-        samples = self.load.call(EngineClient.samples) if names else None
-        return Snapshot.of(samples, names, self.served.model) if names and samples else None
+        return self.load.call(EngineClient.snapshot)
 
     def _text(self, example: Example, ids: list[int]) -> str:
         template = self.run.decoding.template.filled(template_arguments_of(self.run.pair))

@@ -12,7 +12,7 @@ import threading
 import time
 from urllib.parse import SplitResult, urlsplit
 
-from fsd_core.addresses import is_public
+from fsd_core.addresses import is_plain_host, is_public
 from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.storage.outbox_message import OutboxMessage
 
@@ -127,7 +127,7 @@ class _CheckedTls(_Checked):
 def _checked(url: str, *, private: bool) -> SplitResult:
     try:
         parts = urlsplit(url)
-        usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        usable = is_plain_host(parts.hostname or "") and (parts.port is None or parts.port > 0)
     except ValueError:
         raise Misconfigured("FSD_WEBHOOK_URL is no address: expected one such as https://example.org/hook.") from None
     if not usable or not url.isascii() or any(character <= " " or character == "\x7f" for character in url):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsd_core.errors import Cancelled
+from fsd_core.evaluation.observer import Interrupted
 from fsd_core.models.hub import fetch_pair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.tasks import download
@@ -15,11 +16,11 @@ from fsd_core.tasks import download
 PROGRESS = 0.5  # seconds between two reports of a fetch
 
 
-class Stopping(Exception):
+class Stopping(Interrupted):
     """The worker was asked to end. The current job is returned to the queue."""
 
 
-class ClaimLost(Exception):
+class ClaimLost(Interrupted):
     """Another worker has claimed the job, which must not be touched any more."""
 
 

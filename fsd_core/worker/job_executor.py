@@ -202,6 +202,7 @@ class JobExecutor:
             self._lock_metadata.writing,
             on_start=lambda _: self._check(job),
             provenance=self._provenance(job),
+            on_wait=lambda: self._check(job),
         )
 
         def execute() -> None:

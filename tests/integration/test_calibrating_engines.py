@@ -330,3 +330,14 @@ def test_an_engine_that_a_command_restarts(
 def test_a_command_that_cannot_turn_a_knob_is_refused(command: str, rules: list[Rule], message: str) -> None:
     with pytest.raises(InvalidSetting, match=message):
         RestartKnob(command, rules)
+
+
+def test_a_key_that_a_command_prints_is_in_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_KEY", "sk-live-4711")
+    served = Served(engine="vllm", endpoint="a", url="http://127.0.0.1:9", model="m", rule=OWN[1].acceptance)
+    command = f"{sys.executable} -c 'import os, sys; print(os.environ[\"ENGINE_KEY\"]); sys.exit(3)' {{rule}}"
+    with (
+        RestartKnob(command, [OWN[1].acceptance], "ENGINE_KEY") as knob,
+        pytest.raises(EngineUnavailable, match=r"^The command ended with 3\. Its last line: \*\*\*$"),
+    ):
+        knob.tell(None, served)  # pyright: ignore[reportArgumentType] - the command is its own way

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import httpx
 import pytest
 from starlette.requests import Request as WebRequest
 
@@ -121,14 +122,34 @@ def test_admins_alone_name_them_and_keys_of_other_things_are_not_sent(
         ("https://[::ffff:10.0.0.7]", "is at a private or loopback address"),
         ("https://localhost:1", "is at a private or loopback address"),
         ("https://169.254.169.254", "is at a private or loopback address"),
-        ("https://2130706433", "is at a private or loopback address"),
+        ("https://[64:ff9b::7f00:1]", "is at a private or loopback address"),
+        ("https://[2002:7f00:1::]", "is at a private or loopback address"),
+        ("https://[::127.0.0.1]", "is at a private or loopback address"),
+        ("https://192.88.99.1", "is at a private or loopback address"),
+        ("https://192.0.0.9", "is at a private or loopback address"),
+        ("https://2130706433", "is spelled in a way that programs read differently"),
+        ("https://0177.0.0.1", "is spelled in a way that programs read differently"),
+        ("https://ｌocalhost", "is spelled in a way that programs read differently"),
+        ("https://１２７.0.0.1", "is spelled in a way that programs read differently"),
+        ("https://" + "a" * 64 + ".org", "is spelled in a way that programs read differently"),
+        ("https://[fe80::1%25eth0]", "is spelled in a way that programs read differently"),
+        ("https://xn--a.test", "is spelled in a way that programs read differently"),
     ],
 )
 def test_where_people_sign_in_only_public_addresses_are_asked(
-    repository: Repository, home: Path, engine: ToyEngine, url: str, sentence: str
+    repository: Repository, home: Path, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch, url: str, sentence: str
 ) -> None:
+    async def connects(*_: Any) -> httpx.Response:
+        pytest.fail("it was asked")
+
+    def numeric(host: str, port: int, *_: Any, **more: Any) -> list[Any]:
+        return look_up(host, port, **more, flags=0 if host == "localhost" else socket.AI_NUMERICHOST)
+
+    look_up = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", numeric)
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", connects)
     calls = calls_of(repository, Settings(home=home, access="password"))
-    with pytest.raises((Refused, EngineUnavailable), match=sentence):
+    with pytest.raises((Refused, EngineUnavailable, InvalidSetting), match=sentence):
         calls["add_endpoint"](**given(engine, url=url), request=request())
     assert repository.engines() == []
 
@@ -180,6 +201,31 @@ def test_the_connection_goes_to_the_address_that_was_checked_with_a_certificate_
         assert set(found) <= {"engine.test", "127.0.0.1"}
         with pytest.raises(EngineUnavailable, match=r"The certificate of https://other.test:\d+ is not trusted"):
             check_engine(other, hosts=EngineHosts(frozenset()))
+
+
+def test_a_name_is_looked_up_once_for_a_request_and_what_it_leads_to_later_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens where the name leads the second time."""
+    looked_up: list[str] = []
+
+    def resolved(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
+        looked_up.append(host)
+        address = "127.0.0.1" if looked_up.count("engine.test") == 1 else "127.0.0.2"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    files = self_signed(tmp_path, "engine.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
+    monkeypatch.setattr(engine_client, "RETRY_SECONDS", ())
+    with ToyEngine(None, SD, files) as engine:  # pyright: ignore[reportArgumentType]
+        url = f"https://engine.test:{engine.url.rpartition(':')[2]}"
+        served = Served(engine="transformers-serve", endpoint="a", url=url, model=MODEL)
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
+        monkeypatch.setattr(engine_hosts, "is_public", lambda address: address == "127.0.0.1")
+        assert check_engine(served, hosts=EngineHosts(frozenset())) == {"engine": "transformers serve"}
+        assert looked_up.count("engine.test") == 1
+        with pytest.raises(EngineUnavailable, match="loopback address"):
+            check_engine(served, hosts=EngineHosts(frozenset()))
 
 
 @pytest.mark.wide

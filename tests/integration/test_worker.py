@@ -7,6 +7,7 @@ import re
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -16,7 +17,9 @@ import pytest
 
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import calibration_status
+from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates
+from fsd_core.engines import engine_client
 from fsd_core.models import threads
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.database.tables import JobRow, now
@@ -28,7 +31,7 @@ from fsd_core.worker.job_executor import JobExecutor
 from fsd_core.worker.lock_metadata import LockMetadata
 from fsd_core.worker.worker import LEASE
 from tests.tools.sizes import PATIENCE
-from tests.tools.toy_engine import ToyEngine
+from tests.tools.toy_engine import Request, ToyEngine
 from tests.tools.worker_process import Home, until
 
 pytestmark = pytest.mark.processes
@@ -139,6 +142,46 @@ def test_a_calibration_of_a_running_engine_is_the_worker_s_too(home: Home) -> No
         assert engine.turns > 2
     assert isinstance(calibration_status(home.repository, config, runs), Outcome)
     assert len(engine.asked) == sum(run.prompts_done for run in runs)
+
+
+def test_a_cancel_does_not_wait_for_an_engine_and_the_next_job_is_done(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "DEADLINE", 20.0)
+    hung: list[str] = []
+
+    def hangs(request: Request) -> None:
+        """Say nothing until the other side closes the connection; meanwhile somebody cancels."""
+        request.begin()
+        home.repository.request_cancel(hung[0])
+        request.connection.recv(1)
+        request.close_connection = True
+
+    executor = JobExecutor(home.settings, LocalDevice, Event(), LEASE, "", "", None, scheduled=False)
+    held = lock.acquire(home.settings.home / "worker.lock")
+    assert held is not None
+    metadata = LockMetadata(held, pid=os.getpid(), supervised=False)
+    with (
+        closing(held),
+        ToyEngine(load_pair(home.pair, "cpu", "float32"), home.sweep(1).decodings[1]) as engine,
+        Heartbeat(home.repository, "cpu", LEASE) as heartbeat,
+    ):
+        home.repository.add_engine(engine.served(), "", "Ann")
+        asked = DecodingConfig(acceptance=engine.served(), max_new_tokens=8)
+        sweep = home.sweep(2).model_copy(update={"decodings": (asked,)})
+        cancelled = home.repository.create_experiment(sweep)
+        hung.append(home.job_of(cancelled))
+        engine.faults.append(hangs)
+        executor.begin(home.repository, heartbeat, metadata)
+        for number in range(2):
+            job = home.repository.claim(executor.kinds, LEASE)
+            assert job is not None
+            executor.execute(job)
+            if not number:
+                following = home.repository.create_experiment(sweep)
+    (run,) = home.repository.experiment(cancelled).runs
+    assert (home.repository.job(hung[0]).status, run.status, run.prompts_done) == ("cancelled", "cancelled", 0)
+    assert home.repository.job(home.job_of(following)).status == "finished"
 
 
 def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:

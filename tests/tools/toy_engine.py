@@ -10,6 +10,7 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -116,9 +117,16 @@ class Request(BaseHTTPRequestHandler):
 
     engine: ToyEngine
     body: dict[str, Any]
+    flooded = 0
+    """bytes of an answer that has no end"""
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     """or each second part of an answer waits for the client to acknowledge the first, which may take 40 ms"""
+
+    def handle(self) -> None:
+        """Serve a connection until the other side closes it, be it in the middle of an answer."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def log_message(self, *_: Any) -> None:
         """Say nothing: what is asked is in ``asked``."""

@@ -40,13 +40,14 @@ def snapshot(**values: float) -> Snapshot:
 
 
 def test_a_page_is_read_with_labels_and_stamps_and_what_is_no_sample_is_passed_over() -> None:
-    samples = read_metrics(PAGE)
+    samples = list(read_metrics(PAGE))
     assert len(samples) == 11
     odd = next(sample for sample in samples if sample.name == "odd")
     assert (odd.labels["label"], odd.labels["other"], odd.value) == ('a "quoted" } name', "x", float("inf"))
     assert Snapshot.of(samples, NAMES, "m") == Snapshot(420, 120, 600, 300, (90, 0, 10), 1700000000.25)
     assert Snapshot.of(samples, NAMES, "third") == Snapshot(started=1700000000.25)
-    assert read_metrics("<html>not found</html>") == []
+    assert list(read_metrics("<html>not found</html>")) == []
+    assert Snapshot.of([], NAMES, "m") is None
 
 
 def test_rates_have_our_definitions() -> None:

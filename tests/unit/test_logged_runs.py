@@ -74,6 +74,13 @@ def test_figures_are_stored_once_with_intervals_where_the_parts_allow_them(tmp_p
     assert single["tokens_per_second"] == pytest.approx(303 / 0.63)
     assert single["tokens_per_second_low"] < 303 / 0.63
     assert (single["accuracy"], single["unscored"]) == (None, 360)
+    parts = {"seconds": [0.28, 0.3, 0.32], "tokens": [100, 100, 100], "correct": 6, "figures": None}
+    some = stored(tmp_path).run(log(tmp_path, failed=350, **parts)).metrics or {}
+    assert (some["seconds_per_answer"], some["mean_tokens"], some["accuracy"]) == (pytest.approx(0.09), 30, 6 / 360)
+    assert some["seconds_per_answer_low"] < 0.09 < some["seconds_per_answer_high"]
+    none = stored(tmp_path).run(log(tmp_path, failed=360, **parts | {"correct": None})).metrics or {}
+    assert (none["seconds"], none["tokens"], none["failed"]) == (pytest.approx(0.9), 300, 360)
+    assert none["seconds_per_answer"] is none["mean_tokens"] is none["tokens_per_second"] is None
     given = stored(tmp_path).run(log(tmp_path, figures={"acceptance_rate": (0.5, 0.4, 0.6)})).metrics or {}
     assert [given[f"acceptance_rate{end}"] for end in ("", "_low", "_high")] == [0.5, 0.4, 0.6]
 

@@ -88,6 +88,14 @@ def test_figures_of_a_run_are_imported_with_its_address_and_once(
     assert "secret" not in json.dumps(run.provenance)
 
 
+def test_prompts_that_failed_are_none_that_were_answered(repository: Repository) -> None:
+    with server(answer(n=24, failed=24, tokens_per_second=0.0, loss=0.0)) as (url, _):
+        (run,) = import_results(repository, [fetch_mlflow_run(f"{url}/#/experiments/1/runs/{RUN}")])
+    found = repository.run(run.id).metrics or {}
+    assert (found["n"], found["failed"], found["unscored"], found["tokens_per_second"]) == (24, 24, 0, None)
+    assert "other_figures" not in found
+
+
 @pytest.mark.parametrize(
     "url",
     [

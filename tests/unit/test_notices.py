@@ -358,9 +358,24 @@ def test_no_other_process_is_given_a_secret(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "localhost", "[::1]", "10.1.2.3", "169.254.169.254", "[::ffff:127.0.0.1]", "0.0.0.0", "2130706433"],
+    [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "10.1.2.3",
+        "169.254.169.254",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "[2002:7f00:1::]",
+        "[64:ff9b::7f00:1]",
+        "192.88.99.1",
+        "192.0.0.9",
+    ],
 )
-def test_private_addresses_are_posted_to_only_where_the_operator_allows_it(host: str) -> None:
+def test_private_addresses_are_posted_to_only_where_the_operator_allows_it(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setattr("fsd_core.notices.webhook.socket.create_connection", lambda *_: pytest.fail("it was posted"))
     channel = WebhookChannel(f"https://{host}:9/hook?key=hidden", SECRET)
     with pytest.raises(NotDelivered, match="is at a private or loopback address") as refused:
         channel.send(_message())
@@ -404,6 +419,8 @@ def _message() -> OutboxMessage:
         ({"webhook_url": "https://example.org/", "webhook_secret": "short"}, "shorter than 16"),
         ({"webhook_url": "http://example.org/", "webhook_secret": SECRET}, "does not begin with https"),
         ({"webhook_url": "file:///etc/passwd", "webhook_secret": SECRET}, "is no address"),
+        ({"webhook_url": "https://0177.0.0.1/", "webhook_secret": SECRET}, "is no address"),
+        ({"webhook_url": "https://2130706433/", "webhook_secret": SECRET}, "is no address"),
         ({"webhook_url": "https://a:b@example.org/", "webhook_secret": SECRET}, "name or password"),
         ({"webhook_url": "https://exa mple.org/\r\nX: y", "webhook_secret": SECRET}, "is no address"),
         ({"webhook_url": "https://example.org/", "webhook_secret": SECRET, "webhook_secret_file": "/x"}, "both set"),

@@ -12,6 +12,7 @@ from fsd_core.errors import InvalidSetting, OutOfRange, Unreadable
 from fsd_core.evaluation.result_files import result_reading
 from fsd_core.evaluation.result_files.result_import import import_results
 from fsd_core.evaluation.result_files.result_reading import READERS, read_result, read_result_path
+from fsd_core.metrics import METRICS
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
@@ -42,6 +43,40 @@ def test_vllm_bench_serve(repository: Repository) -> None:
     assert found["mean_acceptance_length"] == pytest.approx(written["spec_decode_acceptance_length"])
     assert (run.origin["tool"], run.origin["file"]) == ("vllm bench serve", "vllm-bench-serve.json")
     assert len(run.origin["sha256"]) == 64
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_requests_that_failed_are_no_answers_in_vllm_s_results(repository: Repository, told: bool) -> None:
+    fields = {"num_prompts": 100, "completed": 1, "total_output_tokens": 130, "duration": 2.9}
+    some = _changed("vllm-bench-serve.json", **fields, failed=99 if told else None)
+    times = {"median_ttft_ms": 0.0, "median_tpot_ms": 0.0, "p99_tpot_ms": 0.0, "mean_e2el_ms": 0.0}
+    fields = {"num_prompts": 20, "completed": 0, "total_output_tokens": 0, "duration": 0.5, **times}
+    none = _changed("vllm-bench-serve.json", **fields, failed=20 if told else None)
+    found, empty = (
+        figures(repository.run(run.id))
+        for run in import_results(repository, [read_result(some, "a.json"), read_result(none, "b.json")])
+    )
+    assert (found["n"], found["failed"], found["unscored"]) == (100, 99, 1)
+    assert (found["seconds_per_answer"], found["mean_tokens"]) == (pytest.approx(2.9), 130)
+    assert found["tokens_per_second"] == pytest.approx(130 / 2.9)
+    assert (empty["n"], empty["failed"], empty["unscored"], empty["seconds"]) == (20, 20, 0, 0.5)
+    assert {name for name in METRICS if empty.get(name) is not None} == {"seconds", "tokens"}
+    assert "other_figures" not in empty
+
+
+def test_requests_that_failed_are_no_answers_in_guidellm_s_reports(repository: Repository) -> None:
+    report = json.loads((RESULTS / "guidellm.json").read_text())
+    metrics = report["benchmarks"][0]["metrics"]
+    metrics["request_totals"] |= {"successful": 0, "errored": 6}
+    for by_status in metrics.values():
+        if isinstance(by_status, dict) and isinstance(successful := by_status.get("successful"), dict):
+            successful |= {"mean": 0.0, "median": 0.0, "count": 0, "total_sum": 0.0, "mean_ci": None}
+    runs = import_results(repository, [read_result(json.dumps(report).encode(), "a.json")])
+    empty, other = (figures(repository.run(run.id)) for run in runs[:2])
+    assert (empty["n"], empty["failed"]) == (6, 6)
+    assert [name for name in METRICS if empty.get(name) is not None] == []
+    assert "other_figures" not in empty
+    assert other["time_to_first_token"] > 0
 
 
 def test_guidellm(repository: Repository) -> None:

@@ -73,6 +73,7 @@ def fetch_mlflow_run(url: str, prompts: int | None = None) -> ReadFile:
     result = ToolResult(
         name=shortened(run.info.run_name) or run_id, family=shortened(run.info.run_name) or run_id, prompts=number,
         task=_tag(run, "fsd.task") or "mlflow", model=_tag(run, "fsd.pair"), figures=_figures(values),
+        counts={"failed": int(values.get("failed") or 0)},
         facts={
             "run": run_id, "server": shortened(without_secrets(base), 300),
             "started": None if run.info.start_time is None else time.strftime(
@@ -90,7 +91,7 @@ def _figures(values: dict[str, float | None]) -> dict[str, Any]:
     others = {
         figure_name(name): value
         for name, value in values.items()
-        if name not in {*known, *ends, "n"} and "/" not in name
+        if name not in {*known, *ends, "n", "failed"} and "/" not in name
     }
     figures = {
         name: value if low is None or high is None else (value, low, high)

@@ -62,8 +62,9 @@ def _checked(
     read: ReadFile, result: ToolResult, changes: Mapping[str, str]
 ) -> tuple[RunConfig, dict[str, Any], dict[str, Any]]:
     try:
-        figures = {name: value for name, value in result.figures.items() if value is not None}
         counts = {name: value for name, value in result.counts.items() if value is not None}
+        answered = result.prompts > counts.get("failed", 0)  # else tools write 0 for what nothing was measured of
+        figures = {name: value for name, value in result.figures.items() if value is not None and answered}
         logged = LoggedFigures.checked(prompts=result.prompts, **counts, figures=figures)
         series = ImportedSeries.checked(
             name=result.name, family=changes.get("family", result.family), values=tuple(result.knobs.items())

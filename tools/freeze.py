@@ -179,7 +179,7 @@ def _exports(client: TestClient, repository: Repository) -> dict[str, Any]:
 def _columns(name: str, answer: Any) -> Any:
     assert answer.status_code == 200, (name, answer.text)
     if name.endswith(".csv"):
-        return next(csv.reader(io.StringIO(answer.text)))
+        return next(csv.reader(io.StringIO(answer.content.decode("utf-8-sig"))))
     if name.endswith(".jsonl"):
         return _keys([json.loads(line) for line in answer.text.splitlines()])
     if name.endswith(".zip"):

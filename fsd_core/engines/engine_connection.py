@@ -60,14 +60,23 @@ class EngineConnection:
         self._key_variable, self._key = key_variable, key_of(key_variable)
         self.reader = MessageReader(self._key)
         limits = httpx.Limits(max_connections=parallel + 1, max_keepalive_connections=parallel + 1)
-        self._http = httpx.AsyncClient(
-            base_url=engine.url,
-            headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {self._key}"} if self._key else {})},
-            timeout=httpx.Timeout(None, connect=min(10.0, self._deadline)),
-            limits=limits,
-            trust_env=host not in LOOPBACK,
-            transport=CheckedTransport(hosts, limits) if hosts is not None else None,
-        )
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=engine.url,
+                headers={
+                    "Accept-Encoding": "identity",
+                    **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+                },
+                timeout=httpx.Timeout(None, connect=min(10.0, self._deadline)),
+                limits=limits,
+                trust_env=host not in LOOPBACK,
+                transport=CheckedTransport(hosts, limits) if hosts is not None else None,
+            )
+        except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:  # of the environment
+            raise Misconfigured(
+                f"The engine at {engine.url} cannot be asked ({type(error).__name__}: {str(error)[:100]}): correct the "
+                "variables ALL_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE, or unset them."
+            ) from None
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from inspect import signature
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.ops.tree_attention import TreeAttention
+
+
+def cache_name(module: nn.Module) -> str:
+    """Return the argument of a transformers module that takes the cache. All are ``cache`` from 5.24 on; before, models
+    of recurrent layers alone had another name than the rest."""
+    taken = signature(module.forward).parameters
+    return next(name for name in ("cache", "cache_params", "past_key_values") if name in taken)
 
 
 class Forward(ABC):

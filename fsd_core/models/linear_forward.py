@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.forward import Forward
+from fsd_core.models.forward import Forward, cache_name
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.linear_cache import LinearCache
 from fsd_core.models.linear_llama import LinearLlama
@@ -78,7 +78,7 @@ class LinearForward(Forward):
         output = self._module(
             input_ids=tokens,
             position_ids=queries[None],
-            past_key_values=cache,
+            **{cache_name(self._module): cache},
             use_cache=True,
             logits_to_keep=logits_to_keep,
             output_hidden_states=aux is not None,

@@ -43,10 +43,12 @@ class GroupedLinearAttention(LlamaAttention):
         attention_mask: Tensor | None = None,
         past_key_values: Cache | None = None,
         sight: Sight | None = None,
+        cache: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """Return what the layer adds, [B,S,H]. ``sight``: of the tokens that a cache keeps and of the new ones; without
-        a cache the tokens are whole texts."""
+        a cache the tokens are whole texts. ``cache`` is what transformers called ``past_key_values`` before 5.24."""
+        cache = past_key_values if cache is None else cache
         assert position_embeddings is not None
         shape = hidden_states.shape[:-1]
         parts = (
@@ -55,14 +57,14 @@ class GroupedLinearAttention(LlamaAttention):
         queries, keys, values = (part.transpose(1, 2) for part in parts)
         queries, keys = map(normalised, apply_rotary_pos_emb(queries, keys, *position_embeddings))
         state = None
-        if past_key_values is not None:
-            if not isinstance(past_key_values, LinearCache):
+        if cache is not None:
+            if not isinstance(cache, LinearCache):
                 raise IncompatibleModels(
                     "A linear-llama model goes on over a state, which transformers' caches do not keep: decode with "
                     "this program, or pass use_cache=False."
                 )
-            keys, values = past_key_values.update(keys, values, self.layer_idx)
-            state = past_key_values.states.get(self.layer_idx)
+            keys, values = cache.update(keys, values, self.layer_idx)
+            state = cache.states.get(self.layer_idx)
         if sight is None:
             sight = Sight.of_text(shape[1], self.config.attention_group, hidden_states.device)
         mixed = attend(queries, keys, values.to(queries.dtype), sight, self.past_scale, self.kernel, state)

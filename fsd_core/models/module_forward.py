@@ -11,14 +11,13 @@ from transformers import PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.forward import Forward
+from fsd_core.models.forward import Forward, cache_name
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.ops.tree_attention import TreeAttention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 RECURRENT = {"linear_attention": None, "conv": None, "hybrid": FULL, "hybrid_sliding": SLIDING}
 """transformers' kinds of layers with a recurrent state, and the attention that stands beside it in the same layer"""
-_CACHE_NAME = "past_key_values"
 STATELESS = ("moe", "mlp")
 """kinds of layers that keep nothing of a text"""
 
@@ -55,8 +54,9 @@ class ModuleForward(Forward):
         self._kinds = layer_kinds(module)
         self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
         self._recurrent = bool(recurrent_layers(module))
-        # Models of recurrent layers alone name the cache so, and take neither positions nor masks.
-        self._cache_name = "cache_params" if "cache_params" in signature(module.forward).parameters else _CACHE_NAME
+        self._cache_name = cache_name(module)
+        # Models of recurrent layers alone take neither positions nor masks.
+        self._placed = "position_ids" in signature(module.forward).parameters
 
     def __call__(
         self,
@@ -91,7 +91,7 @@ class ModuleForward(Forward):
                     "choose a chain and a batch of 1."
                 )
             return {}
-        if self._cache_name != _CACHE_NAME:
+        if not self._placed:
             return {}
         if tree_attention is not None:
             position_ids = tree_attention.position_ids(count)

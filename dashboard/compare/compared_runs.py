@@ -145,7 +145,7 @@ def compare(
 def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, str], prompts: Prompts) -> str:
     """Return which of the runs that share prompts with the baseline is the fastest by time per answer.
 
-    It names those that are not told apart from it, and says which of them needs the fewest target passes. Runs whose
+    It names those that are not told apart from it, and says which of them to prefer. Runs whose
     times cannot be compared, and drafts alone, which have no target passes, are left out.
     """
     drafts_alone = {run.id for run in runs if run.decoding.acceptance.kind == "draft-only"}
@@ -154,7 +154,7 @@ def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, s
         return ""
     ranking = rank_by_time(timed)
     if ranking.equal:
-        first = f"{names[ranking.first]} needs the fewest target passes"
+        first = f"of those that may be the fastest, {names[ranking.first]} needs the fewest target passes"
         text = f"{equal_text([names[id] for id in (ranking.first, *ranking.equal)], ranking.within)}; {first}."
     else:
         text = f"{names[ranking.first]} takes the least time per answer."

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.cells import ratio_mixed, shared, speedup
 from fsd_core.analysis.series import metrics
-from fsd_core.evaluation.time_ranking import rank_by_time
+from fsd_core.conditions import taken
+from fsd_core.evaluation.time_ranking import LEAST_TOLD_APART, rank_by_time
 from fsd_core.formatting import count, decimals, number, percent
 from fsd_core.statistics.noninferiority import Verdict
 from fsd_core.storage.records import UNENDED
@@ -75,8 +76,11 @@ def recommend(
     exact = [run.id for run in ended if run.id in timed and run.decoding.drafter and is_lossless(run, baseline)]
     fastest_exact = rank_by_time({id: timed[id] for id in exact}).first if exact else None
     answer = _Answer({run.id: run for run in ended}, baseline, prompts, names, verdicts, margin, fastest_exact)
-    candidates = {id: timed[id] for id in timed if id in kept or id in exact or id == baseline.id}
-    best = rank_by_time(candidates).first if candidates else baseline.id
+    allowed = [id for id in timed if id in kept or id in exact]
+    shown = {id: timed[id] for id in allowed if answer.is_surely_faster(id, baseline.id)}
+    best = rank_by_time(shown).first if shown else baseline.id
+    if not shown and (busy := _busy(answer, timed, [id for id in allowed if id != baseline.id])):
+        return Recommendation(_joined(busy, still), best)
     if best in lossy:
         return Recommendation(_joined(f"Fastest {answer.reach}: {answer.named(best)}.", still), best)
     fallback = answer.lossless(best, alone=not lossy)
@@ -104,6 +108,17 @@ def recommend(
         why = "no prompt of theirs is scored" if several else "no prompt of it is scored"
     sentence = f"No lossy setting is known to be {answer.reach}: {why}."
     return Recommendation(_joined(sentence, fallback, still), best)
+
+
+def _busy(answer: _Answer, timed: Mapping[str, Mapping[int, PromptCounts]], allowed: Sequence[str]) -> str:
+    """Return that a busy machine hides which is the fastest; empty if it does not, or nothing else is allowed."""
+    share = taken((g.seconds, g.cpu_seconds) for side in timed.values() for g in side.values() if g.timed) or 0.0
+    if share <= LEAST_TOLD_APART or not any(answer.is_faster(id, answer.baseline.id) for id in allowed):
+        return ""
+    return (
+        f"Too busy to tell: nothing is shown to be faster than {answer.short(answer.baseline.id)}, and other programs "
+        f"took {percent(share, digits=0)} of the time. Measure again on a quiet machine."
+    )
 
 
 def _still(waiting: Sequence[RunView]) -> str:
@@ -139,6 +154,11 @@ class _Answer(NamedTuple):
         """Return whether a run is the faster one of two, by time per answer, on the prompts that both have done."""
         times = speedup(self.runs[id], self.runs[other], self.prompts)
         return times is not None and times.value > 1
+
+    def is_surely_faster(self, id: str, other: str) -> bool:
+        """Return whether the interval of how many times as fast a run is lies above 1."""
+        times = speedup(self.runs[id], self.runs[other], self.prompts) if id != other else None
+        return times is not None and times.low is not None and times.low > 1
 
     def short(self, id: str) -> str:
         """Return the name of a run in the sentence."""

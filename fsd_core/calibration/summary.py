@@ -72,7 +72,11 @@ def _times(outcome: Outcome) -> str:
     if outcome.equal:
         names = [decoding.label for decoding in (outcome.chosen.decoding, *outcome.equal)]
         is_told = outcome.chosen.decoding.acceptance.by_endpoint  # and an engine tells no passes
-        why = "what is chosen was the fastest" if is_told else "what is chosen needs the fewest target passes"
+        why = (
+            "what is chosen was the fastest"
+            if is_told
+            else "of those that may be the fastest, what is chosen needs the fewest target passes"
+        )
         sentences.append(f"{equal_text(names, outcome.equal_within)}; {why}.")
     if outcome.timed_again:
         sentences.append("Its times are those of a second time.")

@@ -2,8 +2,9 @@
 
 Times of two settings are told apart only if the median of their ratios, prompt by prompt, leaves no doubt which is
 less, and if they differ by more than :data:`LEAST_TOLD_APART` and by more than the share of the time that other
-programs took, which could have fallen on either. Settings that are not told apart from the fastest rank by target
-passes, which do not depend on the machine.
+programs took, which could have fallen on either. Of the settings that are not told apart from the fastest, those whose
+ratio to it may be 1 come first, by target passes, which do not depend on the machine; the others follow by the lower
+bound of their ratio.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class TimeRanking(NamedTuple, Generic[K]):
     """The setting to prefer by time, and those that are as fast."""
 
     first: K
-    """of the fastest and those not told apart from it, the one with the fewest target passes"""
+    """of the fastest and those whose time may be the same, the one with the fewest target passes"""
     equal: tuple[K, ...]
-    """the others of these, fewest target passes first; empty if time alone decides"""
+    """the others that are not told apart from the fastest, the next to prefer first; empty if time alone decides"""
     within: float
     """largest relative difference in time between the fastest and these"""
     taken: float | None
@@ -62,7 +63,10 @@ def rank_by_time(prompts: Mapping[K, Prompts]) -> TimeRanking[K]:
     share = taken((g.seconds, g.cpu_seconds) for side in prompts.values() for g in side.values() if g.timed)
     fastest = _fastest(prompts)
     equal = [key for key in prompts if key != fastest and not _is_slower(prompts[key], prompts[fastest], share or 0.0)]
-    group = sorted([fastest, *equal], key=lambda key: _passes(prompts[key], prompts[fastest]))
+    group = sorted(
+        [fastest, *equal],
+        key=lambda key: (_at_least(prompts[key], prompts[fastest]), _passes(prompts[key], prompts[fastest])),
+    )
     within = max((abs(_steady_ratio(prompts[key], prompts[fastest]) - 1) for key in equal), default=0.0)
     return TimeRanking(group[0], tuple(group[1:]), within, share)
 
@@ -77,9 +81,14 @@ def _fastest(prompts: Mapping[K, Prompts]) -> K:
 
 def _is_slower(run: Prompts, fastest: Prompts, share: float) -> bool:
     """Return whether a setting is surely slower than the fastest."""
+    return _at_least(run, fastest) > 1 and _steady_ratio(run, fastest) > 1 + max(LEAST_TOLD_APART, share)
+
+
+def _at_least(run: Prompts, fastest: Prompts) -> float:
+    """Return the lower bound of the median ratio of times, prompt by prompt; 1 where it may be 1 or less."""
     keys = _both(run, fastest)
     ends = median_interval([run[key].seconds / fastest[key].seconds for key in keys]) if keys else None
-    return ends is not None and ends.low > 1 and _steady_ratio(run, fastest) > 1 + max(LEAST_TOLD_APART, share)
+    return 1.0 if ends is None or _steady_ratio(run, fastest) <= 1 + LEAST_TOLD_APART else max(1.0, ends.low)
 
 
 def _steady_ratio(run: Prompts, other: Prompts) -> float:

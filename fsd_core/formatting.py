@@ -36,7 +36,12 @@ def decimals(value: float, low: float | None, high: float | None) -> int:
 
 
 def number(value: float, digits: int, signed: bool = False) -> str:
-    """Return ``value`` with a true minus sign, and a plus sign if ``signed``. A rounded zero has no sign."""
+    """Return ``value`` with a true minus sign, and a plus sign if ``signed``. A rounded zero has no sign.
+
+    What is no finite number is a dash.
+    """
+    if not math.isfinite(value):
+        return DASH
     text = f"{abs(value):,.{digits}f}"
     if not text.strip("0.,"):
         return text

@@ -61,10 +61,12 @@ class Measurements:
     def times(self, together: Sequence[DecodingConfig], decoding: DecodingConfig, start: int, end: int) -> Counts:
         """Return the counts of a setting whose times count, for the prompts of ``order[start:end]``.
 
-        If all settings that it is held against (``together``) were timed again, these are the counts of that time.
+        If all settings that it is held against (``together``) were timed again, these are the counts of that time, for
+        whatever prompts it took.
         """
-        counts = self.again if all(self.again.get(one) for one in together) else self.counts
-        done = counts.get(decoding, {})
+        if all(self.again.get(one) for one in together):
+            return self.again.get(decoding, {})
+        done = self.of(decoding)
         return {i: done[i] for i in self.order[start:end] if i in done}
 
     def lacks(self, decoding: DecodingConfig, start: int, end: int) -> bool:

@@ -11,6 +11,7 @@ from fsd_core.conditions import taken_sentence
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 from fsd_core.evaluation.time_ranking import equal_text
+from fsd_core.formatting import number
 
 _CONFIDENCE = f"{100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
 
@@ -213,9 +214,9 @@ def _speeds(finding: SettingResult) -> str:
         return "the others are held against it" if is_told else _over_target(finding)
     ends = finding.over_exact_interval
     interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
-    over_exact = f"{finding.over_exact:.2f} ×{interval} as fast as exact SD"
+    over_exact = f"{number(finding.over_exact, 2)} ×{interval} as fast as exact SD"
     return f"{over_exact} there, by time per answer" if is_told else f"{over_exact} and {_over_target(finding)}"
 
 
 def _over_target(finding: SettingResult) -> str:
-    return f"{finding.over_target:.2f} × as fast as the target alone, by time per answer"
+    return f"{number(finding.over_target, 2)} × as fast as the target alone, by time per answer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +216,24 @@ def test_finalists_are_timed_again_and_only_times_change(
     proposal = service.propose(ANN, use, [run.id for run in sides[0]], [run.id for run in sides[1]])
     text = Reader(evidence_html(service.review(proposal))).text
     assert "Taken by other programs1 %" in text
+
+
+def test_a_second_time_on_the_prompts_that_chose_is_read(repository: Repository, calibration: str) -> None:
+    """As where near ties of the verdict have done no fresh prompts."""
+    before, config = outcome_of(repository, calibration), repository.experiment(calibration).config
+    assert isinstance(config, CalibrationConfig)
+    ids = repository.extend_experiment(calibration, config.round_runs(before.timed, 0, 8, again=True))
+    for run in repository.runs(ids, limit=None):
+        write(repository, run, busy=False)
+    after = outcome_of(repository, calibration)
+    assert after.timed_again
+    for one in (after.chosen, *after.finalists):
+        assert math.isfinite(one.over_exact)
+        assert math.isfinite(one.over_target)
+    assert after.chosen.over_target == pytest.approx(4.0, rel=0.02)
+    assert "nan" not in verdict(config, after)
+    unknown = replace(after, chosen=replace(after.chosen, over_exact=math.nan, over_target=math.nan))
+    assert "nan" not in verdict(config, unknown)
 
 
 def test_a_run_of_a_second_time_is_stored_apart_and_older_runs_keep_their_hash() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from fsd_core.config.building import Named, in_python
 from fsd_core.config.calibration_config import (
     DRAFT_LENGTHS,
@@ -13,6 +15,7 @@ from fsd_core.config.calibration_config import (
     MORE_THAN_ENOUGH,
     MOST_FRESH_PROMPTS,
     REPLAYED,
+    SIGNIFICANCE_LEVEL,
     CalibrationConfig,
     candidates,
     engine_candidates,
@@ -22,6 +25,8 @@ from fsd_core.errors import NotApplicable, NotCalibratable, NotEnough, OutOfRang
 from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
+from fsd_core.statistics import betting
+from fsd_core.statistics.clusters import by_group, numbered
 from fsd_core.tasks import Task
 
 _LONGEST_NAME = 120
@@ -102,9 +107,30 @@ def build_calibration(
         raise NotEnough(_too_few(unlimited, task, limit, field_names))
     config = check_fields(CalibrationConfig, field_names, limit=limit, **fields)
     task.check_limit(limit)
+    _check_groups(config, task)
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config
+
+
+def _check_groups(config: CalibrationConfig, task: Task) -> None:
+    """Raise ``NotEnough`` if the prompts come in groups, of which each counts once, and a setting that loses none could
+    not be shown to."""
+    (run,) = config.round_runs([config.target], 0, config.limit)
+    examples, order = task.all_examples(), task.positions(run)
+    clusters = by_group(order, {i: examples[i].group for i in order if examples[i].group})
+    if config.goal != "accuracy" or (most := int(np.bincount(clusters).max(initial=1))) == 1:
+        return
+    bound, level = (1 - config.margin / 100) / 2, SIGNIFICANCE_LEVEL / config.finalists
+    chosen, fresh = clusters[: config.choosing], clusters[config.choosing :]
+    fresh = numbered(fresh[~np.isin(fresh, chosen)].tolist())
+    laid = betting.stakes(betting.together(np.full(len(chosen), 0.5), numbered(chosen.tolist()), most, bound), bound)
+    if betting.capital(betting.together(np.full(len(fresh), 0.5), fresh, most, bound), bound, laid) < 1 / level:
+        raise NotEnough(
+            f"{config.needs} where none depends on another, and the prompts of '{task.name}' come in groups of up to "
+            f"{most}, which count once: even a setting that loses none could not be shown to. Take more prompts, or "
+            "raise the margin."
+        )
 
 
 def is_told_to_engines(option: Option) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from fsd_core.config.baselines import with_exact_baselines
@@ -16,6 +17,7 @@ from fsd_core.config.run_config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import NotCalibratable, NotEnough
 from fsd_core.rules import RULES, Autoregressive, Served, Speculative
+from fsd_core.statistics import betting
 
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
@@ -70,7 +72,7 @@ class CalibrationConfig(SweepConfig):
             raise NotCalibratable("A calibration needs exact SD among its settings, to fall back on.")
         elif any(decoding.acceptance.baseline for decoding in self.decodings):
             raise NotCalibratable("A calibration chooses among settings that draft: leave the baselines out.")
-        if self.limit < self.fewest:
+        if self.limit < self.choosing + self.least_fresh:
             raise NotEnough(f"{self.needs}, and there are {self.limit}: take more prompts, or let fewer choose.")
         return self
 
@@ -109,12 +111,27 @@ class CalibrationConfig(SweepConfig):
         return self.model_copy(update=timeless) == other.model_copy(update=timeless)
 
     @property
-    def fewest_fresh(self) -> int:
-        """Fewest fresh prompts with which even a setting that loses none can reach the goal."""
+    def least_fresh(self) -> int:
+        """A number of fresh prompts below which nothing can reach the goal, whatever is staked."""
         if self.goal != "accuracy":
             return 2 * FEWEST_CHOOSING
         # Each prompt without a loss multiplies the capital by at most 1 / (1 − margin). One finalist needs 1 / LEVEL.
         return math.ceil(min(math.log(SIGNIFICANCE_LEVEL) / math.log1p(-self.margin / 100), MORE_THAN_ENOUGH))
+
+    @property
+    def finalists(self) -> int:
+        """The most settings that are tested on fresh prompts."""
+        return max(1, min(FINALISTS, sum(not decoding.acceptance.is_exact for decoding in self.decodings)))
+
+    @property
+    def fewest_fresh(self) -> int:
+        """Fewest fresh prompts, none of which depends on another, with which a setting that loses none reaches the goal
+        by the stakes that are laid."""
+        if self.goal != "accuracy":
+            return self.least_fresh
+        bound = (1 - self.margin / 100) / 2
+        laid = betting.stakes(np.full(self.choosing, 0.5), bound)
+        return betting.fewest(0.5, bound, laid, SIGNIFICANCE_LEVEL / self.finalists, MORE_THAN_ENOUGH)
 
     @property
     def fewest(self) -> int:

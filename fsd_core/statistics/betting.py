@@ -59,6 +59,18 @@ def lacking(
     return int(won.argmax()) + 1 if won.any() else None
 
 
+def fewest(value: float, bound: float, stakes: np.ndarray, level: float, most: int) -> int:
+    """Return how many values, all alike, win the bet; ``most`` if so many do not."""
+    growth = np.log1p(SHARES * (value / bound - 1))
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        with np.errstate(over="ignore"):
+            won = float((stakes * np.exp(growth * middle)).sum()) >= 1 / level
+        low, high = (low, middle) if won else (middle, high)
+    return high
+
+
 def lower_bound(
     values: np.ndarray, stakes: np.ndarray, level: float, clusters: np.ndarray | None = None, most: int = 1
 ) -> float:

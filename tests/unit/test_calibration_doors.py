@@ -215,7 +215,7 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, 1561 in all, and the task"),
+        ({"margin": 0.2}, "takes at least 2609 prompts beside the 64 that choose, 2673 in all, and the task"),
         ({"margin": 21.0}, "margin is 21.0: expected at most 20"),
         ({"goal": "acceptance", "accepted": 1.0}, "accepted is 1.0: expected less than 1"),
         ({"goal": "acceptance", "accepted": 0.0}, "accepted is 0.0: expected more than 0"),
@@ -288,5 +288,5 @@ def test_a_number_that_cannot_be_names_its_field(
 def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
     with pytest.raises(OutOfRange, match="accepted is 100"):
         calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
-    with pytest.raises(NotEnough, match=r"takes at least 2995 prompts .* has 600: raise the accuracy margin\."):
+    with pytest.raises(NotEnough, match=r"takes at least 5239 prompts .* has 600: raise the accuracy margin\."):
         calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,15 @@ import pytest
 
 from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
+from fsd_core.calibration.request import build_calibration
 from fsd_core.calibration.summary import as_json, finding_text, so_far, status_json, verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError, InvalidSetting, NotEnough
+from fsd_core.statistics import betting
 from fsd_core.storage.records import PromptCounts
+from fsd_core.tasks.arithmetic import Arithmetic
+from fsd_core.tasks.base import Example
 from tests.tools.sizes import size, some
 
 SETTINGS = candidates({"acceptance": ["fsd-reducible", "ensemble"], "draft_length": [8]})
@@ -300,7 +305,7 @@ def test_rungs_double_up_to_all_that_choose() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"limit": 200}, "takes at least 149 prompts beside the 64 that choose, 213 in all, and there are 200"),
+        ({"limit": 200}, "takes at least 245 prompts beside the 64 that choose, 309 in all, and there are 200"),
         ({"limit": 30}, "and there are 30"),
         ({"seeds": (0, 1)}, "one seed"),
         ({"batch": 4}, "times each text alone"),
@@ -310,3 +315,33 @@ def test_rungs_double_up_to_all_that_choose() -> None:
 def test_what_cannot_be_decided_is_refused_before_anything_is_generated(asked: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidSetting, match=told):
         CalibrationConfig.checked(**{"decodings": tuple(SETTINGS), "limit": PROMPTS} | asked)
+
+
+@pytest.mark.parametrize(
+    ("margin", "finalists", "needed"),
+    [(1.0, 1, 384), (1.0, 3, 506), (2.0, 1, 184), (2.0, 3, 245), (5.0, 1, 68), (5.0, 3, 91)],
+)
+def test_the_fewest_fresh_prompts_are_those_that_win_the_bet(margin: float, finalists: int, needed: int) -> None:
+    asked = CalibrationConfig(
+        decodings=(*LOSSY[:finalists], *(one for one in SETTINGS if one not in LOSSY)), limit=600, margin=margin
+    )
+    assert (asked.finalists, asked.fewest_fresh) == (finalists, needed)
+    bound = (1 - margin / 100) / 2
+    laid = betting.stakes(np.full(asked.choosing, 0.5), bound)
+    for prompts, won in ((needed - 1, False), (needed, True)):
+        assert (betting.capital(np.full(prompts, 0.5), bound, laid) >= finalists / 0.05) is won
+
+
+class InFours(Arithmetic):
+    """The prompts in groups of four."""
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return tuple(replace(one, group=f"g{i // 4}") for i, one in enumerate(super().all_examples()))
+
+
+def test_what_groups_cannot_show_is_refused_before_anything_is_generated() -> None:
+    options = [{"acceptance": "fsd-reducible", "draft_length": 5}]
+    assert build_calibration(Arithmetic(), options, margin=5.0).limit == 600
+    assert build_calibration(InFours(), options, margin=5.0).limit == 600  # 134 whole groups, where 68 would do
+    with pytest.raises(NotEnough, match="groups of up to 4"):
+        build_calibration(InFours(), options, margin=2.0)

@@ -95,6 +95,7 @@ def build_calibration(
         raise OutOfRange(
             f"{field_names['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
+    fields["whole_groups"] = any(example.group for example in task.all_examples())
     unlimited = check_fields(
         CalibrationConfig, field_names, limit=MORE_THAN_ENOUGH, **fields
     )  # checks every other field

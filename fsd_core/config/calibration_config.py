@@ -60,6 +60,9 @@ class CalibrationConfig(SweepConfig):
     """Draft lengths from which replay proposes one per setting before anything is measured. The lengths of
     ``decodings`` are then ignored. If empty, the settings are measured as given."""
 
+    whole_groups: bool = Field(default=False, exclude_if=lambda whole: not whole)
+    """Whether groups of prompts are drawn as wholes. Calibrations that began before this was known keep their order."""
+
     @model_validator(mode="after")
     def _enough(self):
         if len(self.seeds) != 1:
@@ -159,7 +162,10 @@ class CalibrationConfig(SweepConfig):
         ``again``: for their times alone.
         """
         (seed,) = self.seeds
-        prompts = {"task": self.task, "first": start, "limit": end - start, "shuffled": True, "seed": seed}
+        prompts = {
+            "task": self.task, "first": start, "limit": end - start, "shuffled": True, "seed": seed,
+            "whole_groups": self.whole_groups,
+        }  # fmt: skip
         return [
             RunConfig(
                 setting=SettingConfig(pair=self.pair, decoding=decoding),

@@ -97,6 +97,9 @@ class RunConfig(Frozen):
     shuffled: bool = option(
         False, "Shuffled", "Take the task's prompts in an order that is drawn by the seed", before=False
     )
+    whole_groups: bool = option(
+        False, "Groups drawn", "Groups of prompts are drawn as wholes, each as likely as a prompt alone", before=False
+    )
     again: bool = option(False, "Timed again", "A second time on prompts that are done, for the times", before=False)
     rate: float = option(
         0.0, "Request rate", "Prompts that arrive at an engine in a second; at 0 the next is asked when one ends",
@@ -122,8 +125,18 @@ class RunConfig(Frozen):
     def positions(
         self, size: int, repeats: Container[int] = (), groups: Mapping[int, str] = MappingProxyType({})
     ) -> list[int]:
-        """Return the indices of the used prompts out of ``size``, in order, without those in ``repeats``. The same seed
-        draws the same order. Where it is drawn, prompts of one group (``groups``: by index) stand together."""
+        """Return the indices of the used prompts out of ``size``, in order, without those in ``repeats``.
+
+        The same seed draws the same order. Where it is drawn, prompts of one group (``groups``: by index) stand
+        together: at a place of the group's own, or, in runs from before ``whole_groups``, at that of its first prompt,
+        so that large groups came early.
+        """
+        if self.shuffled and self.whole_groups:
+            drawn, members = Random(self.seed), dict[int | str, list[int]]()
+            for i in range(size):
+                members.setdefault(groups.get(i, i), []).append(i)
+            order = [i for unit in drawn.sample(list(members), len(members)) for i in members[unit]]
+            return [i for i in order if i not in repeats][self.first : self.first + self.limit]
         order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
         if self.shuffled and groups:
             first: dict[str, int] = {}

@@ -142,6 +142,21 @@ def test_an_order_keeps_groups_together_and_fresh_ones_are_whole() -> None:
     assert evidence.largest_cluster == 4
 
 
+def test_a_group_is_as_likely_early_as_a_prompt_alone() -> None:
+    """Half of the prompts in groups of four: the mean place of both, over many orders, is that of the middle."""
+    groups = {i: f"g{i // 4}" for i in range(40)}
+    places: dict[bool, list[float]] = {}
+    for whole in (False, True):
+        orders = (RunConfig(limit=80, shuffled=True, whole_groups=whole, seed=seed) for seed in range(400))
+        places[whole] = [float(np.mean([i in groups for i in run.positions(80, groups=groups)[:20]])) for run in orders]
+    assert sorted(RunConfig(limit=80, shuffled=True, whole_groups=True).positions(80, groups=groups)) == [*range(80)]
+    assert np.mean(places[True]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(places[False]) > 0.7  # as runs from before are read
+    stored = RunConfig(limit=80, shuffled=True)
+    assert "whole_groups" not in stored.as_json()
+    assert RunConfig.model_validate(stored.as_json()) == stored
+
+
 def read(*rows: dict[str, object]) -> CheckedFile:
     return check("".join(json.dumps(row) + "\n" for row in rows).encode(), "none")
 

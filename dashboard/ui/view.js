@@ -38,11 +38,12 @@ window.fsd = (() => {
   // What the page wants when it is opened again. The tab's own comes first.
   const remember = (values) => { for (const storage of ['sessionStorage', 'localStorage']) store(storage, 'remembered', values); };
 
-  // What a person did. It is sent until it is answered, and the server does it once. While it is under way, the same is
-  // not done again. If it is lasting, the page sends it also when it is loaded again within a minute.
+  // What a person did. It is sent until it is answered, and the server does it once. The same right after it, while it is
+  // under way, is its double. If it is lasting, the page sends it also when it is loaded again within a minute.
   const act = (name, data, button, lasting = false) => {
     if (clicked) clicked.acted = true;
-    if (acts.some((one) => same([one.name, one.data], [name, data]))) return;
+    const last = acts.at(-1);
+    if (last && same([last.name, last.data], [name, data])) return;
     if (button) button.disabled = true;
     acts.push({key: newKey(), name, data, button, tries: 0, at: lasting ? Date.now() : 0});
     if (lasting) keepActs();

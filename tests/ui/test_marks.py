@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
-from tests.tools.settled import go, settled
+from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
 from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
 
@@ -79,6 +79,21 @@ def test_prompts_are_read_and_marked_by_key(page: Page, site: Site, runs: list[R
     page.get_by_role("button", name="Keep the note").click()
     expect(page.get_by_text("No prompt of this kind")).to_be_visible()
     assert site.repository.marks([run.id for run in runs]) == []
+
+
+def test_a_mark_that_is_made_again_after_another_is_the_last(page: Page, site: Site, runs: list[RunView]) -> None:
+    sides = opened(page, site, runs)
+    held = Held(page)
+    sides.first.focus()
+    for key in "gbg":
+        page.keyboard.press(key)
+    held.wait()
+    held.release()
+    expect(sides.first.get_by_role("button", name="Good")).to_have_attribute("aria-pressed", "true")
+    settled(page)
+    (marked,) = site.repository.marks([runs[0].id])
+    assert marked.verdict == "good"
+    site.repository.mark(marked.run_id, marked.position, marked.who, None)
 
 
 def test_keys_are_letters_where_somebody_types(page: Page, site: Site, runs: list[RunView]) -> None:

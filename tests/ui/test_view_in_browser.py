@@ -331,6 +331,18 @@ def test_what_is_clicked_while_an_answer_is_held_is_all_done_once_each(page: Pag
     assert list(small.done.values()) == [*(f"delete {i}" for i in range(1, 5)), "archive"]
 
 
+def test_the_same_act_is_done_again_after_another_one(page: Page, small: Small) -> None:
+    release = small.hold()
+    for text in ("Good", "Bad", "Bad", "Good"):
+        name(page).fill(text)
+        page.get_by_role("button", name="Save").click()
+    small.wait()
+    release()
+    expect(page.get_by_text("Good was saved.")).to_be_visible()
+    settled(page)
+    assert list(small.saved.values()) == ["Good", "Bad", "Good"]
+
+
 @pytest.mark.wide
 def test_a_refused_act_says_so_and_keeps_what_was_typed(page: Page, small: Small) -> None:
     name(page).fill("")

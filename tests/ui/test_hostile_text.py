@@ -16,6 +16,7 @@ from tests.tools.planted import DOORS, NAME, PLANTED, SCRIPT, plant
 from tests.tools.settled import settled, watch
 from tests.tools.site import Site, serving
 from tests.tools.sizes import some
+from tests.ui.test_playground import remembered_name
 from tests.ui.test_sign_in import status
 
 pytestmark = pytest.mark.ui
@@ -39,7 +40,8 @@ def named(browser: Browser, hostile: tuple[Site, dict[str, str]]) -> Iterator[Br
     """The browser of somebody of a hostile name, who has asked the Playground for something."""
     with closing(browser.new_context(extra_http_headers={"X-Forwarded-User": NAME})) as context:
         context.set_default_timeout(BROWSER_PATIENCE)
-        context.add_init_script(f"localStorage.setItem('fsd-remembered /', {json.dumps({'job': hostile[1]['job']})!r})")
+        name = remembered_name(context.request.get(hostile[0].url).text())
+        context.add_init_script(f"localStorage.setItem({name!r}, {json.dumps({'job': hostile[1]['job']})!r})")
         watch(context)
         yield context
 

@@ -234,6 +234,7 @@ def test_bad_models_are_one_sentence_and_nothing_is_kept(
 
     panel = built(build)
     values = Values({panel.name: given["name"]} | {panel.models[role]: given.get(role, "") for role in panel.models})
+    values.key = "0" * 32
     with stand_in_hub() as hub:
         use_hub(hub.url, monkeypatch)
         hub.repos |= {"farm/gated": Repo(folder / "draft", gated=True), "farm/Hen": Repo(folder / "draft")}

@@ -34,18 +34,21 @@ POLITENESS = 10
 """niceness of the web process, so that visitors do not slow down what the worker measures"""
 
 
-LEAVING = 7.0
+LEAVING = 5.0
 """seconds from the signal that ends the process to its end; a container kills it after ten"""
 
 
 def leave_in_time() -> None:
     """Ends this process after ``LEAVING``, whatever a request or a file system still holds.
 
-    Nothing is lost by it: what is stored is whole at every moment.
+    Nothing is lost by it: what is stored is whole at every moment. A second later the kernel does it, which
+    waits for no thread of a process that hardly gets a processor.
     """
     clock = threading.Timer(LEAVING, os._exit, (0,))
     clock.daemon = True
     clock.start()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, LEAVING + 1)
 
 
 class Server(uvicorn.Server):
@@ -148,7 +151,7 @@ def serve(settings: Settings) -> None:
                 computation = executor(settings)
                 app = build_app(repository, settings)
             # The application itself decides which proxies are believed.
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2, proxy_headers=False)
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, proxy_headers=False)
             with computation, Notifier(repository, channels, settings.public_url):
                 Server(config, supervisor).run(sockets=[listener])
 

@@ -118,6 +118,7 @@ class CustomTasksPanel:
         """Return the content of a file, or its problems. Add the file if that was requested and it has none."""
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
+            asked.unused.add(act.key)
             return checked_html(checked, name)
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()

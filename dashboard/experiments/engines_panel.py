@@ -13,7 +13,7 @@ from dashboard.ui.components import notice, show
 from dashboard.ui.quantities import moment
 from dashboard.ui.question import Act, Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import View
+from dashboard.ui.view import SECRET_FIELD, View
 from fsd_core.roles import require
 from fsd_core.rules import ENGINE_TITLES
 from fsd_core.worker.endpoint_names import (
@@ -51,7 +51,7 @@ class EnginesPanel:
             with gr.Row():
                 self.url = _text("Address", "http://127.0.0.1:8000/v1", 400)
                 self.model = _text("Model, as the engine calls it", "my-model", 300)
-                self.key = _text("Variable with its key", f"None: {KEY_PREFIX}", 100)
+                self.key = _text("Variable with its key", f"None: {KEY_PREFIX}", 100, SECRET_FIELD)  # or the key
             self.asks = gr.Checkbox(True, label="Ask the engine before it is added", container=False)
             self.add = gr.Button("Add the endpoint", scale=0, min_width=160)
             self.answer = show(elem_id="engines-answer")
@@ -115,5 +115,5 @@ def _line(engine: ServedEngine) -> Html:
     return render(_FILE, "endpoint", engine, ENGINE_TITLES[served.engine], by, joined(buttons))
 
 
-def _text(label: str, placeholder: str, longest: int) -> gr.Textbox:
-    return gr.Textbox(label=label, placeholder=placeholder, max_length=longest, min_width=160)
+def _text(label: str, placeholder: str, longest: int, *styles: str) -> gr.Textbox:
+    return gr.Textbox(label=label, placeholder=placeholder, max_length=longest, min_width=160, elem_classes=[*styles])

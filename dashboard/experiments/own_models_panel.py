@@ -109,6 +109,7 @@ class OwnModelsPanel:
         """Check the models, and say what was found."""
         require(asked.person, "author", "Checking models")
         models = self._named(values)
+        asked.unused.add(values.key)
         return {self.answer: checked_html(check_pair(get_pair(models), device_memory(self.repository)))}
 
     def add_models(self, values: Values, asked: Asked) -> Updates:
@@ -116,7 +117,9 @@ class OwnModelsPanel:
         require(asked.person, "author", "Adding models")
         name, models = checked_pair_name(str(values[self.name] or "").strip()), self._named(values)
         checked = add_checked(self.repository, name, models, asked.person.name)
-        if not checked.problems:
+        if checked.problems:
+            asked.unused.add(values.key)
+        else:
             self._forget()
             asked.fill(self.form.fields["pair"], models)
         return {self.answer: checked_html(checked, name)}
@@ -131,6 +134,7 @@ class OwnModelsPanel:
         require(asked.person, "author", "Suggesting drafts")
         target = str(values[self.models["target"]] or "").strip()
         check_folders(name_of_models({"target": target}), self.settings)
+        asked.unused.add(values.key)
         offers = offered_drafts(model_of("target", target), known_models(self.repository))
         return {self.answer: drafts_html(target, offers)}
 

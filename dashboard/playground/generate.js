@@ -3,5 +3,5 @@
 (...values) => {
   const button = document.querySelector('#generate');
   if (button.ariaDisabled === 'true') return;
-  window.fsd.act('generate', values, { set disabled(busy) { button.ariaDisabled = String(busy); } }, true);
+  window.fsd.act('generate', values, { set disabled(busy) { button.ariaDisabled = String(busy); } });
 }

@@ -59,7 +59,7 @@ class AnnotationPanel:
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.fields], self.save_edits)
+        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.fields], self.save_edits, self.answer)
 
     def redraw(self, record: RunView | ExperimentView, asked: Asked) -> Updates:
         """Return the annotations and the log, if they differ. Fields are filled in once: what is typed stays."""
@@ -82,10 +82,9 @@ class AnnotationPanel:
             edit = Edit(name, values[self.note].strip(), read_tags(values[self.tags]))
             self.repository.annotate(self.kind, id, edit, person, count_in(values[self.seen]))
         except Overtaken as error:
+            asked.unused.add(values.key)
             message = f"{error} What you typed is still in the fields."
             return {self.seen: str(self._view(id).edits), self.answer: notice(message, "warn")}
-        except FsdError as error:
-            return {self.answer: notice(str(error), "bad")}
         return {self.seen: str(self._view(id).edits), self.answer: notice("Saved.")}
 
     def seen_now(self, id: str) -> Updates:

@@ -54,6 +54,7 @@ class ImportPanel:
         data = uploaded(act, f"a result of one of {RESULT_TOOLS}", "`fsd-lab import-results` takes")
         read = read_result(data, PurePath(act["file"][:300]).name)
         if act["action"] != "add":
+            asked.unused.add(act.key)
             return {self.answer: _found_html(read)}
         stored = import_results(self.repository, [read], task=act["task"], model=act["model"], family=act["family"])
         self._forget()

@@ -16,7 +16,9 @@ from gradio.routes import templates
 from jinja2 import BaseLoader, Environment, FunctionLoader
 
 from dashboard.server.root_path import browser_scheme, root_of
+from dashboard.ui.signed_in import person_mark
 from dashboard.ui.templates import Html, render
+from fsd_core.auth.identify import person_in
 
 PREVIEW_PATH = "/preview.png"
 PICTURE = Path(__file__).parent / "preview.png"
@@ -41,8 +43,11 @@ def preview(request: Request) -> Html:
     return render("server/pages.html", "preview", address)
 
 
-def replace_gradios_preview(titles: Mapping[str, str]) -> None:
-    """Give Gradio's pages our tags and a title each, by path: it has no option for them, and names itself."""
+def replace_gradios_preview(titles: Mapping[str, str], installation: str) -> None:
+    """Give Gradio's pages our tags and a title each, by path: it has no option for them, and names itself.
+
+    A tag names the ``installation`` and the person, for what a browser keeps for one person alone (``drafts.js``).
+    """
     loader = templates.env.loader
     if loader is not None and not isinstance(loader, _OwnPreview):
         templates.env.loader = _OwnPreview(loader, templates.env)
@@ -50,7 +55,8 @@ def replace_gradios_preview(titles: Mapping[str, str]) -> None:
     def head(request: Request, config: dict[str, Any]) -> Html:
         title = f"{titles.get(config.get('current_page', ''), 'Nothing here')} – FSD Lab"
         config["title"] = title  # a page's own copy, from which Gradio's script sets the title once more
-        return render("server/pages.html", "gradios_head", title, preview(request))
+        person = person_mark(person_in(request.scope))
+        return render("server/pages.html", "gradios_head", title, preview(request), installation, person)
 
     templates.env.globals["fsd_head"] = head  # pyrefly: ignore[unsupported-operation]
 

@@ -11,8 +11,10 @@ from urllib.parse import parse_qs
 import orjson
 from cachetools import TTLCache
 from gradio.block_function import BlockFunction
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dashboard.ui.signed_in import person_mark
 from fsd_core.auth.identify import person_in
 from fsd_core.auth.middleware.bodies import replayed
 from fsd_core.auth.middleware.refusal import refuse
@@ -26,13 +28,16 @@ NO_SESSION = "The session cannot be used: expected 1 to 64 letters, digits and h
 NO_SUCH_FUNCTION = (
     "There is no such function here: reload the page, or look at /gradio_api/info for those that programs may call."
 )
+OF_PERSON = "FSD-Person"
+"""the header in which a page names its person, and in which it is told that somebody else is signed in"""
 ANOTHERS = "This session is somebody else's: reload the page to begin one of your own."
 
 
 class PageCalls:
     """Refuses calls of functions that are unknown or that a browser runs by itself, and calls with too few values,
     before Gradio fails with a traceback. A session belongs to the person who has used it first: nobody else calls or
-    reads in it.
+    reads in it. Nor does a page ask in the name of somebody else than the person whom it was made for, whom it names in
+    a header.
 
     ``functions`` returns Gradio's functions by number. Requests have been read whole, and are known to be a person's.
     """
@@ -59,7 +64,7 @@ class PageCalls:
         if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
             return await refuse(receive, send, 422, NO_SESSION)
         if session is not None and not self._is_own(session, scope):
-            return await refuse(receive, send, 403, ANOTHERS)
+            return await refuse(receive, send, 403, ANOTHERS, {OF_PERSON: "other"})
         return await self.app(scope, receive, send)
 
     def _refusal(self, call: Mapping[str, Any]) -> tuple[int, str] | None:
@@ -74,6 +79,8 @@ class PageCalls:
 
     def _is_own(self, session: str, scope: Scope) -> bool:
         person = person_in(scope)
+        if Headers(scope=scope).get(OF_PERSON, mark := person_mark(person)) not in ("", mark):
+            return False
         name = f"{'program' if person.is_program else 'person'} {folded(person.name)}" if person else ""
         if (owner := self._owners.get(session)) is None:
             self._owners[session] = owner = name

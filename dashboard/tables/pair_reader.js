@@ -23,9 +23,9 @@ function turn(step) {
   trigger('click');
 }
 
-// Asks for words on an output, below what is quoted of it, and hands them on.
+// Asks for words on an output, below what is quoted of it, and hands them on. They are a draft until they are stored.
 function ask(side, { name, label: told, quote, value: before, yes }, done) {
-  const dialog = document.createElement('dialog');
+  const dialog = document.createElement('dialog'), draft = `${name} on prompt ${at(side).position + 1}#${side.dataset.run}`;
   dialog.className = 'fsd-dialog';
   dialog.setAttribute('aria-label', name);
   const form = document.createElement('form');
@@ -33,7 +33,8 @@ function ask(side, { name, label: told, quote, value: before, yes }, done) {
   const label = document.createElement('p');
   label.textContent = `${told}, kept with your name`;
   const area = document.createElement('textarea');
-  area.value = before;
+  area.value = window.fsdDrafts.draft(draft)?.text ?? before;
+  area.dataset.draft = draft;
   area.rows = 4;
   area.maxLength = $LONGEST$;
   area.setAttribute('aria-label', told);
@@ -54,6 +55,7 @@ function ask(side, { name, label: told, quote, value: before, yes }, done) {
   dialog.append(form);
   dialog.addEventListener('close', () => {
     if (dialog.returnValue === 'yes') done(area.value);
+    else window.fsdDrafts.discard(draft);
     dialog.remove();
     find(at(side))?.focus({ preventScroll: true });
   });

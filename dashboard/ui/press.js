@@ -1,1 +1,1 @@
-(...values) => window.fsd.act($NAME$, values)
+(...values) => window.fsd.act($NAME$, values, null, $SECRET$)

@@ -72,6 +72,8 @@ class Asked:
         self.new_address: str | None = None
         """the query that the page's address gets"""
         self.filled: Updates = {}
+        self.unused: set[str] = set()
+        """keys of acts whose texts stay drafts in the browser, because nothing was stored of them"""
         self._drawn = False
 
     def __getitem__(self, field: Any) -> Any:

@@ -7,10 +7,12 @@ window.fsd = (() => {
   const FILLING_MS = 50;
   const WRITING_MS = 300;
   const ENTITLING_MS = 200;
-  const NO_SERVER = [502, 503, 504];
-  const LASTING_MS = 60000;
+  const NO_SERVER = [502, 503, 504, 520, 521, 522, 523, 524];
+  const FAILED = [500, ...NO_SERVER];  // answers to what may have been done
   const MOST_ACTS = 100;  // in a question
   const MOST_SENT = 1.5e6;  // characters of what was done; the server takes 2 MB at once
+  const drafts = window.fsdDrafts;
+  const {stored, store} = drafts;
   const wanted = {};
   const questions = {};  // values of the fields in the questions that are not answered yet, by their numbers
   let acts = [], asked = null, latest = null;
@@ -27,29 +29,20 @@ window.fsd = (() => {
     for (const [name, value] of Object.entries(values)) wanted[name] = {value, change: changes};
   };
 
-  // What outlasts this page, by its path: in its tab alone, or in all tabs.
-  const stored = (storage, name) => {
-    try { return JSON.parse(window[storage].getItem(`fsd-${name} ${window.location.pathname}`)); } catch { return null; }
-  };
-  const store = (storage, name, value) => {
-    try { window[storage].setItem(`fsd-${name} ${window.location.pathname}`, JSON.stringify(value)); } catch { /* kept nowhere */ }
-  };
-
   // What the page wants when it is opened again. The tab's own comes first.
   const remember = (values) => { for (const storage of ['sessionStorage', 'localStorage']) store(storage, 'remembered', values); };
 
-  // What a person did. It is sent until it is answered, and the server does it once. While it is under way, the same is
-  // not done again. If it is lasting, the page sends it also when it is loaded again within a minute.
-  const act = (name, data, button, lasting = false) => {
+  // What a person did. It is sent until it is answered, also when the page is loaded again, and the server does it once.
+  // The same right after it, while it is under way, is its double. What holds a secret is kept by the page alone.
+  const act = (name, data, button, secret = false) => {
     if (clicked) clicked.acted = true;
-    if (acts.some((one) => same([one.name, one.data], [name, data]))) return;
+    const last = acts.at(-1);
+    if (last && same([last.name, last.data], [name, data])) return;
     if (button) button.disabled = true;
-    acts.push({key: newKey(), name, data, button, tries: 0, at: lasting ? Date.now() : 0});
-    if (lasting) keepActs();
+    acts.push({key: newKey(), name, data, button, tries: 0});
+    if (!secret) drafts.keepAct(acts.at(-1));
   };
-  const keepActs = () => {
-    store('sessionStorage', 'acts', acts.filter((one) => one.at).map(({key, name, data, at}) => ({key, name, data, at, tries: 0})));
-  };
+  const free = () => { for (const {button} of acts) if (button) button.disabled = false; };
 
   // From the page that is displayed, or from the one that was asked for last and is not displayed yet.
   const turn = (name, step) => {
@@ -64,12 +57,13 @@ window.fsd = (() => {
     const own = Object.fromEntries(Object.entries(values).filter(([place]) => form.places.includes(Number(place))));
     if (Object.keys(own).length) store('sessionStorage', form.name, {...kept(), ...own});
   };
-  const open = ({name, places}) => {
+  const open = ({name, places, texts}) => {
     form = {name: `form ${name} ${window.location.search}`, places};
     const [{type} = {}] = performance.getEntriesByType('navigation');
-    if (type !== 'reload' && type !== 'back_forward') store('sessionStorage', form.name, {});
+    if (!drafts.returning() && type !== 'reload' && type !== 'back_forward') store('sessionStorage', form.name, {});
     want(stored('sessionStorage', 'remembered') ?? stored('localStorage', 'remembered') ?? {});
-    acts.unshift(...(stored('sessionStorage', 'acts') ?? []).filter(({at}) => Date.now() - at < LASTING_MS));
+    drafts.open(texts);
+    acts.unshift(...drafts.acts().map((one) => ({...one, tries: 0})));
   };
 
   // Counts the times that the fields held something else than in the last question. The first question waits for none.
@@ -92,10 +86,12 @@ window.fsd = (() => {
       answered = Math.max(answered, heard.changes);
       const url = new URL((heard.address || window.location.pathname) + window.location.hash, window.location.href);
       if (heard.address !== null) window.history.replaceState(window.history.state, '', url);
-      for (const one of acts) if (heard.done.includes(one.key) && one.button) one.button.disabled = false;
-      const lasted = acts.some((one) => one.at);
+      drafts.follow();
+      for (const one of acts.filter(({key}) => heard.done.includes(key))) {
+        if (one.button) one.button.disabled = false;
+        drafts.answered(one, heard.kept.includes(one.key));
+      }
       acts = acts.filter((one) => !heard.done.includes(one.key));
-      if (lasted) keepActs();
       opening = false;
     }
     if (!latest || latest.number !== heard.number) return {};
@@ -108,7 +104,10 @@ window.fsd = (() => {
     const {shown = {}} = JSON.parse(values[place] || '{}');
     const held = values.filter((_, i) => i !== place);
     Object.assign(held, take(values[place], held));
-    for (const {tries, button} of acts) if (tries === MOST_TRIES && button) button.disabled = false;
+    for (const one of acts.filter(({tries}) => tries === MOST_TRIES)) {
+      if (one.button) one.button.disabled = false;
+      drafts.unanswered(one);
+    }
     acts = acts.filter((one) => one.tries < MOST_TRIES);
     let room = MOST_SENT;
     const sent = acts.slice(0, MOST_ACTS).filter(({data}, i) => (room -= JSON.stringify([data]).length) > 0 || i === 0);
@@ -156,6 +155,7 @@ window.fsd = (() => {
     const fill = take(answer, values), heard = latest;
     keep(fill);
     setTimeout(entitle, ENTITLING_MS);
+    drafts.restore();
     if (Object.keys(fill).length) protect();
     for (const [i, value] of Object.entries(fill)) if (same(asked[i], heard.sent[i])) asked[i] = value;
     setTimeout(() => { if (latest === heard) latest = null; }, FILLING_MS);
@@ -179,26 +179,38 @@ window.fsd = (() => {
   // for lost, and is loaded again when there is one.
   const fetched = window.fetch;
   const once = async (request) => {
-    try {
-      const answer = await fetched(...request);
-      return NO_SERVER.includes(answer.status) ? null : answer;
-    } catch { return null; }
+    try { return await fetched(...request); } catch { return null; }
   };
+  const failed = (answer) => !answer || FAILED.includes(answer.status);
   const serverOf = async ({app_id, root, api_prefix}) => {
-    const answer = await once([`${root}${api_prefix}/app_id`]);
-    return {reached: Boolean(answer), same: (await answer?.json().catch(() => null))?.app_id === app_id};
+    const answer = await once([`${root}${api_prefix}/app_id`]), reached = !failed(answer);
+    return {reached, same: reached && (await answer.json().catch(() => null))?.app_id === app_id};
+  };
+  const askAgain = () => {
+    const field = document.querySelector('#fsd-scripts :is(input, textarea)');
+    if (!field) return;
+    field.value = count();
+    field.dispatchEvent(new Event('input', {bubbles: true}));
   };
   window.fetch = async (...request) => {
     if (!/\/gradio_api\/run\//.test(String(request[0].url ?? request[0]))) return fetched(...request);
-    let answer = await once(request);
+    const headers = new Headers(request[1]?.headers ?? request[0].headers);
+    headers.set('FSD-Person', drafts.person);
+    const own = [request[0], {...request[1], headers}];
+    let answer = await once(own);
     for (const wait of WAITS_MS) {
-      if (answer) return answer;
+      if (!failed(answer)) break;
       await new Promise((done) => setTimeout(done, wait));
       const {reached, same} = await serverOf(window.gradio_config);
-      if (reached && !same) break;
-      if (reached) answer = await once(request);
+      if (reached && !same) { answer = null; break; }
+      if (reached) answer = await once(own);
     }
-    if (!answer) throw new TypeError('The server does not answer.');
+    if (!answer || NO_SERVER.includes(answer.status)) throw new TypeError('The server does not answer.');
+    if (answer.status === 401 || answer.headers.has('FSD-Person')) {
+      drafts.leave(answer.status);
+      free();
+      for (const one of acts) one.tries = 0;
+    } else if (answer.ok && drafts.back()) askAgain();
     return answer;
   };
 

@@ -26,6 +26,9 @@ from fsd_core.errors import FsdError, Stale
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 """for acts, by their keys"""
 
+SECRET_FIELD = "fsd-secret"
+"""the class of a field whose text no browser keeps, as it keeps none of a password"""
+
 CHOICE_EVENT: dict[str, Any] = PRIVATE_EVENT | {"trigger_mode": "always_last"}
 """Options of an event that asks the server. What comes while an answer is under way is asked once more after it.
 Gradio's default would drop it."""
@@ -42,8 +45,10 @@ class View:
         self._answer = gr.Textbox(visible="hidden")
         self._rest = gr.Textbox(visible="hidden")
         self._choices = gr.Textbox("0", visible="hidden")
-        self._scripts = gr.Textbox("0", visible="hidden")  # counts the scripts that were run before a question
+        # Counts the scripts that were run before a question.
+        self._scripts = gr.Textbox("0", visible="hidden", elem_id="fsd-scripts")
         self._fields: list[Any] = []
+        self._written: dict[Any, None] = {}  # fields that scripts send
         self._acts: dict[str, tuple[Callable[[Act, Asked], Updates | None], gr.HTML]] = {}
         self._triggers: list[Any] = [self._rest.change, self._scripts.change]
 
@@ -73,7 +78,8 @@ class View:
             read.key = act.key
             return handler(read, asked)
 
-        self.by_script(button.click, fields, js or script("ui/press.js", NAME=name))
+        secret = any(map(_is_secret, fields))
+        self.by_script(button.click, fields, js or script("ui/press.js", NAME=name, SECRET=secret))
         self.act(name, press, place)
 
     def by_script(self, trigger: Any, fields: Sequence[Any], js: str) -> None:
@@ -82,6 +88,7 @@ class View:
         The page's own event is not another one of the same trigger: when it has been put off, Gradio repeats all that
         the trigger of the answered question does, and would run the script once more.
         """
+        self._written |= dict.fromkeys(fields)
         counted = f"(...values) => {{ ({js.strip()})(...values); return window.fsd.count(); }}"
         trigger(None, [*fields], self._scripts, js=counted, trigger_mode="multiple", **PRIVATE_EVENT)
 
@@ -121,12 +128,13 @@ class View:
         hear = "(...values) => window.fsd.hear(...values)"
         self._answer.change(None, [self._answer, *self._fields], self._fields, js=hear, **quiet)
         places = [place for _, place in self._acts.values()]
+        texts = _texts([field for field in {**self._written, **dict.fromkeys(forms)} if field not in asking])
         gr.on(
             [page_load(), self._choices.change, *self._triggers],
             answer,
             {*inputs},
             [*{self._place, self._answer, self._rest, *outputs, *places}],
-            js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept)),
+            js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept) | {"texts": texts}),
             preprocess=False,  # Gradio would compare a choice with those that a page is built with
             show_progress_on=self._answer,  # not on every output, which keeps the browser busy
             **CHOICE_EVENT,
@@ -168,6 +176,7 @@ class View:
                 asked.shown = question.shown
         heard = {
             "number": question.number, "shown": asked.shown, "done": [act.key for act in question.acts],
+            "kept": [*asked.unused],
             "changes": question.changes, "address": asked.new_address,
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},
         }  # fmt: skip
@@ -185,7 +194,24 @@ class View:
             with _LOCKS[int(act.key, 16) % len(_LOCKS)]:  # its first sending may still be under way
                 return handler(act, asked) or {}
         except FsdError as error:
+            asked.unused.add(act.key)
             return {place: notice(str(error), "bad")}
+
+
+def _is_secret(field: Any) -> bool:
+    return getattr(field, "type", "text") == "password" or SECRET_FIELD in getattr(field, "elem_classes", ())
+
+
+def _texts(fields: Iterable[Any]) -> dict[str, str]:
+    """Return the names of texts that a person types, by the ids that they have on the page. No two names are the
+    same, and no secret is among the texts."""
+    named: dict[str, str] = {}
+    for field in fields:
+        if isinstance(field, gr.Textbox) and field.visible is True and not _is_secret(field):
+            same = sum(name.split("#")[0] == field.label for name in named.values())
+            field.elem_id = field.elem_id or f"text-{field._id}"
+            named[field.elem_id] = f"{field.label}#{same}" if same else str(field.label)
+    return named
 
 
 def _id(component: Any) -> int:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
 SECRETS = ("OAUTH_CLIENT_SECRET", "FSD_WEBHOOK_SECRET", "FSD_SMTP_PASSWORD")
 """variables that no other process is given"""
-AT_THE_END = 3.0  # seconds for the worker to end before the process that supervises it, which has seven in all
+AT_THE_END = 2.0  # seconds for the worker to end before the process that supervises it, which has five in all
 HEAD_START = 20.0  # seconds for the worker to become ready before MLflow's pages share the processor
 
 

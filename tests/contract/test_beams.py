@@ -347,7 +347,7 @@ class TestRefusals:
             )
 
     def test_without_a_draft_model(self):
-        with pytest.raises(NotGiven, match="choose beam-sampling"):
+        with pytest.raises(NotGiven):
             compose(ModelSet(TARGET), config(SpeculativeBeams(), 4))
 
     def test_one_text_at_a_time(self):

@@ -268,7 +268,7 @@ def test_a_strict_beginning_is_written_as_speculative_decoding_writes_it(models)
 
 @pytest.mark.parametrize("rule", [Speculative(), Block()])
 def test_a_lossless_rule_takes_no_strict_beginning(rule):
-    with pytest.raises(NotApplicable, match="leave out strict_first"):
+    with pytest.raises(NotApplicable, match="strict_first"):
         DecodingConfig.checked(acceptance=rule, strict_first=2)
 
 

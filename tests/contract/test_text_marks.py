@@ -185,7 +185,7 @@ def test_strings_are_found_in_the_text_of_several_tokens() -> None:
 
 
 def test_leniency_in_a_part_of_a_text_is_refused_where_nothing_is_lenient_or_nobody_reads(models) -> None:
-    with pytest.raises(NotApplicable, match="leave out lenient_in"):
+    with pytest.raises(NotApplicable, match="lenient_in"):
         DecodingConfig.checked(acceptance=Speculative(), lenient_in="thoughts")
-    with pytest.raises(NotGiven, match="give the tokenizer"):
+    with pytest.raises(NotGiven):
         compose(ModelSet(*models), DecodingConfig(acceptance=LOOSE, lenient_in="answers"))

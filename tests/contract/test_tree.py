@@ -274,7 +274,7 @@ def test_an_intermediate_threshold_lies_between(models):
 def test_what_cannot_be_is_refused(models, modules):
     with pytest.raises(IncompatibleOptions, match="a distribution of its own"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
-    with pytest.raises(IncompatibleOptions, match="judges drafts of the shape 'multi-draft'"):
+    with pytest.raises(IncompatibleOptions, match="multi-draft"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
     search = SearchTreeTopology()
     looked_up = "looks nothing up: choose the drafter 'prompt-lookup' or 'suffix' or 'trigram'"
@@ -285,7 +285,7 @@ def test_what_cannot_be_is_refused(models, modules):
         DecodingConfig.checked(acceptance=Speculative(), drafter=TrigramDrafter(), topology=DynamicTreeTopology())
     with pytest.raises(IncompatibleOptions, match="is infinite for a copied token"):
         DecodingConfig.checked(acceptance=Fuzzy(divergence="ag"), drafter=TrigramDrafter(), topology=search)
-    with pytest.raises(OutOfRange, match="Total tokens is 1: expected at least 2"):
+    with pytest.raises(OutOfRange, match="Total tokens"):
         SearchTreeTopology.checked(total_tokens=1)
     config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
     with pytest.raises(InvalidSetting, match="trained for the target"):

@@ -141,9 +141,9 @@ def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path) -> None:
     assert found.experiment_id is not None
     assert len(Repository(database).experiment(found.experiment_id).runs) > 3
     database.close()
-    with pytest.raises(OutOfRange, match="accepted is 2"):
+    with pytest.raises(OutOfRange, match="accepted"):
         fsd_core.calibrate(pair=pair, goal="acceptance", accepted=2.0)
-    with pytest.raises(NotEnough, match="149 prompts"):
+    with pytest.raises(NotEnough):
         fsd_core.calibrate(pair=pair, limit=100)
 
 

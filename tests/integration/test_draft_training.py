@@ -339,10 +339,10 @@ def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monk
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    with pytest.raises(NotEnough, match="Only 3 texts"):
+    with pytest.raises(NotEnough):
         draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3, existing=0))
 
 
 def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="expected one of smollm2-135m"):
+    with pytest.raises(UnknownName, match="smollm2-135m"):
         draft.main("nobody", tmp_path, tmp_path, replace(PLAN))

@@ -392,7 +392,7 @@ def test_an_endpoint_that_cannot_be_is_refused_without_its_secret(changed: dict[
 
 def test_a_way_of_sampling_that_an_engine_does_not_take_is_refused() -> None:
     served = Served(engine="openai", endpoint="a", url="http://host", model="m")
-    with pytest.raises(UnfitEngine, match="OpenAI API takes no min-p"):
+    with pytest.raises(UnfitEngine, match="OpenAI API"):
         engine_client.check_sampling(served, SamplingConfig(temperature=1.0, min_p=0.1))
     engine_client.check_sampling(served.model_copy(update={"engine": "vllm"}), SamplingConfig(top_k=5))
 
@@ -464,7 +464,7 @@ def test_a_key_that_an_engine_says_in_an_answer_is_not_stored(
 
 
 def test_a_key_that_is_not_there_or_none_is_told_without_it(engine: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Misconfigured, match="ENGINE_KEY is not set"):
+    with pytest.raises(Misconfigured, match="ENGINE_KEY"):
         check_engine(engine.served(), "ENGINE_KEY")
     monkeypatch.setenv("ENGINE_KEY", "se\ncret")
     with pytest.raises(FsdError, match="ENGINE_KEY holds no key") as refusal:

@@ -12,7 +12,9 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy import text
 
+from dashboard.ui.signed_in import person_mark
 from dashboard.web import build_app, pages_of
+from fsd_core.roles import LOCAL
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from tests.tools.built import built
@@ -69,6 +71,9 @@ def test_links_to_pages_show_our_name_and_picture(served: Served) -> None:
         shows_us(client, html, "http://127.0.0.1")
         has_icon(client, html, "favicon.ico")
         assert re.findall("<title>(.*?)</title>", html) == [f"{page.title} – FSD Lab"]
+        assert re.search(
+            f'<meta name="fsd-person" content="{person_mark(LOCAL)}" data-installation="[0-9a-f]{{16}}">', html
+        )
         assert f'"title":"{page.title} – FSD Lab"' in html  # which Gradio's script sets once more
     forwarded = client.get("/runs", headers={"X-Forwarded-Proto": "https", "Host": "localhost"}).text
     shows_us(client, forwarded, "https://localhost")

@@ -183,10 +183,10 @@ def test_branches_and_batches_are_refused_before_anything_is_written() -> None:
     hybrids, plain = small_pair(), LanguageModel(toy_model(5, seed=0))
     tree = SAMPLED.model_copy(update={"topology": DynamicTreeTopology()})
     for models in (ModelSet(*hybrids), ModelSet(plain, hybrids[1])):
-        with pytest.raises(IncompatibleOptions, match="'dynamic-tree' branches: choose the topology chain"):
+        with pytest.raises(IncompatibleOptions, match="dynamic-tree"):
             compose(models, tree)
     search = DecodingConfig(acceptance=Speculative(), drafter=TrigramDrafter(), topology=SearchTreeTopology())
-    with pytest.raises(IncompatibleOptions, match="'search-tree' branches: choose the topology chain"):
+    with pytest.raises(IncompatibleOptions, match="search-tree"):
         compose(ModelSet(hybrids[0]), search)
     for config in (SAMPLED, DecodingConfig(acceptance=Autoregressive())):
         with pytest.raises(IncompatibleOptions, match="choose --batch 1"):

@@ -144,7 +144,7 @@ def test_the_library_measures_a_file_and_keeps_it_where_the_runs_are(tmp_path: P
     assert measured.runs[0].metrics["accuracy"] is not None
 
     home = tmp_path / "home"
-    with pytest.raises(OutOfRange, match="has 2 prompts: expected a limit from 1 to 2"):
+    with pytest.raises(OutOfRange, match="a limit"):
         fsd_core.compare([{}], task, limit=3, home=home)
     fsd_core.sweep(task, limit=1, threshold=[0.3], baselines=False, max_new_tokens=8, home=home)
     again = fsd_core.compare([{"max_new_tokens": 8}], "two-sums", limit=1, home=home)
@@ -153,8 +153,8 @@ def test_the_library_measures_a_file_and_keeps_it_where_the_runs_are(tmp_path: P
     assert [view.full_name for view in repository.task_versions()] == [task.name]
     assert repository.task_content(*task.name.split("@")) == task.content
     repository._database.close()
-    with pytest.raises(UnknownName, match="There is no task 'two-sums': expected one of arithmetic,"):
+    with pytest.raises(UnknownName, match="two-sums"):
         fsd_core.compare([{}], "two-sums", limit=1)
     file.write_text('{"prompt": 3}')
-    with pytest.raises(UnfitTask, match=r"Two Sums.jsonl has 1 problem. Line 1: Its prompt is no text"):
+    with pytest.raises(UnfitTask, match="1 problem"):
         fsd_core.load_task(file)

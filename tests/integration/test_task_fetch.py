@@ -82,7 +82,7 @@ def test_a_cut_is_for_requests_that_come_afterwards(hub: StandInHub) -> None:
 
 def test_what_cannot_be_whole_is_told(hub: StandInHub, data_folder: Path) -> None:
     hub.cut_at = len(LINES) // 2
-    with pytest.raises(ModelUnavailable, match=r"broke off at 1\.5"):
+    with pytest.raises(ModelUnavailable, match=r"1\.5"):
         fetch(TASK, data_folder)
     assert kept(data_folder) == [f"{NAME}.part"]
     hub.cut_at, hub.damaged = None, True
@@ -91,9 +91,7 @@ def test_what_cannot_be_whole_is_told(hub: StandInHub, data_folder: Path) -> Non
         fetch(TASK, data_folder)
     assert kept(data_folder) == []
     del hub.repos["me/live"]
-    with pytest.raises(
-        ModelUnavailable, match=r"The dataset me/live could not be fetched .* \(RepositoryNotFoundError"
-    ):
+    with pytest.raises(ModelUnavailable, match="RepositoryNotFoundError"):
         fetch(TASK, data_folder)
     assert kept(data_folder) == []
 

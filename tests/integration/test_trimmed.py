@@ -105,7 +105,7 @@ def test_every_divergence_is_finite_with_it(folder: Path) -> None:
 
 def test_a_target_of_another_width_is_refused(folder: Path) -> None:
     toy_model(V, seed=0, hidden=64).save_pretrained(folder / "target")
-    with pytest.raises(IncompatibleModels, match="hidden_size is 32"):
+    with pytest.raises(IncompatibleModels, match="hidden_size"):
         load_pair(f"path:{folder}")
 
 

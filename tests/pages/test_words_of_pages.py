@@ -405,7 +405,7 @@ def test_an_export_has_every_run_and_follows_the_baseline(
         (link,) = (link for link in page.links() if link.startswith("export/comparison.csv"))
         answer = files.get(f"/{link}")
         assert "comparison.csv" in answer.headers["content-disposition"]
-        head, *lines = answer.text.splitlines()
+        head, *lines = answer.content.decode("utf-8-sig").splitlines()
         marked = head.split(",").index("baseline")
         assert [run.id for run in runs] == [line.split(",")[head.split(",").index("run")] for line in lines]
         assert [line.split(",")[marked] == "True" for line in lines] == [run is runs[baseline] for run in runs]

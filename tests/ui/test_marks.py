@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
-from tests.tools.settled import go, settled
+from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
 from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
 
@@ -81,6 +81,21 @@ def test_prompts_are_read_and_marked_by_key(page: Page, site: Site, runs: list[R
     assert site.repository.marks([run.id for run in runs]) == []
 
 
+def test_a_mark_that_is_made_again_after_another_is_the_last(page: Page, site: Site, runs: list[RunView]) -> None:
+    sides = opened(page, site, runs)
+    held = Held(page)
+    sides.first.focus()
+    for key in "gbg":
+        page.keyboard.press(key)
+    held.wait()
+    held.release()
+    expect(sides.first.get_by_role("button", name="Good")).to_have_attribute("aria-pressed", "true")
+    settled(page)
+    (marked,) = site.repository.marks([runs[0].id])
+    assert marked.verdict == "good"
+    site.repository.mark(marked.run_id, marked.position, marked.who, None)
+
+
 def test_keys_are_letters_where_somebody_types(page: Page, site: Site, runs: list[RunView]) -> None:
     sides = opened(page, site, runs)
     sides.first.focus()
@@ -115,3 +130,12 @@ def test_a_viewer_marks_nothing(page: Page, closed: Site) -> None:  # noqa: F811
         page.get_by_text(re.compile("Marking an output needs the role author, and Viewer is viewer"))
     ).to_be_visible()
     assert site.repository.marks([run.id for run in runs]) == []
+    note = page.locator(".side[data-run]").first.get_by_role("button", name="Note")
+    note.click()
+    page.get_by_label("Note on this output").fill("My words")
+    page.get_by_role("button", name="Keep the note").click()
+    expect(page.locator(".fsd-still")).to_contain_text("Still here, and not sent: Note on prompt")
+    note.click()
+    expect(page.get_by_label("Note on this output")).to_have_value("My words")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".fsd-still")).to_have_count(0)

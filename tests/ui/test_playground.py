@@ -354,10 +354,16 @@ def questions(request: Request) -> bool:
 def remember(page: Page, job: str) -> None:
     """A tab that knows nothing, in a browser that has shown this job."""
     page.evaluate(
-        "job => { for (const kept of [sessionStorage, localStorage]) kept.clear();"
-        " if (job) localStorage.setItem('fsd-remembered /', JSON.stringify({job})); }",
-        job,
+        "([job, name]) => { for (const kept of [sessionStorage, localStorage]) kept.clear();"
+        " if (job) localStorage.setItem(name, JSON.stringify({job})); }",
+        [job, remembered_name(page.evaluate("fetch('/').then((answer) => answer.text())"))],
     )
+
+
+def remembered_name(html: str) -> str:
+    """Under which name the browser remembers a job for the person of a page."""
+    person, installation = re.findall('name="fsd-person" content="(.*?)" data-installation="(.*?)"', html)[0]
+    return f"fsd {installation} {person} remembered /"
 
 
 @pytest.mark.wide

@@ -178,7 +178,7 @@ def test_the_log_of_a_use_is_saved(page: Page, site: Site) -> None:
     for title, begins in (("CSV", "use,sequence,at,who"), ("JSON Lines", '{"use": "support"')):
         with page.expect_download() as download:
             page.get_by_role("link", name=f"Export {title}").click()
-        text = Path(download.value.path()).read_text(encoding="utf-8")
+        text = Path(download.value.path()).read_text(encoding="utf-8-sig")
         assert text.startswith(begins)
         assert HOSTILE in text
     assert json.loads(text)["act"]["description"] == described.description

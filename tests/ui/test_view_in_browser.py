@@ -39,6 +39,8 @@ class Small:
         self.letter = gr.Radio(["a", "b", "c"], value="a", label="Letter")
         self.name = gr.Textbox(label="Name", elem_id="name")
         self.save = gr.Button("Save")
+        self.secret = gr.Textbox(label="Secret", type="password")
+        self.use = gr.Button("Use it")
         self.shown = show(elem_id="shown")
         self.buttons = show(js_on_load=CLICKS, elem_id="buttons")
         self.list = show(elem_id="list")
@@ -50,6 +52,7 @@ class Small:
         for name in ("archive", "unarchive", "delete"):
             view.act(name, self.press)
         view.button(self.save, "save", [self.name], self.keep)
+        view.button(self.use, "use", [self.secret], lambda values, asked: None)
         outputs = [self.shown, self.buttons, self.list, *self.pager.parts]
         view.listen(self.redraw, [self.letter], outputs, [self.name])
 
@@ -113,6 +116,8 @@ class Small:
     def keep(self, values: Values, asked: Asked) -> Updates:
         if not values[self.name]:
             raise InvalidSetting("There is no name.")
+        if values[self.name].startswith("refuse"):
+            raise InvalidSetting("It is refused.")
         self.saved[values.key] = values[self.name]
         asked.used(values, self.name)
         return {self.answer: notice(f"{values[self.name]} was saved.")}
@@ -240,7 +245,7 @@ def test_text_typed_while_it_is_being_saved_stays(page: Page, small: Small) -> N
     assert list(small.saved.values()) == ["First", "First and second"]
 
 
-@pytest.mark.parametrize("lost", some(["question", "answer", "answer of a proxy"], "answer"))
+@pytest.mark.parametrize("lost", some(["question", "answer", "502", "500", "520"], "answer", "500"))
 def test_a_lost_answer_neither_loses_an_act_nor_does_it_twice(page: Page, small: Small, lost: str) -> None:
     questions: list[Route] = []
 
@@ -251,7 +256,7 @@ def test_a_lost_answer_neither_loses_an_act_nor_does_it_twice(page: Page, small:
             return
         if lost != "question":
             route.fetch()
-        route.fulfill(status=502, body="Bad gateway") if lost == "answer of a proxy" else route.abort()
+        route.fulfill(status=int(lost), body="Bad gateway") if lost.isdigit() else route.abort()
 
     page.route("**/gradio_api/run/**", lose)
     name(page).fill("Kept")
@@ -331,6 +336,18 @@ def test_what_is_clicked_while_an_answer_is_held_is_all_done_once_each(page: Pag
     assert list(small.done.values()) == [*(f"delete {i}" for i in range(1, 5)), "archive"]
 
 
+def test_the_same_act_is_done_again_after_another_one(page: Page, small: Small) -> None:
+    release = small.hold()
+    for text in ("Good", "Bad", "Bad", "Good"):
+        name(page).fill(text)
+        page.get_by_role("button", name="Save").click()
+    small.wait()
+    release()
+    expect(page.get_by_text("Good was saved.")).to_be_visible()
+    settled(page)
+    assert list(small.saved.values()) == ["Good", "Bad", "Good"]
+
+
 @pytest.mark.wide
 def test_a_refused_act_says_so_and_keeps_what_was_typed(page: Page, small: Small) -> None:
     name(page).fill("")
@@ -346,8 +363,91 @@ def test_a_server_that_is_lost_is_said_and_the_page_opens_again_when_it_is_back(
     lost = threading.Event()
     lost.set()
     page.route("**/gradio_api/**", lambda route: route.abort() if lost.is_set() else route.continue_())
-    choose(page, "b")
+    name(page).fill("Sent in vain")
+    page.get_by_role("button", name="Save").click()
+    name(page).fill("Typed in vain")
     expect(page.get_by_text("Connection to the server was lost")).to_be_visible()
     with page.expect_navigation():
         lost.clear()
     expect(page.locator("#shown")).to_contain_text("Letter a")
+    expect(page.get_by_text("Sent in vain was saved.")).to_be_visible()
+    expect(name(page)).to_have_value("Typed in vain")
+    assert list(small.saved.values()) == ["Sent in vain"]
+
+
+def kept_by(page: Page) -> str:
+    """All that the browser keeps of the page, as one text."""
+    return page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+
+
+def test_what_was_typed_is_there_when_the_page_is_loaded_again_until_it_is_saved(page: Page, small: Small) -> None:
+    name(page).fill("Typed for long")
+    page.reload()
+    expect(page.locator(".fsd-still")).to_contain_text("Still here, and not sent: Name.")
+    expect(name(page)).to_have_value("Typed for long")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Typed for long was saved.")).to_be_visible()
+    expect(page.locator(".fsd-still")).to_have_count(0)
+    assert "Typed" not in kept_by(page)
+    page.reload()
+    expect(name(page)).to_have_value("Name of a")
+
+
+def test_what_was_refused_is_there_when_the_page_is_loaded_again(page: Page, small: Small) -> None:
+    name(page).fill("refuse this")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("It is refused.")
+    page.reload()
+    expect(name(page)).to_have_value("refuse this")
+
+
+def test_an_act_behind_another_answer_outlasts_a_reload(page: Page, small: Small) -> None:
+    release = small.hold()
+    choose(page, "b")
+    small.wait()
+    name(page).fill("Behind")
+    page.get_by_role("button", name="Save").click()
+    page.reload()
+    release()
+    expect(page.locator(".fsd-still")).to_contain_text("Sent now that the page is here again: save.")
+    page.reload()
+    expect(page.locator("#shown")).to_contain_text("Letter a")
+    settled(page)
+    assert (list(small.saved.values()), "Behind" in kept_by(page)) == (["Behind"], False)
+
+
+@pytest.mark.wide
+def test_an_act_of_long_ago_is_told_and_not_done(page: Page, small: Small) -> None:
+    page.evaluate(
+        """() => {
+          window.fsd.act('save', ['Long ago']);
+          const [name] = Object.keys(localStorage).filter((one) => one.includes(' act '));
+          const act = JSON.parse(localStorage.getItem(name));
+          localStorage.setItem(name, JSON.stringify({...act, at: Date.now() - 3700000}));
+        }"""
+    )
+    page.reload()
+    expect(page.locator(".fsd-still")).to_contain_text("Not sent, because more than an hour has passed: save.")
+    settled(page)
+    assert (small.saved, "Long ago" in kept_by(page)) == ({}, False)
+
+
+def test_words_of_somebody_else_are_not_written_over(page: Page, small: Small) -> None:
+    choose(page, "b")
+    expect(name(page)).to_have_value("Name of b")
+    name(page).fill("Mine")
+    page.reload()  # the field holds another text than the one that was typed over
+    expect(page.locator(".fsd-still")).to_contain_text("Name was changed meanwhile. You had typed: “Mine”.")
+    expect(name(page)).to_have_value("Name of a")
+    page.get_by_role("button", name="Close").click()
+    assert "Mine" not in kept_by(page)
+
+
+def test_a_browser_keeps_no_secret(page: Page, small: Small) -> None:
+    release = small.hold()
+    page.get_by_label("Secret").fill("hunter2")
+    page.get_by_role("button", name="Use it").click()
+    small.wait()
+    assert "hunter2" not in kept_by(page)
+    release()
+    settled(page)

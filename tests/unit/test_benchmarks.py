@@ -345,7 +345,7 @@ def test_ids_and_names_are_unique() -> None:
 def test_a_file_that_is_missing_or_broken_is_told(data: Path) -> None:
     (data / "mbpp" / "mbpp.jsonl").unlink()
     assert not get_task("mbpp").available
-    with pytest.raises(UnfitTask, match=r"mbpp/mbpp\.jsonl is not in .*FSD_DATA_DIR"):
+    with pytest.raises(UnfitTask, match=r"mbpp/mbpp\.jsonl"):
         get_task("mbpp").examples(1)
     (data / "mtbench" / "mt_bench" / "question.jsonl").write_text('{"question_id": 81, "tur')
     with pytest.raises(UnfitTask, match="cannot be read"):

@@ -89,9 +89,9 @@ def test_what_may_be_voted_on_is_hidden_until_it_was(
     assert hidden(ANN) == {voted_on}
     service.stop_voting(ANN, service.review(proposal))
     assert hidden(ANN) == {frozenset()}
-    with pytest.raises(Refused, match="You stopped voting"):
+    with pytest.raises(Refused):
         service.vote(ANN, service.review(proposal), first, "tie", "setting")
-    with pytest.raises(Refused, match="Voting is for people"):
+    with pytest.raises(Refused, match="Voting"):
         service.stop_voting(BOT._replace(role="author"), service.review(proposal))
     others = [run.id for run in repository.runs() if run.id not in ids]
     assert hidden_answers(repository, BOB, others).by_run == {}

@@ -17,11 +17,11 @@ def test_a_dash_reads_the_prompt_from_standard_input(monkeypatch: pytest.MonkeyP
     assert typed("Häuser\nAnswer:\n".encode()) == "Häuser\nAnswer:"
     assert typed(b"a\r\n") == "a"
     assert typed(b"\xef\xbb\xbfa\n") == "a"  # with the mark that some editors put first
-    with pytest.raises(Unreadable, match="UTF-8"):
+    with pytest.raises(Unreadable):
         typed(b"\xff")
 
 
 def test_a_prompt_is_taken_as_it_stands() -> None:
     assert read_prompt("[bold]--x\n") == "[bold]--x\n"
-    with pytest.raises(Unreadable, match="UTF-8"):
+    with pytest.raises(Unreadable):
         read_prompt("\udcff")  # what Python makes of a broken byte in an argument

@@ -180,7 +180,7 @@ def test_code_in_a_pickle_is_not_run(tmp_path):
 
     told, weights = published("llama-3", 1)
     write(tmp_path / "head", told, weights | {"evil": Evil()}, pickled=True)
-    with pytest.raises(ModelUnavailable, match=r"cannot be loaded \(UnpicklingError\)"):
+    with pytest.raises(ModelUnavailable, match="UnpicklingError"):
         load_head(tmp_path / "head", target_of("llama-3"))
     assert not (tmp_path / "ran").exists()
 

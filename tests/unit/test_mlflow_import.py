@@ -106,7 +106,7 @@ def test_prompts_that_failed_are_none_that_were_answered(repository: Repository)
     ],
 )  # fmt: skip
 def test_other_addresses_are_refused_before_anything_is_asked(url: str) -> None:
-    with pytest.raises(Malformed, match=r"is no address of a run of MLflow|name or password in it") as caught:
+    with pytest.raises(Malformed) as caught:
         fetch_mlflow_run(url)
     assert "pw" not in str(caught.value)
 

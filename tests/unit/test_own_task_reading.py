@@ -198,7 +198,7 @@ def test_all_problems_are_told_up_to_a_count_in_the_order_of_the_lines() -> None
     checked = check(data)
     assert [problem.line for problem in checked.problems] == list(range(1, MOST_PROBLEMS_LISTED + 1))
     assert (len(checked.problems), checked.unlisted) == (MOST_PROBLEMS_LISTED, 300 - MOST_PROBLEMS_LISTED)
-    with pytest.raises(UnfitTask, match=r"x.jsonl has 300 problems. Line 1: .*`fsd-lab task check` lists"):
+    with pytest.raises(UnfitTask, match="300 problems"):
         checked.require("x.jsonl")
 
 

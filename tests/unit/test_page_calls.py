@@ -14,11 +14,12 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.server.forwarded import ForwardedHeaders
-from dashboard.server.page_calls import ANOTHERS, NO_SESSION, NO_SUCH_FUNCTION, PAGE_CALLS, PageCalls
+from dashboard.server.page_calls import ANOTHERS, NO_SESSION, NO_SUCH_FUNCTION, OF_PERSON, PAGE_CALLS, PageCalls
+from dashboard.ui.signed_in import person_mark
 from fsd_core.auth.identify import KEY
 from fsd_core.auth.middleware.bodies import BoundedBody
 from fsd_core.auth.middleware.sign_in import RequireSignIn
-from fsd_core.roles import Person
+from fsd_core.roles import LOCAL, NOBODY, Person
 from fsd_core.worker.graphql_queries import NOT_A_QUERY, QueriesAlone, asks_only
 from fsd_core.worker.mlflow_service import GRAPHQL
 
@@ -101,6 +102,25 @@ def test_a_session_is_of_the_person_who_began_it() -> None:
 def test_a_session_s_name_is_short(session: Any) -> None:
     calling = Calling()
     assert calling.call({"fn_index": 1, "session_hash": session}) == (422, NO_SESSION)
+
+
+def test_a_page_asks_in_the_name_of_nobody_but_its_own_person() -> None:
+    """Also in a session that no process has seen: a server that was started anew knows none."""
+    calling = Calling()
+
+    def ask(session: str, mark: str) -> tuple[int, str | None]:
+        content = json.dumps({"fn_index": 1, "session_hash": session})
+        answer = calling.client.post(PAGE_CALLS[1], content=content, headers={OF_PERSON: mark})
+        return answer.status_code, answer.headers.get(OF_PERSON)
+
+    assert ask("a1", person_mark(ANN)) == (200, None)
+    assert ask("b2", person_mark(BOB)) == (403, "other")
+    assert ask("c3", "") == (200, None)  # a program, or a page that names nobody
+    calling.person = BOB
+    assert ask("b2", person_mark(BOB)) == (200, None)
+    assert ask("d4", person_mark(ANN)) == (403, "other")
+    assert len({person_mark(one) for one in (ANN, BOB, LOCAL, NOBODY, ANN._replace(owner="Ann"))}) == 5
+    assert person_mark(ANN) == person_mark(ANN._replace(role="admin"))
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_link_to_no_run_fills_nothing_in(repository: Repository, like: str):
 
 def test_a_run_of_an_unknown_pair_is_told_of(repository: Repository, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(MODEL_PAIRS, "bundled")
-    with pytest.raises(UnknownName, match="called 'bundled'"):
+    with pytest.raises(UnknownName, match="bundled"):
         prefilled(repository, {"like": run})
 
 
@@ -69,7 +69,7 @@ def test_the_settings_of_a_job_become_an_experiment_on_a_task_for_its_owner_alon
     assert (experiment.seeds, experiment.task, experiment.limit) == ((7,), task.full_name, 1)
     assert {decoding.max_new_tokens for decoding in experiment.decodings} == {40}
     for other in (Person("bob", "admin"), Person("nobody", "viewer", known=False)):
-        with pytest.raises(UnknownName, match="somebody else's"):
+        with pytest.raises(UnknownName):
             prefilled(repository, link, other)
 
 

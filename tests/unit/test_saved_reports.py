@@ -99,15 +99,15 @@ def test_a_report_is_saved_once_and_refuses_what_it_cannot_hold(stored: Reposito
     for title, text, named in (("", "x", "Title"), ("x" * 201, "x", "Title"), ("x", "x" * 50_001, "Text")):
         with pytest.raises(Malformed, match=named):
             frozen_comparison(comparison, title, text, [])
-    with pytest.raises(UnknownChoice, match="no part 'nothing' of a comparison"):
+    with pytest.raises(UnknownChoice, match="nothing"):
         frozen_comparison(comparison, "x", "", ["nothing"])
-    with pytest.raises(UnknownName, match="none is number 2"):
+    with pytest.raises(UnknownName):
         figure_svg(stored.report(ID), 2)
-    with pytest.raises(UnknownName, match="There is no report"):
+    with pytest.raises(UnknownName, match="report"):
         stored.report("0" * 32)
     stored.delete_report(ID)
     assert stored.reports() == []
-    with pytest.raises(UnknownName, match="There is no report"):
+    with pytest.raises(UnknownName, match="report"):
         stored.delete_report(ID)
 
 

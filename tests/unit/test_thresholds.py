@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_refused_in_a_short_sentence(text: str) -> None:
 
 def test_one_threshold_is_a_number_or_off() -> None:
     assert (parse_threshold(" Off "), parse_threshold("0.1"), parse_threshold("1e9")) == (None, 0.1, 1e9)
-    with pytest.raises(Malformed, match=r"'much' is not a number: expected one such as 0\.1, or 'off'"):
+    with pytest.raises(Malformed, match="much"):
         parse_threshold("much")
 
 

@@ -70,7 +70,7 @@ def test_a_template_that_loses_tools_is_refused(template: str, conversation: Any
 def test_a_template_that_loses_an_earlier_answer_is_refused() -> None:
     only_users = "{% for m in messages if m.role != 'assistant' %}{{ m.content }}\n{% endfor %}"
     asked = ("user", "One"), ("assistant", "<think>Hm.</think>First"), ("user", "Two")
-    with pytest.raises(ModelUnavailable, match="the assistant says"):
+    with pytest.raises(ModelUnavailable, match="assistant"):
         encode_prompt(tokenizer_with(only_users), asked)
     without_thoughts = "{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}"  # as Qwen3's does
     tokenizer = tokenizer_with(without_thoughts)

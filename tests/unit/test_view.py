@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import gradio as gr
@@ -10,7 +11,7 @@ import pytest
 
 from dashboard.ui.components import notice, show
 from dashboard.ui.question import Act, Asked, Updates, Values, digest
-from dashboard.ui.view import View
+from dashboard.ui.view import SECRET_FIELD, View
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
 from fsd_core.roles import NOBODY
 from tests.tools.asking import asked
@@ -157,7 +158,7 @@ def test_acts_are_done_in_their_order_and_each_is_answered(shown: Shown) -> None
         acts=[act(name, key=key) for name, key in zip(["add", "refuse", "add"], keys, strict=True)]
     )
     assert [one.key for one in shown.done] == [keys[0], keys[2]]
-    assert heard["done"] == keys
+    assert (heard["done"], heard["kept"]) == (keys, [keys[1]])
     assert updates[shown.other] == notice("Not today.", "bad")
     assert updates[shown.figures] == "2 done"  # beside the refusal
 
@@ -321,3 +322,23 @@ def test_what_a_form_kept_is_read_in_the_type_of_its_field() -> None:
     values = dict.fromkeys(kept, "other") | {view._answer: question}
     view.answer(lambda asked: read.extend(asked[field] for field in kept) or {}, values, gr.Request())
     assert read == [False, [], [], None, None, ""]
+
+
+def test_texts_that_a_browser_keeps_are_named_one_by_one_and_are_no_secrets() -> None:
+    def build() -> tuple[list[str], list[gr.Textbox]]:
+        with gr.Blocks(analytics_enabled=False) as blocks:
+            texts = [gr.Textbox(label=label) for label in ("Search", "Note", "Note", "Reply")]
+            password, key = gr.Textbox(type="password"), gr.Textbox(label="Key", elem_classes=[SECRET_FIELD])
+            search, note, other, reply = texts
+            view = View(show(), lambda asked, error: {})
+            fields = [gr.Textbox(visible="hidden"), note, gr.Number(), search, password, key]
+            view.button(gr.Button(), "say", fields, lambda values, asked: None)
+            view.listen(lambda asked: {}, [search], [], [other, reply])
+            return [one["js"] or "" for one in blocks.get_config_file()["dependencies"]], texts
+
+    scripts, (_, note, other, reply) = built(build)
+    (asking,) = [js for js in scripts if "fsd.ask(" in js]
+    kept = re.search(r"ask\(\d+, (\{.*?\}\}),", asking)
+    assert kept is not None
+    assert json.loads(kept[1])["texts"] == {note.elem_id: "Note", other.elem_id: "Note#1", reply.elem_id: "Reply"}
+    assert any('act("say", values, null, true)' in js for js in scripts)  # kept by the page alone

@@ -190,7 +190,7 @@ def test_other_versions_are_refused() -> None:
 def test_a_rule_is_a_name_an_object_or_off() -> None:
     assert served_rule("") is served_rule("off") is None
     assert served_rule('{"kind": "head", "head_width": 0.4}') == served_rule("head", "0.4")
-    with pytest.raises(OutOfRange, match=r"^Head width is 2\b"):
+    with pytest.raises(OutOfRange, match="Head width"):
         served_rule({"kind": "head", "head_width": 2})
     fields: dict[str, Any] = {"kind": "fsd", "judge_bonus": True}
     rule = served_rule(fields)

@@ -316,7 +316,7 @@ def test_a_use_with_another_history_is_named(
     filled.append_events("support", Person("Ann", "admin"), [remark], 2)
     export(database_url, tmp_path / "different.zip", tmp_path)
     before = contents(other)
-    with pytest.raises(Taken, match="the use 'support' has another history"):
+    with pytest.raises(Taken, match="the use 'support"):
         take(other, tmp_path / "different.zip", tmp_path)
     assert contents(other) == before
 

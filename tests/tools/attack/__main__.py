@@ -25,6 +25,7 @@ from pathlib import Path
 from tests.tools.attack.as_people import programs_as_people
 from tests.tools.attack.growth import grown
 from tests.tools.attack.kills import deadly_prompt, random_moments
+from tests.tools.attack.leaving import leaves_in_time
 from tests.tools.attack.lengths import (
     endless_template,
     expression_bombs,
@@ -137,6 +138,26 @@ TRIALS = {
         "Answers of a blind vote, asked for at every door",
         "Who may vote reads no answer with its name before",
         tests("tests/unit/test_blinding.py"),
+    ),
+    "leaving": Trial(
+        "SIGTERM with pages open and an experiment running", "The application ends within 8 s", leaves_in_time
+    ),
+    "texts": Trial(
+        "Paths, NUL, halves of characters and texts without end in every call", "A sentence each, and no file",
+        tests("tests/unit/test_hostile_arguments.py"),
+    ),
+    "engines": Trial(
+        "Engines that send without end, nested, of impossible numbers, or the key they were given",
+        "A sentence at once; the worker keeps its memory, and no key is stored",
+        tests("tests/integration/test_engine_faults.py", "tests/unit/test_addresses.py"),
+    ),
+    "hub": Trial(
+        "A hub that names commits, hashes, sizes and files as it likes", "Nothing arises outside of the home",
+        tests("tests/integration/test_pair_fetch.py"),
+    ),
+    "pooler": Trial(
+        "PostgreSQL behind a pooler, in other encodings, with a shut door", "It works, or says what is wrong",
+        tests("tests/integration/test_pooler.py"),
     ),
     "forged": Trial("Forged headers and configurations of models", "A sentence each", forged_models),
 }  # fmt: skip

@@ -17,7 +17,7 @@ IDLE = 3  # seconds; uvicorn keeps an idle connection for five
 _ASKS = re.compile(
     r"window\.fsd\.ask\((\d+), "
 )  # the page's own question (dashboard/ui/view.js), among the event's inputs
-_PRESSES = re.compile(r'window\.fsd\.act\("([^"]+)", values\)')  # dashboard/ui/press.js
+_PRESSES = re.compile(r'window\.fsd\.act\("([^"]+)", values\b')  # dashboard/ui/press.js
 _CONFIG = re.compile(r"window\.gradio_config = (.*?);</script>", re.DOTALL)
 
 

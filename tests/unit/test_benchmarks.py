@@ -95,7 +95,7 @@ def write_lines(path: Path, rows: list[dict]) -> None:
         ("It is 1,000,000.", "1000000"),
         ("there were 20.", "20"),
         ("7 apples\n\nQuestion: what is 9?", "7"),
-        ("#### seven", None),
+        ("#### seven", "7"),
         ("none", None),
         ("", None),
     ],

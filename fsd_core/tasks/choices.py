@@ -15,7 +15,7 @@ from fsd_core.settings import get_settings
 from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
 from fsd_core.tasks.benchmark_files import Split, as_lines, as_table, rows
 from fsd_core.tasks.cue_words import ANSWER, ARTICLE, BUT, CONCLUSION, IS_RIGHT, NOT
-from fsd_core.tasks.readings import own_turn, plain
+from fsd_core.tasks.readings import own_turn, plain, unwrapped
 
 LETTERS = "ABCDEFGHIJKLM"
 SUBJECTS = 57  # of MMLU
@@ -46,7 +46,6 @@ _CONCLUDED = re.compile(
     r"I(?:['’](?:d|ll)| would)? (?:say|guess|take|opt for|vote for))[,:]?(?=\s)|"
     rf"(?i:{CONCLUSION})(?i:{ARTICLE})){_WITHIN}"
 )
-_TAGGED = re.compile(rf"<answer>\s{{0,9}}{_BEGINNING}", re.IGNORECASE)
 _LETTER = r"(?<![\w'’])[(\[]?([A-HJ-M])\b[)\]]?"
 _VERB = r"(?:is|was|seems|looks|sounds|fits|makes|must be|would be|has to be)"
 # "C is right", "D makes the most sense"; not "A is not right".
@@ -75,17 +74,18 @@ _CORRECTION = re.compile(
 def chosen_letter(text: str, cut: bool = False) -> str | None:
     """Return the letter that a text chooses, or ``None``.
 
-    It is the letter in ``<answer>``; else that at the beginning, unless it is put aside ("A is wrong because") or only
-    discussed ("A is cold"); else the first after ``\\boxed{``, after "answer" or its like in another language, in "C is
-    right" and "not A but B"; else a last line of one letter; else the first after "option" or "choice"; else the last
-    after words such as "so" and "would be". If a text takes its choice back ("wait", "actually"), it chooses what it
-    says behind that, if it says a choice there. ``cut``: whether the text was cut off. An "a" at its end may then be
-    an article.
+    It is the letter in ``<answer>`` or ``<response>``; else that at the beginning, unless it is put aside ("A is wrong
+    because") or only discussed ("A is cold"); else the first after ``\\boxed{``, after "answer" or its like in another
+    language, in "C is right" and "not A but B"; else a last line of one letter; else the first after "option" or
+    "choice"; else the last after words such as "so" and "would be". If a text takes its choice back ("wait"), it
+    chooses what it says behind that, if it says a choice there. ``cut``: whether the text was cut off. An "a" at its
+    end may then be an article.
     """
     answer, goes_on = own_turn(text)
     answer = _JOINED.sub(" ", _MARKUP.sub("", plain(answer)))
-    if tagged := _TAGGED.findall(answer):
-        return tagged[-1].upper()
+    inside = unwrapped(answer)
+    if inside != answer and (letter := chosen_letter(inside, cut and answer.endswith(inside))):
+        return letter
     end = "…" if cut and not goes_on else ""
     first, *later = _CORRECTION.split(answer)
     for part in reversed(later):

@@ -15,6 +15,13 @@ _RUN_ON = re.compile(
     r"|\n(?:User:|### Instruction)|<\|(?:im_start|im_end|endoftext|end_of_text|eot_id|start_header_id|user|end)\|>|</s>"
     r"|\[INST\]|<(?:start|end)_of_turn>|<｜(?:User|end▁of▁sentence)｜>"
 )
+_WRAPPERS = [
+    (
+        re.compile(f"<{name}>", re.IGNORECASE),
+        re.compile(rf"</{name}>|</CONCLUSION>|\[END FINAL RESPONSE\]", re.IGNORECASE),
+    )
+    for name in ("response", "answer")
+]
 _SAME = str.maketrans(
     {character: ascii for ascii, others in {"'": "’‘ʼ", '"': "“”„", "-": "‐‑", " ": "\u00a0\u2007\u2009\u202f"}.items()
      for character in others}
@@ -38,6 +45,13 @@ def own_turn(text: str) -> Ended:
     started = len(text) - len(text.lstrip())
     match = _RUN_ON.search(text, started + 1)
     return Ended(text[: match.start()], True) if match else Ended(text, False)
+
+
+def unwrapped(text: str) -> str:
+    """Return what stands last in ``<response>`` and ``<answer>``, without the end mark of a conclusion."""
+    for begin, end in _WRAPPERS:
+        text = end.split(begin.split(text)[-1], maxsplit=1)[0]
+    return text
 
 
 def plain(text: str) -> str:

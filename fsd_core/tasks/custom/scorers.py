@@ -14,7 +14,7 @@ from fsd_core.errors import UnknownChoice
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
 from fsd_core.tasks.final_numbers import canonical, stated_number
-from fsd_core.tasks.readings import Ended, folded, own_turn
+from fsd_core.tasks.readings import Ended, folded, own_turn, unwrapped
 
 LONGEST_PATTERN = 1_000
 """characters"""
@@ -75,10 +75,11 @@ def _exact(reference: str) -> str:
 
 
 def _judge_exact(text: str, example: Example, stop_reason: str) -> Score:
-    """Score an exact match of :func:`folded` texts. A text that was cut off may have gone on, so it never matches."""
+    """Score an exact match of :func:`folded` texts, with or without wrappers. A text that was cut off may have gone on,
+    so it never matches."""
     own, goes_on = _own(text, example)
     cut, said, expected = cut_off(stop_reason) and not goes_on, normalize("NFC", own.strip()), example.reference or ""
-    same = folded(said) == folded(expected)
+    same = folded(expected) in (folded(said), folded(unwrapped(said).strip()))
     return judged(None if cut else said, replace(example, reference=said if same else expected), stop_reason)
 
 

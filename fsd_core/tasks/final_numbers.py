@@ -9,7 +9,7 @@ from fsd_core.tasks.cue_words import ANSWER, DECIMAL_COMMA
 from fsd_core.tasks.number_words import MOST_NUMBER_DIGITS, SPELLED, in_digits, spelled
 from fsd_core.tasks.readings import own_turn
 
-_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+"
+_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,2}(?:,\d{2}){1,12},\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+"
 _UNSIGNED = rf"(?:(?<![\d/])(?:\d+ )?\d+/0*[1-9]\d*(?![\d/])|{_DECIMAL})"  # "12/25/2020" is not a fraction
 # The dash of "5-10" is not a sign. The 2 of "CO2" is no number; the 19 of "COVID-19" may be one.
 _NUMBER = re.compile(rf"(?<![A-Za-z])(?<![A-Za-z]\d)(?:(?<![\w.)-])-)?{_UNSIGNED}")

@@ -17,6 +17,12 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("◁think▷", "◁/think▷"),  # Kimi-VL
     ("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A Reasoning
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
+    ("<|channel>", "<channel|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    ("<think:opensource>", "</think:opensource>"),  # Hunyuan, which has other names as well
+    ("<REASONING_SCRATCHPAD>", "</REASONING_SCRATCHPAD>"),  # Hermes
+    ("<SUMMARY>", "<CONCLUSION>"),  # LLaVA-CoT
 )
 """begin and end marks of thoughts, by model family"""
 
@@ -33,6 +39,15 @@ _CHANNEL = re.compile(
 _CHANNEL_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 _BARE_CHANNELS = re.compile(r"\s*analysis(?=\w)|\s*analysis(?=.*assistant\s*final)", re.DOTALL)
 _BARE_FINAL = re.compile(r"assistant\s*final")
+# Granite 3.2 and Apriel write sentences, at the beginning of a text.
+_SENTENCE = re.compile(r"\s*Here(?:['’]s| is) my thought process:|\s*Here are my reasoning steps:")
+_SENTENCE_END = re.compile(r"Here(?:['’]s| is) my response:|\[BEGIN FINAL RESPONSE\]")
+# Tags that are no family's yet. "List<thought>" is a type.
+_NAME = "|".join(
+    rf"[{letters}_:.-]{{0,20}}(?:{words})[\w:.-]{{0,40}}"
+    for letters, words in (("a-z", "think|thought|reasoning|scratchpad"), ("A-Z", "THINK|THOUGHT|REASONING|SCRATCHPAD"))
+)
+_TAG = rf"(?:(?<!\w)<|</)(?:{_NAME})>"
 
 
 class ThoughtAndAnswer(NamedTuple):
@@ -57,16 +72,21 @@ def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[s
     if bare := _BARE_CHANNELS.match(text):
         finals = list(_BARE_FINAL.finditer(text, bare.end()))
         return _without(text, [(0, finals[-1].end() if finals else len(text))], not finals)
+    if begins := marks is MARKS and _SENTENCE.match(text):
+        ended = _SENTENCE_END.search(text, begins.end())
+        return _without(text, [(0, ended.end() if ended else len(text))], not ended)
     ends = dict(marks)
-    pattern = "|".join(re.escape(mark) for pair in marks for mark in pair)
+    pattern = "|".join([re.escape(mark) for pair in marks for mark in pair] + [_TAG] * (marks is MARKS))
+    closing = set(ends.values())
     thoughts: list[tuple[int, int]] = []
     begun, end = (0, None) if thinking else (None, None)
     for mark in re.finditer(pattern, text):
-        if begun is None and mark[0] in ends:
-            begun, end = mark.start(), ends[mark[0]]
+        closes = mark[0] in closing or (mark[0] not in ends and mark[0].startswith("</"))
+        if begun is None and not closes:
+            begun, end = mark.start(), ends.get(mark[0], f"</{mark[0][1:]}")
         elif begun is None:  # an end without a beginning
             thoughts = [(0, mark.end())]
-        elif mark[0] == end or (end is None and mark[0] not in ends):
+        elif mark[0] == end or (end is None and closes):
             thoughts.append((begun, mark.end()))
             begun = end = None
     if begun is not None:
@@ -76,7 +96,14 @@ def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[s
 
 def opens_thought(prompt: str, marks: Sequence[tuple[str, str]] = MARKS) -> bool:
     """Return whether a prompt, as its template renders it, ends inside of a thought."""
-    return prompt.rstrip().endswith(tuple(begin for begin, _ in marks))
+    last = prompt.rstrip()
+    opened = marks is MARKS and re.search(rf"<(?:{_NAME})>\Z", last[-100:])
+    return bool(opened) or last.endswith(tuple(begin for begin, _ in marks))
+
+
+def is_mark(text: str) -> bool:
+    """Return whether a text is a begin or end mark of a thought."""
+    return any(text in pair for pair in MARKS) or bool(re.fullmatch(_TAG, text))
 
 
 def _channels(text: str) -> tuple[list[tuple[int, int]], bool]:

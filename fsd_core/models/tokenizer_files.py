@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd_core.models.json_files import LARGEST_TOKENIZER
-from fsd_core.models.thoughts import MARKS
+from fsd_core.models.thoughts import is_mark
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,13 +21,12 @@ def with_marks(tokenizer: Tokenizer) -> Tokenizer:
 
     Otherwise a thought cannot be told from the answer behind it. The ids of a text stay the same.
     """
-    marks = {mark for pair in MARKS for mark in pair}
     added = tokenizer.get_added_tokens_decoder().values()
-    if not any(token.special and token.content in marks for token in added):
+    if not any(token.special and is_mark(token.content) for token in added):
         return tokenizer
     content = json.loads(tokenizer.to_str())
     for token in content["added_tokens"]:
-        token["special"] = token["special"] and token["content"] not in marks
+        token["special"] = token["special"] and not is_mark(token["content"])
     return type(tokenizer).from_str(json.dumps(content))
 
 

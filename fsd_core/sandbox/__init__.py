@@ -57,8 +57,9 @@ def judge(
 def printed_by(program: str, given: str, seconds: float = SECONDS, memory: int = MEMORY) -> Printed:
     """Return the output of ``program``, at most ``LONGEST_OUTPUT`` bytes, when its standard input is ``given``.
 
-    It runs as ``__main__``. If it raises an exception or ends itself, takes more than ``seconds`` of CPU or ``memory``
-    bytes, or prints more, ``failure`` says so in the words of :func:`judge`. Raises as that does.
+    It runs as LiveCodeBench's authors run it: all but its imports within one function, with what is last and under
+    ``if __name__ == "__main__"``. If it raises an exception or ends itself, takes more than ``seconds`` of CPU or
+    ``memory`` bytes, or prints more, ``failure`` says so in the words of :func:`judge`. Raises as that does.
     """
     require_sandbox()
     if failure := _too_long(program):

@@ -6,6 +6,7 @@ confined, it writes ``E`` and the reason.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import builtins
 import os
@@ -16,8 +17,9 @@ from typing import Any
 
 from fsd_core.sandbox.confinement import confine
 
-_FRAMES = 2  # our own, below the program's
+_FRAMES = 3  # our own, below the program's
 _LONGEST_TEXT = 300  # characters of an exception's message
+_FUNCTION = "wrapped_function"  # as the authors call it
 
 
 def main(job: dict[str, Any]) -> None:
@@ -30,14 +32,15 @@ def main(job: dict[str, Any]) -> None:
         return _write(report, f"E{error}")
     _write(report, "R")
     sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
-    module = sys.modules["__main__"] = ModuleType("__main__")
+    module = sys.modules["program"] = sys.modules["__main__"] = ModuleType("program")
     for name in ("exit", "quit"):  # as in an interpreter that is started in the usual way
         setattr(builtins, name, sys.exit)
     try:
         if "threading" in job["program"]:
             _run_threads_at_once()
         with suppress(SystemExit):
-            exec(compile(job["program"], "program", "exec", dont_inherit=True), module.__dict__)
+            exec(compile(_as_function(job["program"]), "program", "exec", dont_inherit=True), module.__dict__)
+            module.__dict__[_FUNCTION]()
         atexit._run_exitfuncs()
         for stream in filter(None, (sys.stdout, sys.__stdout__)):
             with suppress(ValueError, AttributeError):  # closed by the program, or no stream
@@ -45,6 +48,19 @@ def main(job: dict[str, Any]) -> None:
     except BaseException as error:
         _write(report, _described(error))
     return None
+
+
+def _as_function(program: str) -> ast.Module:
+    """Return a module of a program's imports and one function of all else, as LiveCodeBench's authors run it. What is
+    last and under ``if __name__ == "__main__"`` belongs to it."""
+    tree, module = ast.parse(program, "program"), ast.parse(f"def {_FUNCTION}(): pass")
+    if tree.body and isinstance(last := tree.body[-1], ast.If) and ast.unparse(last.test) == "__name__ == '__main__'":
+        tree.body[-1:] = last.body
+    function: Any = module.body[0]
+    imports = (ast.Import, ast.ImportFrom)
+    function.body[:0] = [part for part in tree.body if not isinstance(part, imports)]
+    module.body[:0] = [part for part in tree.body if isinstance(part, imports)]
+    return module
 
 
 def _run_threads_at_once() -> None:

@@ -52,7 +52,7 @@ def main(job: dict[str, Any]) -> None:
         return channel.send(("unconfined", str(error)))
     channel.send(("confined",))
     sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
-    module = sys.modules["__main__"] = ModuleType("__main__")
+    module = sys.modules["program"] = sys.modules["__main__"] = ModuleType("program")
     try:
         exec(compile(job["program"], "program", "exec", dont_inherit=True), module.__dict__)
         channel.send(("value", None))

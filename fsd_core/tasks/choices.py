@@ -14,43 +14,57 @@ from fsd_core.errors import UnfitTask
 from fsd_core.settings import get_settings
 from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
 from fsd_core.tasks.benchmark_files import Split, as_lines, as_table, rows
+from fsd_core.tasks.cue_words import ANSWER, ARTICLE, BUT, CONCLUSION, IS_RIGHT, NOT
+from fsd_core.tasks.readings import own_turn, plain, unwrapped
 
 LETTERS = "ABCDEFGHIJKLM"
 SUBJECTS = 57  # of MMLU
-_QUESTION = re.compile(r"\n[^\S\n]*(?:Question|Q):")
-_MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?(?=\{)|\\[()\[\]]|[$*_]")  # bold type and LaTeX
+_MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?(?=\{)|\\[()\[\]]|[$*_`]")  # bold type, code and LaTeX
+_JOINED = re.compile(r"(?<=[A-M])(?=[぀-ヿ㐀-鿿가-힣])|(?<=[぀-ヿ㐀-鿿가-힣])(?=[A-M](?![A-Za-z]))")
 
 # A letter ends a sentence, a line or a bracket, or is a capital that is not a word as in "a dog", "I think", "D'oh".
 _ENDS = r"(?=[ \t]*(?:[,:;!?)\]}\"”\n]|\.(?!\w)|\Z))"
 _ENDED = rf"[A-HJ-Mb-hj-m]{_ENDS}|[AIai](?=[ \t]*(?:[:)\]}}\n]|\.(?!\w)|\Z))"
-_WITHIN = rf"[ \t:]{{0,4}}[(\[{{\"“]{{0,2}}({_ENDED}|[A-HJ-M]\b(?!['’-]|\.\w\.))"
+_UNDECIDED = r"(?![)\]]? or (?:option )?[A-M]\b)"
+_LETTERED = rf"[(\[{{\"“]{{0,2}}({_ENDED}|[A-HJ-M]\b(?!['’-]|\.\w\.)){_UNDECIDED}"
 # At the start of a sentence, "A dog" begins with a word and "A is right" with a letter.
 _BEGINNING = rf"\s{{0,9}}[(\[{{\"“]{{0,2}}({_ENDED}|[B-HJ-M]\b(?!['’-]|\.\w\.)|A(?=\s(?:is|as|because|since)\b))"
+_WITHIN = rf"(?:[ \t:]{{0,4}}(?:(?i:the )?(?i:option|choice|letter) )?{_LETTERED}|[ \t]?:?[ \t]{{0,4}}\n{_BEGINNING})"
 _FIRST = re.compile(_BEGINNING)
+_ANSWER = r"(?i:\b(?:answer|ans|solution|result|verdict|final|selection|pick)\W?[:=])"
 _NAMED = (
     re.compile(rf"\\boxed ?\{{{_WITHIN}"),
-    re.compile(rf"(?i:answer\W{{0,3}}(?:(?:is|would be|must be|should be)\b)){_WITHIN}|(?i:answer\W?[:=]){_BEGINNING}"),
+    re.compile(
+        rf"(?i:answer\W{{0,3}}(?:(?:is|would be|must be|should be)\b)){_WITHIN}|{_ANSWER}{_BEGINNING}"
+        rf"|(?i:{ANSWER})(?i:{ARTICLE}){_WITHIN}"
+    ),
     re.compile(rf"(?i:correct|right|best) (?i:choice|option)(?i:\W{{0,2}}|\s(?:is|would be)\b){_WITHIN}"),
 )
 _OPTION = re.compile(rf"(?i:choice|option)\W?(?i:\s(?:is|would be|must be|should be)\b)?{_WITHIN}")
 _CONCLUDED = re.compile(
-    r"\b(?i:so|thus|hence|therefore|is|be|it['’]s|choose|pick|select|go with|going with|settle on|leaves|meant),?"
-    rf"(?=\s){_WITHIN}"
+    r"(?:\b(?i:so|thus|hence|therefore|is|be|it['’]s|choose|pick|select|go with|going with|settle on|leaves|meant|"
+    r"I(?:['’](?:d|ll)| would)? (?:say|guess|take|opt for|vote for))[,:]?(?=\s)|"
+    rf"(?i:{CONCLUSION})(?i:{ARTICLE})){_WITHIN}"
 )
-_TAGGED = re.compile(rf"<answer>\s{{0,9}}{_BEGINNING}", re.IGNORECASE)
 _LETTER = r"(?<![\w'’])[(\[]?([A-HJ-M])\b[)\]]?"
 _VERB = r"(?:is|was|seems|looks|sounds|fits|makes|must be|would be|has to be)"
 # "C is right", "D makes the most sense"; not "A is not right".
 _FAVOURED = re.compile(
-    rf"{_LETTER} {_VERB}\b(?: (?!not\b|never\b|wrong\b|less\b|the wrong\b)\w+){{0,3}}? ?\b"
-    r"(?:right|correct|best|answer|true|sense|likely)\b"
+    rf"{_LETTER}(?: {_VERB}\b(?: (?!not\b|never\b|wrong\b|less\b|the wrong\b)\w+){{0,3}}? ?\b"
+    rf"(?:right|correct|best|answer|true|sense|likely)\b|(?i:{IS_RIGHT}))"
 )
-_RATHER = re.compile(rf"\b(?i:not) (?:option )?[A-M]\b[),]? but (?:rather )?(?:option )?{_LETTER}")
+_RATHER = re.compile(rf"(?i:{NOT}) (?:option )?[A-M]\b[),]* (?i:{BUT}) (?:rather )?(?:option )?{_LETTER}")
 # What follows a letter that is put aside, or that stands beside another.
+_OTHERS = rf"(?:(?:, ?|,? (?:and|or|nor) )(?:option )?{_LETTER}){{0,9}}"
 _PUT_ASIDE = re.compile(
-    rf"[)\]]?(?:,? (?:and|or|nor) (?:option )?{_LETTER})?(?: {_VERB}| can be| are| could be)"
+    rf"[)\]]?{_OTHERS}(?: {_VERB}| can be| are| could be)"
     r"(?: \w+){0,2}? ?\b(?:wrong|incorrect|false|not|out|impossible|plausible|possible|too)\b|[)\]]? (?:too|either)\b"
+    rf"|[)\]]?(?:, ?|,? or ){_LETTER}\W{{0,3}}\?"
 )
+_DISCUSSED = re.compile(rf"[)\]]? {_VERB}\b")
+# The last line is a letter alone or ends in an arrow and a letter, or is the only one that begins with a letter.
+_CLOSING = re.compile(r"(?:\n[^\S\n]*|(?<!\b[A-Z] )(?:=>|[→⇒∴]))[^\w\n~¬]{0,6}([A-Ma-m])[^\w\n…]{0,4}\Z")
+_LISTED = re.compile(r"^[^\w\n]{0,3}([A-M])[).:][) ]", re.MULTILINE)
 _CORRECTION = re.compile(
     r"\b(?:wait|hold on|actually|correction|scratch that|oops|sorry|on second thought|my mistake)\b[,:.!—-]?",
     re.IGNORECASE,
@@ -60,20 +74,22 @@ _CORRECTION = re.compile(
 def chosen_letter(text: str, cut: bool = False) -> str | None:
     """Return the letter that a text chooses, or ``None``.
 
-    It is the letter in ``<answer>``; else that at the beginning, unless it is put aside ("A is wrong because");
-    else the first after ``\\boxed{``, after "answer", in "C is right" and "not A but B", or after "option" or "choice";
-    else the last after words such as "so" and "would be". If a text takes its choice back ("wait", "actually"), it
+    It is the letter in ``<answer>`` or ``<response>``; else that at the beginning, unless it is put aside ("A is wrong
+    because") or only discussed ("A is cold"); else the first after ``\\boxed{``, after "answer" or its like in another
+    language, in "C is right" and "not A but B"; else a last line of one letter; else the first after "option" or
+    "choice"; else the last after words such as "so" and "would be". If a text takes its choice back ("wait"), it
     chooses what it says behind that, if it says a choice there. ``cut``: whether the text was cut off. An "a" at its
     end may then be an article.
     """
-    answer, *continuation = _QUESTION.split(text, maxsplit=1)
-    answer = _MARKUP.sub("", answer)
-    if tagged := _TAGGED.findall(answer):
-        return tagged[-1].upper()
-    end = "…" if cut and not continuation else ""
+    answer, goes_on = own_turn(text)
+    answer = _JOINED.sub(" ", _MARKUP.sub("", plain(answer)))
+    inside = unwrapped(answer)
+    if inside != answer and (letter := chosen_letter(inside, cut and answer.endswith(inside))):
+        return letter
+    end = "…" if cut and not goes_on else ""
     first, *later = _CORRECTION.split(answer)
     for part in reversed(later):
-        if letter := _named(part + end) or _concluded(part + end):
+        if letter := _named(part + end) or (part is later[-1] and _closing(part + end)) or _concluded(part + end):
             return letter
     return _chosen(first, end if not later else "")
 
@@ -81,29 +97,48 @@ def chosen_letter(text: str, cut: bool = False) -> str | None:
 def _chosen(answer: str, end: str) -> str | None:
     """Return the letter that a text chooses which takes nothing back."""
     match = _FIRST.match(answer)
-    if match and not _PUT_ASIDE.match(answer, match.end(1)):
+    is_choice = match and not _PUT_ASIDE.match(answer, match.end(1))
+    if match and is_choice and not _DISCUSSED.match(answer, match.end(1)):
         return match[1].upper()
     answer += end
-    return _named(answer) or _mentioned(answer) or _concluded(answer)
+    letter = _named(answer) or _closing(answer) or _listed(answer)
+    return letter or (match[1].upper() if match and is_choice else _mentioned(answer) or _concluded(answer))
 
 
 def _named(answer: str) -> str | None:
     """Return the letter that a text calls its answer."""
     for pattern in (*_NAMED, _RATHER, _FAVOURED):
         if match := pattern.search(answer):
-            return next(filter(None, match.groups())).upper()
+            return _letter_in(match)
     return None
+
+
+def _closing(answer: str) -> str | None:
+    """Return the letter that is a text's last line."""
+    match = _CLOSING.search(answer.rstrip())
+    return match[1].upper() if match else None
+
+
+def _listed(answer: str) -> str | None:
+    """Return the letter that begins the last line, if no other line begins with one: the options may be listed."""
+    listed = list(_LISTED.finditer(answer))
+    is_last = len(listed) == 1 and "\n" not in answer[listed[0].start() :].rstrip()
+    return listed[0][1] if is_last and not answer.endswith("…") else None
 
 
 def _mentioned(answer: str) -> str | None:
     """Return the first option that a text names and does not put aside."""
-    named = (match for match in _OPTION.finditer(answer) if not _PUT_ASIDE.match(answer, match.end(1)))
-    return next((match[1].upper() for match in named), None)
+    named = (match for match in _OPTION.finditer(answer) if not _PUT_ASIDE.match(answer, match.end()))
+    return next(map(_letter_in, named), None)
 
 
 def _concluded(answer: str) -> str | None:
-    letters = _CONCLUDED.findall(answer)
-    return letters[-1].upper() if letters else None
+    letters = list(map(_letter_in, _CONCLUDED.finditer(answer)))
+    return letters[-1] if letters else None
+
+
+def _letter_in(match: re.Match[str]) -> str:
+    return next(filter(None, match.groups())).upper()
 
 
 def multiple_choice(question: str, choices: list[str], answer: str = "") -> str:

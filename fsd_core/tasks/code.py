@@ -13,7 +13,16 @@ from fsd_core import sandbox
 from fsd_core.tasks.base import Example, Score, Task, cut_off
 from fsd_core.tasks.benchmark_files import Split, as_lines, rows
 
-_FENCE = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n")
+_CODE = r"(?:(?:async )?def |class |import |from |@\w)"
+# A language may stand behind a fence, then a file or a title, then the first line of code.
+_FENCE = re.compile(
+    rf"```[ \t]*(?:(?!{_CODE})[{{\w+.-]+}}?(?:[ \t]+(?!{_CODE})(?:[\w/]+\.py|\w+=[^\n`]*))?)?[ \t]*"
+    rf"(?:\r?\n|(?={_CODE}))"
+)
+_TILDES = re.compile(r"^([ \t>]*)~~~", re.MULTILINE)
+_QUOTED = re.compile(r"[ \t]*>[> \t]*")
+_QUOTE = re.compile(r"^[ \t]*(?:> ?)+", re.MULTILINE)
+_FUTURE = re.compile(r"^from __future__ import (?:\([^()]*\)|.*)", re.MULTILINE)
 _MARKS = re.compile(r"```|\"\"\"|'''")
 _MOST_FENCES = 20
 """within one string"""
@@ -41,12 +50,13 @@ def block(text: str, names: Iterable[str]) -> str | None:
 
 
 def _blocks(text: str) -> list[str]:
-    """Return what stands between fences, without the indentation of an item of a list. A fence within a string of
-    several lines (a docstring) ends nothing."""
-    blocks, at = [], 0
+    """Return what stands between fences, without the indentation of an item of a list or the marks of a quotation. A
+    fence within a string of several lines (a docstring) ends nothing."""
+    text, blocks, at = _TILDES.sub(r"\1```", text), [], 0
     while begun := _FENCE.search(text, at):
         ends = _ends(text, begun.end())
         code, margin = text[begun.end() : ends[0]], text[text.rfind("\n", 0, begun.start()) + 1 : begun.start()]
+        code = _QUOTE.sub("", code) if _QUOTED.fullmatch(margin) else code
         blocks.append(textwrap.dedent(code) if _MARGIN.fullmatch(margin) else code)
         at = ends[1]
     return blocks
@@ -120,8 +130,10 @@ class Programs(Task):
 
     def verdict(self, text: str, example: Example) -> str:
         """Return the verdict of :func:`fsd_core.sandbox.judge` on the code in a text."""
-        problem = self.problem(example)
-        return sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
+        problem, code = self.problem(example), self.program(text, example)
+        futures = _FUTURE.findall(code)
+        program = "\n".join([*futures, _FUTURE.sub("", code)]) if futures else code
+        return sandbox.judge(program, problem.tests, problem.given, problem.entry_points)
 
     def prompts(self) -> tuple[Example, ...]:
         """Return every prompt of the benchmark's file."""

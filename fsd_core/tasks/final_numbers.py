@@ -5,21 +5,39 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from fsd_core.tasks.number_words import MOST_NUMBER_DIGITS, in_digits
+from fsd_core.tasks.cue_words import ANSWER, DECIMAL_COMMA
+from fsd_core.tasks.number_words import MOST_NUMBER_DIGITS, SPELLED, in_digits, spelled
+from fsd_core.tasks.readings import own_turn
 
-_QUESTION = re.compile(r"\n[^\S\n]*(?:Question|Q):")
-_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+"
+_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,2}(?:,\d{2}){1,12},\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+"
 _UNSIGNED = rf"(?:(?<![\d/])(?:\d+ )?\d+/0*[1-9]\d*(?![\d/])|{_DECIMAL})"  # "12/25/2020" is not a fraction
 # The dash of "5-10" is not a sign. The 2 of "CO2" is no number; the 19 of "COVID-19" may be one.
 _NUMBER = re.compile(rf"(?<![A-Za-z])(?<![A-Za-z]\d)(?:(?<![\w.)-])-)?{_UNSIGNED}")
 
-_MARK = re.compile(r"(?P<hashes>####)|answer\W{0,3}(?:is|would be)\b|answer\W{0,3}[:=]|\\boxed ?\{", re.IGNORECASE)
+_MARKS = (
+    r"(?P<hashes>####)|answer\W{0,3}(?:(?:is|(?:would|must|should) be)\b|[:=])|\\boxed ?\{|<answer>|\bans\W{0,3}[:=]"
+    rf"|[\"'](?:result|solution)[\"'] ?:|{ANSWER}"
+)
+_MARK = re.compile(_MARKS, re.IGNORECASE)
 # May stand between a mark and its number: the left side of an equation. After a new line, "- 5" is a list item.
 _GAP = r"(?:[-+*/×÷x().,\d ]{1,60}= ?){0,6}"
-_BEHIND = re.compile(rf"[ \t:({{=]{{0,12}}{_GAP}((?:- ?)?{_UNSIGNED})|[\s:({{]{{0,16}}(-?{_UNSIGNED})")
+_BEHIND = re.compile(rf"[ \t:({{=\"']{{0,12}}{_GAP}((?:- ?)?{_UNSIGNED})|[\s:({{\"']{{0,16}}(-?{_UNSIGNED})")
 # "5 apples + 3 apples = 8"
 _COUNTED = rf"(?:{_DECIMAL})(?: [a-z]{{1,20}}){{0,2}}"
 _SUM = re.compile(rf"[ \t:({{]{{0,12}}{_COUNTED}(?: ?[-+*/×÷x] ?{_COUNTED}){{1,6}} ?= ?(-?(?:{_DECIMAL}))")
+# "28 = 4 × 7", "28 (4 × 7)", "28, because 4 × 7": what follows a number is how it came about.
+_UNITS = r"(?: [a-z]{2,20}){0,2}"
+_TERM = rf"\(?(?:{_DECIMAL})\)?%?{_UNITS}"
+_WORKING = re.compile(
+    rf"(?<![-+*/×÷^\d)] )(?<! x )(?<![-+*/×÷^\w.,])(-?{_UNSIGNED}{_UNITS})"
+    rf"(?: ?= ?| \((?!\d+-\d)=? ?|,? (?:because|since|as) )(?>{_TERM}(?: ?[-+*/×÷x] ?{_TERM}){{1,8}})\)?(?! ?[=≈^])"
+)
+_IN_WORDS = re.compile(
+    rf"((?:{_MARKS})[\s:({{*\"']{{0,12}})\b({SPELLED})\b(?! (?:of|that|which|who|or)\b)", re.IGNORECASE
+)
+_ALONE = re.compile(rf"\A(\W{{0,9}})()({SPELLED})(?: [a-z]+){{0,2}}\W{{0,3}}\Z", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(DECIMAL_COMMA, re.IGNORECASE)
+_COMMA = re.compile(r"(?<![\d.,])(\d{1,12}),(?=\d{1,2}(?![\d,]))")
 _CORRECTION = re.compile(
     r"\b(?:wait|hold on|actually|correction|corrected|scratch that|oops|sorry|my mistake|on second thought"
     r"|I made an? (?:mistake|error)|that(?:['’]s| is) (?:wrong|incorrect|not right)|let me (?:re|fix|correct))",
@@ -55,8 +73,13 @@ def final_number(text: str, cut: bool = False, worded: bool = True) -> str | Non
     result is ``None``. Text after a further "Question:" is the model's own invention and is not read. A text that was
     cut off there had ended before. ``worded``: whether "3 million" is 3000000 and not 3.
     """
-    solution, *continuation = _QUESTION.split(text, maxsplit=1)
-    solution, cut = in_digits(solution, worded), cut and not continuation
+    solution, goes_on = own_turn(text)
+    if _DECIMAL_COMMA.search(solution):
+        solution = _COMMA.sub(r"\1.", solution)
+    solution, cut = in_digits(solution, worded), cut and not goes_on
+    solution = _WORKING.sub(r"\1", solution)
+    for in_words in (_IN_WORDS, _ALONE):
+        solution = in_words.sub(lambda match: match[1] + spelled(match[3]), solution)
     hashes, marked, heading = [], [], 1
     for mark in _MARK.finditer(solution):
         match = _SUM.match(solution, mark.end()) or _BEHIND.match(solution, mark.end())

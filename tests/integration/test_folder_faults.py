@@ -26,6 +26,7 @@ from fsd_core.models.tokenizer_files import with_marks
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.custom.scorers import get_scorer
 from fsd_core.testing.toy import END, save_toy_pair, toy_pair, toy_tokenizer
+from tests.tools.sizes import some
 
 PROMPT = "Hello, this is longer than the window."
 SMALL = {
@@ -118,11 +119,18 @@ def test_what_a_generation_config_does_to_logits_is_told(folder: Path) -> None:
     assert "asks for repetition_penalty 1.3, suppress_tokens [7], which no method here applies" in loaded(folder).note
 
 
-def test_marks_that_are_special_tokens_stand_in_texts(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    some(
+        [("[THINK]", "[/THINK]"), ("<|channel>", "<channel|>"), ("<think:6124c78e>", "</think:6124c78e>")],
+        ("<think:6124c78e>", "</think:6124c78e>"),
+    ),
+)
+def test_marks_that_are_special_tokens_stand_in_texts(folder: Path, begin: str, end: str) -> None:
     """A thought could not be told from the answer behind it."""
     tokenizer = toy_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
-    ids = tokenizer.encode("[THINK]No: A?[/THINK]B<|end|>", add_special_tokens=False)
+    tokenizer.add_special_tokens({"additional_special_tokens": [begin, end]})
+    ids = tokenizer.encode(f"{begin}No: A?{end}B<|end|>", add_special_tokens=False)
     assert tokenizer.decode(ids, skip_special_tokens=True) == "No: A?B"
     for role in ("target", "draft"):
         pair = toy_pair()
@@ -130,9 +138,9 @@ def test_marks_that_are_special_tokens_stand_in_texts(folder: Path) -> None:
         pair.target.module.save_pretrained(folder / role)
         tokenizer.save_pretrained(folder / role)
     pair = loaded(folder)
-    assert (pair.note, pair.tokenizer.encode("[THINK]No: A?[/THINK]B<|end|>", add_special_tokens=False)) == ("", ids)
+    assert (pair.note, pair.tokenizer.encode(f"{begin}No: A?{end}B<|end|>", add_special_tokens=False)) == ("", ids)
     text = written(pair, ids)
-    assert text == "[THINK]No: A?[/THINK]B"
+    assert text == f"{begin}No: A?{end}B"
     assert split_thoughts(text).answer == "B"
     score = get_scorer("choice").judge(split_thoughts(text).answer, Example("one", "?", "B"), "eos")
     assert score.outcome == "correct"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fsd_core.models.thoughts import MARKS, opens_thought, split_thoughts
+from fsd_core.models.thoughts import MARKS, is_mark, opens_thought, split_thoughts
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
+
+FORMS = [json.loads(line) for line in Path("tests/forms/thoughts.jsonl").read_text(encoding="utf-8").splitlines()]
+"""what texts of families say outside of their thoughts, and why"""
 
 
 def custom_task(scorer: str, reference: str | None) -> CustomTask:
@@ -52,6 +57,30 @@ def test_the_answer_is_what_stands_outside_of_thoughts(text: str, answer: str) -
     assert bool(found.thoughts) == (text != answer)
 
 
+@pytest.mark.parametrize("form", FORMS, ids=[form["text"][:50] for form in FORMS])
+def test_a_thought_of_another_family_is_no_answer(form: dict[str, Any]) -> None:
+    found = split_thoughts(form["text"], thinking=form["thinking"])
+    assert (found.answer, found.is_open) == (form["answer"], form["is_open"]), form["why"]
+
+
+@pytest.mark.parametrize(
+    "name", ["<think:opensource>", "<think:6124c78e>", "<|channel>thought", "<REASONING_SCRATCHPAD>"]
+)
+def test_a_prompt_may_open_the_thought_of_another_family(name: str) -> None:
+    assert opens_thought(f"<|assistant|>{name}\n")
+    assert not opens_thought(f"<|assistant|>{name}\n", marks=(("<plan>", "</plan>"),))
+
+
+def test_marks_of_a_task_of_its_own_are_the_only_ones() -> None:
+    text = "<think:a>A?</think:a><plan>C?</plan>B"
+    assert split_thoughts(text, marks=(("<plan>", "</plan>"),)).answer == "<think:a>A?</think:a>B"
+
+
+def test_a_token_that_is_a_mark_stays_in_texts() -> None:
+    assert all(map(is_mark, ("<|channel>", "<channel|>", "<|inner_suffix|>", "</think:6124c78e>", "<think>")))
+    assert not any(map(is_mark, ("<|im_end|>", "</s>", "<turn|>", "think")))
+
+
 @pytest.mark.parametrize(
     ("text", "thinking"),
     [
@@ -80,7 +109,19 @@ def test_a_thought_begun_in_the_prompt_may_end_in_the_text() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["<think>", "</think>", "<|channel|>", "<|channel|>a", "<|channel|>final<|message|>", "analysis ", "assistant "],
+    [
+        "<think>",
+        "</think>",
+        "<|channel|>",
+        "<|channel|>a",
+        "<|channel|>final<|message|>",
+        "analysis ",
+        "assistant ",
+        "<think:a>",
+        "<thinkthink",
+        "Here is my response:",
+        "a" * 19 + "think",
+    ],
 )
 def test_any_text_is_split_in_linear_time(piece: str) -> None:
     def seconds(count: int) -> float:

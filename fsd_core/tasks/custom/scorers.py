@@ -14,6 +14,7 @@ from fsd_core.errors import UnknownChoice
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
 from fsd_core.tasks.final_numbers import canonical, stated_number
+from fsd_core.tasks.readings import Ended, folded, own_turn, unwrapped
 
 LONGEST_PATTERN = 1_000
 """characters"""
@@ -58,8 +59,13 @@ def _judge_choice(text: str, example: Example, stop_reason: str) -> Score:
 
 
 def _normalised(text: str) -> str:
-    """Return text with single spaces, without capitals, and with each accent as a part of its letter."""
-    return normalize("NFC", " ".join(text.split()).casefold())
+    """Return text with single spaces, without capitals, and with one form of each mark (:func:`folded`)."""
+    return " ".join(folded(text).split()).casefold()
+
+
+def _own(text: str, example: Example) -> Ended:
+    """Return a text up to a further turn, unless the reference has turns itself."""
+    return Ended(text, False) if own_turn(f".\n{example.reference}").goes_on else own_turn(text)
 
 
 def _exact(reference: str) -> str:
@@ -69,10 +75,12 @@ def _exact(reference: str) -> str:
 
 
 def _judge_exact(text: str, example: Example, stop_reason: str) -> Score:
-    """Score an exact match, whether an accent is a part of its letter or behind it (Unicode's NFC). A text that was cut
-    off may have gone on, so it never matches."""
-    expected = replace(example, reference=normalize("NFC", example.reference or ""))
-    return judged(None if cut_off(stop_reason) else normalize("NFC", text.strip()), expected, stop_reason)
+    """Score an exact match of :func:`folded` texts, with or without wrappers. A text that was cut off may have gone on,
+    so it never matches."""
+    own, goes_on = _own(text, example)
+    cut, said, expected = cut_off(stop_reason) and not goes_on, normalize("NFC", own.strip()), example.reference or ""
+    same = folded(expected) in (folded(said), folded(unwrapped(said).strip()))
+    return judged(None if cut else said, replace(example, reference=said if same else expected), stop_reason)
 
 
 def _part(reference: str) -> str:
@@ -89,7 +97,8 @@ def _match_score(part: str | None, stop_reason: str) -> Score:
 
 def _judge_contains(text: str, example: Example, stop_reason: str) -> Score:
     part = example.reference or ""
-    return _match_score(part if _normalised(part) in _normalised(text) else None, stop_reason)
+    found = _normalised(part) in _normalised(_own(text, example).text)
+    return _match_score(part if found else None, stop_reason)
 
 
 @lru_cache(64)

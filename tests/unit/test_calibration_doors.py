@@ -288,5 +288,5 @@ def test_a_number_that_cannot_be_names_its_field(
 def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
     with pytest.raises(OutOfRange, match="100"):
         calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
-    with pytest.raises(NotEnough, match="5239.* raise the accuracy margin"):
+    with pytest.raises(NotEnough, match=r"5239.* raise the accuracy margin"):
         calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

@@ -98,7 +98,8 @@ def _chosen(answer: str, end: str) -> str | None:
     """Return the letter that a text chooses which takes nothing back."""
     match = _FIRST.match(answer)
     is_choice = match and not _PUT_ASIDE.match(answer, match.end(1))
-    if match and is_choice and not _DISCUSSED.match(answer, match.end(1)):
+    is_discussed = match and _DISCUSSED.match(answer, match.end(1)) and not _FAVOURED.match(answer, match.start(1))
+    if match and is_choice and not is_discussed:
         return match[1].upper()
     answer += end
     letter = _named(answer) or _closing(answer) or _listed(answer)

@@ -9,7 +9,7 @@ window.fsdDrafts = (() => {
   const told = {sent: [], lost: [], late: [], here: [], changed: []};
   const bases = {};  // what fields held before somebody typed, by their names
   let texts = {};  // names of fields by the ids of their blocks
-  let over = false, box = null, away = null, last = 0, address = window.location.pathname + window.location.search;
+  let over = false, box = null, away = null, toldOf = 0, last = 0, address = window.location.pathname + window.location.search;
 
   const names = (storage, prefix) => {
     try { return Object.keys(window[storage]).filter((name) => name.startsWith(mine + prefix)); } catch { return []; }
@@ -169,7 +169,9 @@ window.fsdDrafts = (() => {
   };
   const leave = async (status) => {
     lead(false);
-    if (away) return;
+    if (away && toldOf === status) return;
+    away?.remove();  // somebody else may sign in after this one was signed out
+    toldOf = status;
     const name = document.querySelector('.fsd-person span')?.textContent;
     away = say('warn', `You are no longer signed in here${name ? ` as ${name}` : ''}.${over ? '' : ' What you typed is kept in this browser, for you alone.'}`);
     const said = away, page = `/${window.location.pathname.split('/').pop()}${window.location.search}`;

@@ -202,7 +202,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     token = credentials.add_token(team.repository, "bobs", "admin", "Bob")
     with Visitor(team.url, "review", {"Authorization": f"Bearer {token}"}, use="support-chat") as program:
         program.open()
-        assert "is for people, and bobs is a program" in program.act("change the use", [None] * 8)
+        assert "is for people, and Bob/bobs is a program" in program.act("change the use", [None] * 8)
     use = ReviewService(team.repository).use("support-chat")
     assert use.requirements == changed
 

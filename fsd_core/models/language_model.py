@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,6 +106,12 @@ class LanguageModel:
     def one_text(self) -> bool:
         """Whether it reads one text at a time, since its state is of one."""
         return self._run.one_text
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether it can give each token of its ``vocabulary`` a probability."""
+        head: Any = self.module.get_output_embeddings()
+        return self.vocabulary <= self.model_vocab_size and getattr(head, "covers_all", True)
 
     def check_topology(self, topology: TopologySettings) -> None:
         """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one

@@ -16,7 +16,6 @@ from transformers.utils import logging as transformers_logging
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import IncompatibleModels, InsufficientMemory, ModelUnavailable, UnfitModel, UnknownChoice
 from fsd_core.models import reduced_vocab
-from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
@@ -28,6 +27,7 @@ from fsd_core.models.load_notes import notes_on
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.model_set import over_one_vocabulary
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.split_target import load_split, processes
@@ -262,20 +262,16 @@ def make_pair(
     """Make a pair of modules that are already in memory. Without a draft, the target stands in its place, and no method
     drafts with it.
 
-    Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer. Both
-    return the target's as far as they can. Raises ``IncompatibleModels`` if the target has too few.
+    Raises ``IncompatibleModels`` if the target has fewer logits than its tokenizer has ids, and as
+    :func:`over_one_vocabulary` does.
     """
-    target_size, draft_size = vocabulary_of(target), vocabulary_of(draft or target)
+    target_size = vocabulary_of(target)
     ids = 1 + max(tokenizer.get_vocab().values())  # more than its tokens, if it leaves ids out
     if target_size < ids:
         raise IncompatibleModels(
             f"The target of '{spec.name}' has {target_size} logits, and its tokenizer has ids up to {ids - 1}: put the "
             "tokenizer into its folder that was made for these weights."
         )
-    vocabulary = min(target_size, draft_size) if draft_size >= ids else target_size
-    target_model = LanguageModel(target, vocabulary)
-    draft_model = target_model if draft is None else LanguageModel(draft, vocabulary)
-    for model in {target_model, draft_model}:
-        check_cache(model)
+    target_model, draft_model = over_one_vocabulary(target, draft)
     device, dtype = str(target_model.device), str(target_model.dtype).removeprefix("torch.")
-    return LoadedPair(spec, tokenizer, target_model, draft_model, device, dtype, head)
+    return LoadedPair(spec, tokenizer, target_model, draft_model or target_model, device, dtype, head)

@@ -31,7 +31,7 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
     if quantisation := config.get("quantization_config"):
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
         return (
-            f"because it is quantised ({method or 'by an unnamed method'}), and transformers says: {_quote(message)}",
+            f"because it is quantised ({method or 'by an unnamed method'}), and transformers says: {quote(message)}",
             "Install the package that it names, or choose the weights without quantisation",
         )
     if "trust_remote_code" in message:
@@ -52,9 +52,10 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
             "Fetch it again",
         )
     if isinstance(error, ImportError) or any(name in message for name in ("sentencepiece", "tiktoken", "pip install")):
-        return f"because a package is missing: {_quote(message)}", "Install it"
+        return f"because a package is missing: {quote(message)}", "Install it"
     return None
 
 
-def _quote(message: str) -> str:
+def quote(message: str) -> str:
+    """Return the beginning of an error's message, in quotes and on one line."""
     return repr(" ".join(message.split())[:_LONGEST_QUOTE])

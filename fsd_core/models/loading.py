@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import IncompatibleModels, InsufficientMemory, ModelUnavailable, UnfitModel, UnknownChoice
 from fsd_core.models import reduced_vocab
+from fsd_core.models.adapters import adapted
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
@@ -31,6 +31,7 @@ from fsd_core.models.model_set import over_one_vocabulary
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.split_target import load_split, processes
+from fsd_core.models.tokenizer_files import tokenizer_folder
 from fsd_core.models.trigrams import TrigramCounts, load_trigrams
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
@@ -164,23 +165,6 @@ def _load_model(
     return model if split or shares is not None else model.to(device)
 
 
-def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """Return the model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
-    from peft import PeftModel
-
-    check_sizes(adapter)
-    try:
-        with warnings.catch_warnings():  # PEFT reads a deprecated property of transformers
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.filterwarnings("error", "Found missing adapter keys")  # parts of it would be random
-            return PeftModel.from_pretrained(model, str(adapter), local_files_only=True).merge_and_unload()
-    except Exception as error:
-        raise ModelUnavailable(
-            f"The adapter in {adapter} cannot be loaded ({type(error).__name__}): expected adapter_config.json and "
-            "adapter_model.safetensors that fit the target. Restore the folder from where it came."
-        ) from error
-
-
 def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
     """Return a pair's models by role: target, draft, and head if it has one."""
     models = {"target": spec.target, "draft": spec.draft, "head": spec.head}
@@ -204,13 +188,13 @@ def load_pair(
     """
     spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
-    tokenizer = load_tokenizer(folders["target"])
+    tokenizer = load_tokenizer(tokenizer_folder(folders["target"], spec.adapter))
     trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
     draft_folder = folders.get("draft")
     # A reduced draft uses the target's tokenizer.
     is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
     if draft_folder is not None and not is_reduced:
-        check_tokenizers(tokenizer, load_tokenizer(draft_folder), name)
+        check_tokenizers(tokenizer, load_tokenizer(tokenizer_folder(draft_folder, spec.draft_adapter)), name)
     dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
     split = processes() > 1
     if split and (spec.head or spec.adapter or is_reduced):

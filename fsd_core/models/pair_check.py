@@ -17,7 +17,7 @@ from fsd_core.models.json_files import read_object
 from fsd_core.models.local_models import obtained, remembered_size
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens
+from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens, tokenizer_folder
 from fsd_core.models.weight_files import loaded_bytes, missing_shards, stored_numbers, weight_files
 
 HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this machine", "cannot be used"
@@ -181,7 +181,11 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
     if "target" not in folders:
         return
     if "draft" in folders and _OWNER_KEY not in configs["draft"]:
-        differing = differing_tokens(folders["target"] / TOKENIZER, folders["draft"] / TOKENIZER)
+        target, draft = (
+            tokenizer_folder(folders[role], folders.get(adapter))
+            for role, adapter in (("target", "adapter"), ("draft", "draft adapter"))
+        )
+        differing = differing_tokens(target / TOKENIZER, draft / TOKENIZER)
         if differing:
             yield (
                 f"The two models do not share a tokenizer: {differing:,} tokens differ. Speculation compares them "

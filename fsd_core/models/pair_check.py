@@ -198,8 +198,11 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
 
 
 def _short_draft(configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    target, draft = (config_facts.number(configs.get(role, {}), *config_facts.CONTEXTS) for role in ("target", "draft"))
-    if target is not None and draft is not None and draft < target:
+    both = [configs.get(role, {}) for role in ("target", "draft")]
+    if any(config_facts.number(config, *config_facts.CONTEXTS) is None for config in both):
+        return  # the family's, which its class knows
+    target, draft = map(config_facts.context, both)
+    if draft < target:
         yield f"The draft reads {draft:,} tokens and the target {target:,}: nothing is drafted beyond {draft:,}."
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import transformers
 
 from fsd_core.models.json_files import read_object
-from fsd_core.models.weight_files import INDEX, missing_shards
 
 _LONGEST_QUOTE = 200
 
@@ -45,11 +44,6 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
         return (
             f"because transformers has no language model of the type {kind!r} that continues a text",
             "Choose a causal language model; of a model of several media, that is its text model",
-        )
-    if missing := missing_shards(folder):
-        return (
-            f"because files that {INDEX} names are not there: {len(missing)}, such as {missing[0]}",
-            "Fetch it again",
         )
     if isinstance(error, ImportError) or any(name in message for name in ("sentencepiece", "tiktoken", "pip install")):
         return f"because a package is missing: {quote(message)}", "Install it"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.config import TemplateConfig
@@ -20,7 +20,7 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
 from fsd_core.models.hub import OnProgress, obtain
-from fsd_core.models.json_files import check_sizes
+from fsd_core.models.json_files import check_sizes, read_object
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.load_notes import notes_on
@@ -34,6 +34,7 @@ from fsd_core.models.split_target import load_split, processes
 from fsd_core.models.tokenizer_files import tokenizer_folder
 from fsd_core.models.trigrams import TrigramCounts, load_trigrams
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
+from fsd_core.models.weight_files import folder_fault
 
 logger = logging.getLogger(__name__)
 _REDUNDANT = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
@@ -139,6 +140,7 @@ def _load_model(
     if shares is not None:
         options |= {"device_map": "auto", "max_memory": shares}
     try:
+        options |= _computed_here(folder)
         loaded: Any = load_split(folder, options) if split else AutoModelForCausalLM.from_pretrained(folder, **options)
         model, report = loaded
     except ModelUnavailable:  # of a class of ours
@@ -165,6 +167,17 @@ def _load_model(
     return model if split or shares is not None else model.to(device)
 
 
+def _computed_here(folder: Path) -> dict[str, Any]:
+    """Return options that replace an implementation of attention that a configuration names, and that takes no masks of
+    ours, by transformers' choice."""
+    stored = read_object(folder / "config.json")
+    if {stored.get(key) for key in ("_attn_implementation", "attn_implementation")} <= {None, "sdpa", "eager"}:
+        return {}
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config._attn_implementation = None
+    return {"config": config}
+
+
 def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
     """Return a pair's models by role: target, draft, and head if it has one."""
     models = {"target": spec.target, "draft": spec.draft, "head": spec.head}
@@ -188,6 +201,10 @@ def load_pair(
     """
     spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
+    adapters = {"adapter": spec.adapter, "draft adapter": spec.draft_adapter}
+    for role, folder in (folders | adapters).items():
+        if folder is not None and (fault := folder_fault(role, folder)):
+            raise ModelUnavailable(f"The {role} in {folder} cannot be loaded: it {fault}")
     tokenizer = load_tokenizer(tokenizer_folder(folders["target"], spec.adapter))
     trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
     draft_folder = folders.get("draft")

@@ -166,8 +166,9 @@ def _too_few(config: CalibrationConfig, task: Task, limit: int, field_names: Map
         remedies.append(f"take a task with {fewest} prompts or more")
     elif "limit" in field_names:
         remedies.append(f"take a task with {fewest} prompts or more and raise {field_names['limit']} to {fewest}")
-    if config.fewest_fresh + FEWEST_CHOOSING <= limit and "choosing" in field_names:
-        remedies.append(f"lower {field_names['choosing']} to {limit - config.fewest_fresh} or less")
+    fewer = (config.model_copy(update={"choosing": n}) for n in range(config.choosing - 1, FEWEST_CHOOSING - 1, -1))
+    if (enough := next((one for one in fewer if one.fewest <= limit), None)) and "choosing" in field_names:
+        remedies.append(f"lower {field_names['choosing']} to {enough.choosing} or less")
     if config.goal == "accuracy":
         remedies.append(f"raise {field_names['margin'][0].lower()}{field_names['margin'][1:]}")
     return f"{config.needs}, and {available}: {', or '.join(remedies)}."

@@ -34,10 +34,8 @@ from fsd_core.decoding.composition import Method, compose
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.drafters.eagle import MissingHead
 from fsd_core.errors import NotApplicable, NotGiven
-from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
-from fsd_core.models.language_model import LanguageModel, vocabulary_of
-from fsd_core.models.model_set import ModelSet
+from fsd_core.models.model_set import ModelSet, over_one_vocabulary
 
 _SUPPORTED = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"}
 OPTION_NAMES = [
@@ -154,15 +152,11 @@ def _method(
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> Method:
     """Return the method over the caller's modules, which run unchanged."""
-    modules = [module] if draft_module is None else [module, draft_module]
-    vocabulary = min(map(vocabulary_of, modules))
-    target, *drafts = (LanguageModel(each, vocabulary, lean=False) for each in modules)
-    for model in (target, *drafts):
-        check_cache(model)
+    target, draft = over_one_vocabulary(module, draft_module, lean=False)
     try:
         # The strings that end texts are transformers' stopping criteria here.
         needed = tokenizer if config.lenient_in != EVERYWHERE else None
-        return compose(ModelSet(target, drafts[0] if drafts else None, head, needed), config)
+        return compose(ModelSet(target, draft, head, needed), config)
     except MissingHead:
         raise NotGiven(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "

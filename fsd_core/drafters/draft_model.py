@@ -7,9 +7,9 @@ from functools import partial
 
 from torch import Tensor
 
-from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingConfig
 from fsd_core.drafters.base import DrafterFactory
-from fsd_core.errors import NotGiven
+from fsd_core.errors import IncompatibleOptions, NotGiven
 from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
@@ -25,11 +25,17 @@ class DraftModelProposer:
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
-        """Return the factory. Raises ``InvalidSetting`` without a draft model, and for branches of one with recurrent
-        layers."""
+        """Return the factory. Raises ``InvalidSetting`` without a draft model, for branches of one with recurrent
+        layers, and for a divergence that is infinite with one that lacks some of the target's tokens."""
         if models.draft is None:
             raise NotGiven(
                 "The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup, suffix or trigram."
+            )
+        if not models.draft.covers_all and config.divergence in INFINITE_WITHOUT_Q:
+            raise IncompatibleOptions(
+                f"The divergence '{config.divergence}' is infinite with this draft, which lacks some of the target's "
+                f"{models.target.vocabulary} tokens, so nothing would ever be accepted: choose kl, js, tv or "
+                f"{TOP_K}{config.divergence}."
             )
         if config.topology is not None:
             models.draft.check_topology(config.topology)

@@ -55,7 +55,8 @@ class WithEngines:
         if served is None:
             return self._others.open(run)
         check_sampling(served, run.decoding.sampling)
-        tokenizer = tokenizer_of(get_pair(run.pair).target)
+        spec = get_pair(run.pair)
+        tokenizer = tokenizer_of(spec.target, spec.adapter)
         engine = self._endpoint(served)
         hosts = EngineHosts.of(get_settings()) if engine.guarded else None
         knob = None if served.rule is None else self._knob

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fsd_core.errors import FsdError, IncompatibleModels
@@ -42,13 +42,13 @@ def check_cache(model: LanguageModel) -> None:
         if model.recurrent is not None:
             model.recurrent.at_once = _passed.get(model.module, False)
         return
-    tolerance = TOLERANCE.get(model.dtype, OTHER_TOLERANCE)
+    most = tolerance(model.dtype)
     distance = _distance(model)
-    if not distance <= tolerance:
+    if not distance <= most:
         raise _refusal(model, f"its logits differ by {100 * distance:.0f} %")
     if model.recurrent is not None:
         state_tolerance = STATE_TOLERANCE.get(model.dtype, OTHER_STATE_TOLERANCE)
-        model.recurrent.at_once = _state_distance(model) <= state_tolerance and _distance(model) <= tolerance
+        model.recurrent.at_once = _state_distance(model) <= state_tolerance and _distance(model) <= most
     _passed[model.module] = model.recurrent is not None and model.recurrent.at_once
 
 
@@ -63,7 +63,24 @@ def _distance(model: LanguageModel) -> float:
         raise
     except Exception as error:  # architectures fail in many ways on a cache or a mask that they do not know
         raise _refusal(model, f"it fails with {type(error).__name__}") from error
-    return ((cached - uncached).norm(dim=-1) / uncached.norm(dim=-1)).median().item()
+    return relative_distance(cached, uncached)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return the largest :func:`relative_distance` of logits that are equal up to rounding."""
+    return TOLERANCE.get(dtype, OTHER_TOLERANCE)
+
+
+def relative_distance(found: Tensor, expected: Tensor) -> float:
+    """Return the median over positions of ‖found − expected‖ / ‖expected‖. [1,S,V], [1,S,V]"""
+    return ((found - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+
+
+@torch.inference_mode()
+def logits_of_twelve(module: nn.Module, model: PreTrainedModel) -> Tensor:
+    """Return float32 logits [1,12,V] of the check's tokens by a ``module`` around ``model``."""
+    size = model.config.get_text_config(decoder=True).vocab_size
+    return module(input_ids=_twelve(size, model.device), use_cache=False).logits.float()
 
 
 def _state_distance(model: LanguageModel) -> float:
@@ -83,7 +100,11 @@ def _state_distance(model: LanguageModel) -> float:
 
 def _tokens(model: LanguageModel) -> Tensor:
     """Return the twelve tokens of the check, int64 [1,12]."""
-    return (torch.arange(12, device=model.device)[None] * 7919 + 11) % min(model.vocabulary, model.model_vocab_size)
+    return _twelve(min(model.vocabulary, model.model_vocab_size), model.device)
+
+
+def _twelve(vocabulary: int, device: torch.device) -> Tensor:
+    return (torch.arange(12, device=device)[None] * 7919 + 11) % vocabulary
 
 
 def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:

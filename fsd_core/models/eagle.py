@@ -141,7 +141,7 @@ class EagleHead(nn.Module):
         self.generation: Generation = generation
         self.variant, self.owns = variant, owns
         self.config, width, epsilon = config, config.hidden_size, config.rms_norm_eps
-        self.embedding, self.context = embedding, config.max_position_embeddings
+        self.embedding = embedding
         num_states = variant.num_states
         self.fc = nn.Linear(2 * width if generation == 1 else num_states * state_width, width, bias=fc_bias)
         self.layers = nn.ModuleList([_HeadLayer(config, generation, bias)])
@@ -182,7 +182,7 @@ class EagleHead(nn.Module):
         """
         layer: Any = self.layers[0]
         embedded = F.embedding(tokens, self.embedding)
-        cos, sin = self.rotary(embedded, position_ids.clamp_max(self.context - 1))
+        cos, sin = self.rotary(embedded, position_ids)
         if self.generation == 1:
             x = attention_input = self.fc(torch.cat([embedded, states], -1))
         else:

@@ -35,7 +35,7 @@ _IN_FORCE = {
 """keys that are read, here or by ``eagle_tensors``"""
 
 _ACCEPTED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("llama", "qwen2", "mistral"),
+    "model_type": ("llama", "qwen2", "mistral", "phi3"),
     "num_hidden_layers": (1,),
     "speculators_model_type": ("eagle", "eagle3"),
     "transformer_layer_architecture": ("LlamaDecoderLayer",),
@@ -47,6 +47,7 @@ _ACCEPTED: dict[str, tuple[Any, ...]] = {
     "use_mtp_layernorm": (False,),
     "use_aux_norm": (False,),
     "next_layer_regular": (True,),
+    "additional_fc": (False,),
     "parallel_draft_step": (1,),
     "parallel_drafting": (False,),
     "use_sliding_window": (False,),
@@ -62,15 +63,15 @@ _WITHOUT_EFFECT = {
     *PreTrainedConfig().to_dict(),
     "add_cross_attention", "attention_dropout", "auto_map", "bad_words_ids", "base_model_ep_plan",
     "base_model_pp_plan", "base_model_tp_plan", "begin_suppress_tokens", "cross_attention_hidden_size",
-    "diversity_penalty", "do_sample", "early_stopping", "embed_requires_grad", "enable_sp_ulysses",
-    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "has_lm_head",
-    "has_no_defaults_at_init", "initializer_range", "is_decoder", "is_llama_config", "length_penalty", "max_length",
-    "max_window_layers", "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
-    "output_scores", "parallel_draft_heads_num_layers", "prefix", "pretraining_tp", "pruned_heads",
-    "remove_invalid_values", "repetition_penalty", "return_dict_in_generate", "speculators_config",
-    "speculators_version", "suppress_tokens", "task_specific_params", "temperature", "tf_legacy_loss",
-    "tie_encoder_decoder", "tokenizer_class", "top_k", "top_p", "torch_dtype", "torchscript", "transformers.js_config",
-    "typical_p", "use_bfloat16", "use_cache",
+    "decoder_sparse_step", "diversity_penalty", "do_sample", "early_stopping", "embed_requires_grad",
+    "enable_sp_ulysses", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task",
+    "has_lm_head", "has_no_defaults_at_init", "initializer_range", "is_decoder", "is_llama_config",
+    "length_penalty", "max_length", "max_window_layers", "min_length", "no_repeat_ngram_size", "num_beam_groups",
+    "num_beams", "num_return_sequences", "output_scores", "parallel_draft_heads_num_layers", "prefix",
+    "pretraining_tp", "pruned_heads", "remove_invalid_values", "repetition_penalty", "reuse_target_lm_head",
+    "return_dict_in_generate", "speculators_config", "speculators_version", "suppress_tokens", "target_model_type",
+    "task_specific_params", "temperature", "tf_legacy_loss", "tie_encoder_decoder", "tokenizer_class", "top_k",
+    "top_p", "torch_dtype", "torchscript", "transformers.js_config", "typical_p", "use_bfloat16", "use_cache",
 }  # fmt: skip
 """keys about storing, training and generating; so are ``_…``, ``…_token_id`` and ``…_token_ids``"""
 
@@ -97,6 +98,9 @@ def read_settings(told: Mapping[str, Any], layers: int, who: str) -> HeadSetting
     ``IncompatibleModels`` for layers that the target does not have.
     """
     flat = _flatten(told, who)
+    rope = flat.get("rope_scaling") or {}
+    if "mrope_section" in rope and rope.get("rope_type", rope.get("type", "default")) in ("mrope", "default"):
+        flat["rope_scaling"] = None  # without pictures the three positions of a token are one
     if not any(key in flat for key in _MADE_HERE):
         for key, value in flat.items():
             _check_key(key, value, who)

@@ -31,7 +31,8 @@ def new_head(
     ``tokens``: int64 [K], its reduced vocabulary, all tokens by default. ``tail_mass``: the total probability of
     the others.
     """
-    config = cast(LlamaConfig, LlamaConfig.from_dict(target.config.to_dict() | {"num_hidden_layers": 1}))
+    layer = target.config.get_text_config(decoder=True).to_dict() | {"num_hidden_layers": 1}
+    config = cast(LlamaConfig, LlamaConfig.from_dict(layer))
     lm_head = target_lm_head(target, tokens, tail_mass)
     embedding: Tensor = cast(Any, target.get_input_embeddings()).weight.data
     eagle_head = EagleHead(config, generation, embedding, lm_head, state_width=config.hidden_size)
@@ -80,7 +81,7 @@ def read_head(folder: Path | str, target: PreTrainedModel) -> EagleHead:
     who = f"The EAGLE head in {folder}"
     try:
         told = json.loads(bounded_text(folder / "config.json", LARGEST_JSON))
-        settings = read_settings(told, target.config.num_hidden_layers, who)
+        settings = read_settings(told, target.config.get_text_config(decoder=True).num_hidden_layers, who)
         return assemble_head(settings, rename_tensors(_read(folder)), target, who)
     except (IncompatibleModels, ModelUnavailable):
         raise

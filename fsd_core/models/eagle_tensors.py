@@ -19,6 +19,7 @@ from transformers import LlamaConfig, PreTrainedModel
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.eagle import PLAIN, EagleHead, Generation, attention_sizes
 from fsd_core.models.eagle_config import HeadSettings
+from fsd_core.models.language_model import vocabulary_of
 from fsd_core.models.reduced_vocab import ReducedHead
 
 LAYER, EMBEDDING, LM_HEAD = "layers.0.", "embed_tokens.weight", "lm_head.weight"
@@ -80,7 +81,7 @@ def assemble_head(settings: HeadSettings, weights: dict[str, Tensor], target: Pr
             f"{who} has settings of EAGLE-3 in its config.json and tensors of EAGLE-1, without 'hidden_norm': expected "
             "both of one generation. Restore the folder from where it came."
         )
-    width: int = target.config.hidden_size
+    width: int = target.config.get_text_config(decoder=True).hidden_size
     _check_widths(settings, weights["fc.weight"].shape[1], 2 if generation == 1 else variant.num_states, width, who)
     _check_biases(settings, weights, who)
     target_embedding: Tensor = cast(Any, target.get_input_embeddings()).weight.data
@@ -155,7 +156,7 @@ def _take_lm_head(
     ``tied``: the embedding, [V,H], of whose rows it consists if it has no weight; ``None``: of those of the target's.
     """
     offsets, drafted = weights.pop("d2t", None), weights.pop("t2d", None)
-    weight, vocabulary = weights.pop(LM_HEAD, None), target.config.vocab_size
+    weight, vocabulary = weights.pop(LM_HEAD, None), vocabulary_of(target)
     if drafted is not None and len(drafted) != vocabulary:
         raise IncompatibleModels(
             f"{who} was trained for {len(drafted)} tokens, and the target has {vocabulary}: choose the head "

@@ -16,7 +16,8 @@ def cache_name(module: nn.Module) -> str:
     """Return the argument of a transformers module that takes the cache. All are ``cache`` from 5.24 on; before, models
     of recurrent layers alone had another name than the rest."""
     taken = signature(module.forward).parameters
-    return next(name for name in ("cache", "cache_params", "past_key_values") if name in taken)
+    named = (name for name in ("cache", "cache_params") if name in taken)
+    return next(named, "past_key_values")
 
 
 class Forward(ABC):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from fsd_core.config import CHAIN, TopologySettings
 from fsd_core.errors import IncompatibleOptions
+from fsd_core.models import config_facts
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.config_facts import CONTEXTS, DEFAULT_CONTEXT
 from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.forward import Forward
 from fsd_core.models.fused_llama import FusedLlama
@@ -28,20 +29,6 @@ from fsd_core.ops.tree_attention import TreeAttention
 def vocabulary_of(module: PreTrainedModel) -> int:
     """Return the size of a model's text vocabulary, also for a multimodal model."""
     return module.config.get_text_config(decoder=True).vocab_size
-
-
-def context_of(config: PretrainedConfig) -> int:
-    """Return the number of positions that a text may have.
-
-    Rotary frequencies of the type ``longrope`` (Phi-3, Phi-4-mini) change where a text becomes longer than the model's
-    first training length, with those of all positions before it. A cache holds the old ones, so that border is the
-    context.
-    """
-    positions = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
-    rope = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope] if "rope_type" in rope else [kind for kind in rope.values() if isinstance(kind, dict)]
-    borders = [kind["original_max_position_embeddings"] for kind in kinds if kind.get("rope_type") == "longrope"]
-    return min([positions, *borders])
 
 
 class LanguageModel:
@@ -64,7 +51,7 @@ class LanguageModel:
         self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True, static: bool | None = None
     ) -> None:
         config = module.config.get_text_config(decoder=True)
-        self.context = context_of(config)
+        self.context = config_facts.context(config.to_dict())
         layer_kinds(module)  # raises if the state cannot be rolled back
         self.split = is_split(module)
         """whether several processes compute it, each a part"""
@@ -105,6 +92,12 @@ class LanguageModel:
     def one_text(self) -> bool:
         """Whether it reads one text at a time, since its state is of one."""
         return self._run.one_text
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether it can give each token of its ``vocabulary`` a probability."""
+        head: Any = self.module.get_output_embeddings()
+        return self.vocabulary <= self.model_vocab_size and getattr(head, "covers_all", True)
 
     def check_topology(self, topology: TopologySettings) -> None:
         """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one

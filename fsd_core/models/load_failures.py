@@ -8,7 +8,6 @@ from typing import Any
 import transformers
 
 from fsd_core.models.json_files import read_object
-from fsd_core.models.weight_files import INDEX, missing_shards
 
 _LONGEST_QUOTE = 200
 
@@ -31,7 +30,7 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
     if quantisation := config.get("quantization_config"):
         method = quantisation.get("quant_method") if isinstance(quantisation, dict) else None
         return (
-            f"because it is quantised ({method or 'by an unnamed method'}), and transformers says: {_quote(message)}",
+            f"because it is quantised ({method or 'by an unnamed method'}), and transformers says: {quote(message)}",
             "Install the package that it names, or choose the weights without quantisation",
         )
     if "trust_remote_code" in message:
@@ -46,15 +45,11 @@ def _found(folder: Path, config: dict[str, Any], error: Exception) -> tuple[str,
             f"because transformers has no language model of the type {kind!r} that continues a text",
             "Choose a causal language model; of a model of several media, that is its text model",
         )
-    if missing := missing_shards(folder):
-        return (
-            f"because files that {INDEX} names are not there: {len(missing)}, such as {missing[0]}",
-            "Fetch it again",
-        )
     if isinstance(error, ImportError) or any(name in message for name in ("sentencepiece", "tiktoken", "pip install")):
-        return f"because a package is missing: {_quote(message)}", "Install it"
+        return f"because a package is missing: {quote(message)}", "Install it"
     return None
 
 
-def _quote(message: str) -> str:
+def quote(message: str) -> str:
+    """Return the beginning of an error's message, in quotes and on one line."""
     return repr(" ".join(message.split())[:_LONGEST_QUOTE])

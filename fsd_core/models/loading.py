@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import IncompatibleModels, InsufficientMemory, ModelUnavailable, UnfitModel, UnknownChoice
 from fsd_core.models import reduced_vocab
-from fsd_core.models.conformity import check_cache
+from fsd_core.models.adapters import adapted
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
 from fsd_core.models.hub import OnProgress, obtain
-from fsd_core.models.json_files import check_sizes
+from fsd_core.models.json_files import check_sizes, read_object
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.load_notes import notes_on
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.model_set import over_one_vocabulary
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.split_target import load_split, processes
+from fsd_core.models.tokenizer_files import tokenizer_folder
 from fsd_core.models.trigrams import TrigramCounts, load_trigrams
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
+from fsd_core.models.weight_files import folder_fault
 
 logger = logging.getLogger(__name__)
 _REDUNDANT = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
@@ -138,6 +140,7 @@ def _load_model(
     if shares is not None:
         options |= {"device_map": "auto", "max_memory": shares}
     try:
+        options |= _computed_here(folder)
         loaded: Any = load_split(folder, options) if split else AutoModelForCausalLM.from_pretrained(folder, **options)
         model, report = loaded
     except ModelUnavailable:  # of a class of ours
@@ -164,21 +167,15 @@ def _load_model(
     return model if split or shares is not None else model.to(device)
 
 
-def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """Return the model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
-    from peft import PeftModel
-
-    check_sizes(adapter)
-    try:
-        with warnings.catch_warnings():  # PEFT reads a deprecated property of transformers
-            warnings.simplefilter("ignore", FutureWarning)
-            warnings.filterwarnings("error", "Found missing adapter keys")  # parts of it would be random
-            return PeftModel.from_pretrained(model, str(adapter), local_files_only=True).merge_and_unload()
-    except Exception as error:
-        raise ModelUnavailable(
-            f"The adapter in {adapter} cannot be loaded ({type(error).__name__}): expected adapter_config.json and "
-            "adapter_model.safetensors that fit the target. Restore the folder from where it came."
-        ) from error
+def _computed_here(folder: Path) -> dict[str, Any]:
+    """Return options that replace an implementation of attention that a configuration names, and that takes no masks of
+    ours, by transformers' choice."""
+    stored = read_object(folder / "config.json")
+    if {stored.get(key) for key in ("_attn_implementation", "attn_implementation")} <= {None, "sdpa", "eager"}:
+        return {}
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config._attn_implementation = None
+    return {"config": config}
 
 
 def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
@@ -204,13 +201,17 @@ def load_pair(
     """
     spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
-    tokenizer = load_tokenizer(folders["target"])
+    adapters = {"adapter": spec.adapter, "draft adapter": spec.draft_adapter}
+    for role, folder in (folders | adapters).items():
+        if folder is not None and (fault := folder_fault(role, folder)):
+            raise ModelUnavailable(f"The {role} in {folder} cannot be loaded: it {fault}")
+    tokenizer = load_tokenizer(tokenizer_folder(folders["target"], spec.adapter))
     trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
     draft_folder = folders.get("draft")
     # A reduced draft uses the target's tokenizer.
     is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
     if draft_folder is not None and not is_reduced:
-        check_tokenizers(tokenizer, load_tokenizer(draft_folder), name)
+        check_tokenizers(tokenizer, load_tokenizer(tokenizer_folder(draft_folder, spec.draft_adapter)), name)
     dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
     split = processes() > 1
     if split and (spec.head or spec.adapter or is_reduced):
@@ -262,20 +263,16 @@ def make_pair(
     """Make a pair of modules that are already in memory. Without a draft, the target stands in its place, and no method
     drafts with it.
 
-    Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer. Both
-    return the target's as far as they can. Raises ``IncompatibleModels`` if the target has too few.
+    Raises ``IncompatibleModels`` if the target has fewer logits than its tokenizer has ids, and as
+    :func:`over_one_vocabulary` does.
     """
-    target_size, draft_size = vocabulary_of(target), vocabulary_of(draft or target)
+    target_size = vocabulary_of(target)
     ids = 1 + max(tokenizer.get_vocab().values())  # more than its tokens, if it leaves ids out
     if target_size < ids:
         raise IncompatibleModels(
             f"The target of '{spec.name}' has {target_size} logits, and its tokenizer has ids up to {ids - 1}: put the "
             "tokenizer into its folder that was made for these weights."
         )
-    vocabulary = min(target_size, draft_size) if draft_size >= ids else target_size
-    target_model = LanguageModel(target, vocabulary)
-    draft_model = target_model if draft is None else LanguageModel(draft, vocabulary)
-    for model in {target_model, draft_model}:
-        check_cache(model)
+    target_model, draft_model = over_one_vocabulary(target, draft)
     device, dtype = str(target_model.device), str(target_model.dtype).removeprefix("torch.")
-    return LoadedPair(spec, tokenizer, target_model, draft_model, device, dtype, head)
+    return LoadedPair(spec, tokenizer, target_model, draft_model or target_model, device, dtype, head)

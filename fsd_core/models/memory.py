@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from fsd_core.errors import InsufficientMemory, ModelUnavailable
+from fsd_core.errors import InsufficientMemory
 from fsd_core.models.json_files import read_object
 from fsd_core.models.weight_files import loaded_bytes, weight_files
 
@@ -21,17 +21,7 @@ def weight_bytes(folder: Path, dtype: str = "auto") -> int:
 
     Raises ``ModelUnavailable`` for a file of another format.
     """
-    return sum(_file_bytes(file, dtype) for file in weight_files(folder))
-
-
-def _file_bytes(file: Path, dtype: str) -> int:
-    try:
-        return loaded_bytes(file, dtype)
-    except ModelUnavailable:
-        raise ModelUnavailable(
-            f"The model in {file.parent} cannot be loaded ({file.name} is no safetensors file): restore the "
-            "folder from where it came."
-        ) from None
+    return sum(loaded_bytes(file, dtype) for file in weight_files(folder))
 
 
 def free_bytes(device: torch.device) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import signature
+import sys
+from inspect import getsource, signature
 from typing import Any
 
 import torch
@@ -44,13 +45,19 @@ def recurrent_layers(module: PreTrainedModel) -> list[int]:
     return [index for index, kind in enumerate(kinds) if kind in RECURRENT]
 
 
+def _slides(module: PreTrainedModel) -> bool:
+    """Whether the code of a model's family reads ``sliding_window``, which any configuration may hold."""
+    files = {type(part).__module__ for part in module.modules()}
+    return any("sliding_window" in getsource(sys.modules[file]) for file in files if file.startswith("transformers."))
+
+
 class ModuleForward(Forward):
     """A module, called with positions and masks derived from the cache. Raises like :func:`layer_kinds`."""
 
     def __init__(self, module: PreTrainedModel) -> None:
         config = module.config.get_text_config(decoder=True)
         self._module, self._kind = module, config.model_type
-        self._window: int | None = getattr(config, "sliding_window", None)
+        self._window: int | None = getattr(config, "sliding_window", None) if _slides(module) else None
         self._kinds = layer_kinds(module)
         self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
         self._recurrent = bool(recurrent_layers(module))

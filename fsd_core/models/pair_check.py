@@ -17,13 +17,12 @@ from fsd_core.models.json_files import read_object
 from fsd_core.models.local_models import obtained, remembered_size
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens
-from fsd_core.models.weight_files import loaded_bytes, missing_shards, stored_numbers, weight_files
+from fsd_core.models.tokenizer_files import TOKENIZER, differing_tokens, tokenizer_folder
+from fsd_core.models.weight_files import folder_fault, loaded_bytes, stored_numbers, weight_files
 
 HERE, TO_FETCH, TOO_LARGE, UNUSABLE = "here", "to fetch", "too large for this machine", "cannot be used"
 _OWNER_KEY = "embedding_of"  # of a draft on its target's embedding, which has no tokenizer of its own
 _MARGIN, _OVERHEAD = 1.1, 5e8
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 CPU = "cpu"
 
@@ -144,25 +143,10 @@ def _check_offer(role: str, model: HubModel, ask_hub: AskHub, found: PairCheck) 
 
 def _check_folder(role: str, folder: Path, dtype: str, on_cpu: bool, found: PairCheck) -> None:
     config = read_object(folder / ("adapter_config.json" if "adapter" in role else "config.json"))
-    files, pickles = weight_files(folder), [file for form in _PICKLES for file in folder.glob(form)]
-    if not config:
-        found.problems.append(f"The configuration of the {role} in {folder} cannot be read: restore the folder.")
-    if missing := missing_shards(folder):
-        found.problems.append(
-            f"The {role} lacks {len(missing)} files of its weights, such as {missing[0]}: fetch it again."
-        )
-    elif not files and not (pickles and role == "head"):  # of a pickled head only tensors are read
-        found.problems.append(
-            f"The {role} in {folder} has its weights as {pickles[0].name}, a pickle, which may run any program: "
-            "convert them to safetensors."
-            if pickles
-            else f"The {role} in {folder} has no weights: expected files of safetensors."
-        )
-    try:
-        tensors = [file for file in files if stored_numbers(file)]
-    except ModelUnavailable as error:
-        found.problems.append(f"The {role}: {error}")
+    if fault := folder_fault(role, folder):
+        found.problems.append(f"The {role} in {folder} {fault}")
         return
+    files = weight_files(folder)
     if "auto_map" in config:
         found.notes.append(f"The {role} names code of its own, which is never run here.")
     if "quantization_config" in config:
@@ -171,7 +155,7 @@ def _check_folder(role: str, folder: Path, dtype: str, on_cpu: bool, found: Pair
     found.memory += sum(loaded_bytes(file, dtype) for file in files) * (
         2 if on_cpu and config.get("model_type") == "llama" and role in ("target", "draft") else 1
     )
-    if tensors and config:
+    if any(map(stored_numbers, files)):
         kind = config.get("model_type") or config.get("peft_type") or "unnamed"
         found.facts.append(f"The {role} {folder.name} is here: {kind}, {size(bytes_)}.")
 
@@ -181,7 +165,11 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
     if "target" not in folders:
         return
     if "draft" in folders and _OWNER_KEY not in configs["draft"]:
-        differing = differing_tokens(folders["target"] / TOKENIZER, folders["draft"] / TOKENIZER)
+        target, draft = (
+            tokenizer_folder(folders[role], folders.get(adapter))
+            for role, adapter in (("target", "adapter"), ("draft", "draft adapter"))
+        )
+        differing = differing_tokens(target / TOKENIZER, draft / TOKENIZER)
         if differing:
             yield (
                 f"The two models do not share a tokenizer: {differing:,} tokens differ. Speculation compares them "
@@ -194,8 +182,11 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
 
 
 def _short_draft(configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    target, draft = (config_facts.number(configs.get(role, {}), *config_facts.CONTEXTS) for role in ("target", "draft"))
-    if target is not None and draft is not None and draft < target:
+    both = [configs.get(role, {}) for role in ("target", "draft")]
+    if any(config_facts.number(config, *config_facts.CONTEXTS) is None for config in both):
+        return  # the family's, which its class knows
+    target, draft = map(config_facts.context, both)
+    if draft < target:
         yield f"The draft reads {draft:,} tokens and the target {target:,}: nothing is drafted beyond {draft:,}."
 
 

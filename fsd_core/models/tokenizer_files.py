@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 
 
+def tokenizer_folder(model: Path, adapter: Path | None) -> Path:
+    """Return the folder of the tokenizer and the chat template in force: an adapter's, if it brings its own."""
+    return adapter if adapter is not None and (adapter / "tokenizer_config.json").is_file() else model
+
+
 def with_marks(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer whose texts hold the marks of thoughts also where its file calls them special tokens.
 

@@ -17,6 +17,7 @@ from fsd_core.models.json_files import read_object
 _FORMS = ("model.safetensors", "model-*-of-*.safetensors")
 """names of weights, in the order in which transformers looks for them"""
 _ADAPTER = "adapter_model.safetensors"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 INDEX = "model.safetensors.index.json"
 _STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -41,11 +42,43 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in weights_among(file.name for file in folder.glob("*.safetensors"))]
 
 
-def missing_shards(folder: Path) -> list[str]:
-    """Return the files that a folder's index of weights names and the folder lacks."""
-    files = read_object(folder / INDEX).get("weight_map", {})
-    named = {name for name in files.values() if isinstance(name, str)} if isinstance(files, dict) else set()
-    return sorted(name for name in named if not (folder / Path(name).name).is_file())
+def folder_fault(role: str, folder: Path) -> str | None:
+    """Return why the model in a folder cannot be loaded, as what it lacks or has; ``None`` if nothing is found.
+
+    Loading and the check before it both ask this. Weights are looked for as the loaders do: in one file, or else in
+    those that an index names. ``role``: as in a pair.
+    """
+    is_adapter = "adapter" in role
+    config, whole = ("adapter_config.json", _ADAPTER) if is_adapter else ("config.json", _FORMS[0])
+    if not read_object(folder / config):
+        return f"has a {config} that cannot be read: restore the folder."
+    if not (folder / whole).is_file() and (fault := _without_one_file(role, folder, whole)):
+        return fault
+    try:
+        for file in weight_files(folder):
+            stored_numbers(file)
+    except ModelUnavailable as error:
+        return f"has broken weights. {error}"
+    return None
+
+
+def _without_one_file(role: str, folder: Path, whole: str) -> str | None:
+    """See :func:`folder_fault`, for a folder without the file ``whole``."""
+    if role in ("target", "draft") and (folder / INDEX).is_file():
+        files = read_object(folder / INDEX).get("weight_map")
+        named = {name for name in files.values() if isinstance(name, str)} if isinstance(files, dict) else set()
+        missing = sorted(name for name in named if not (folder / Path(name).name).is_file())
+        if missing:
+            return f"lacks {len(missing)} files of its weights, such as {missing[0]}: fetch it again."
+        return None if named else f"has a {INDEX} that names no files: fetch it again."
+    if role == "head" and (folder / "pytorch_model.bin").is_file():  # of which only tensors are read
+        return None
+    if others := weight_files(folder):
+        shards = f", or shards and their {INDEX}" if role in ("target", "draft") else ""
+        return f"has its weights as {others[0].name}, which no loader reads: expected {whole}{shards}. Fetch it again."
+    if pickles := [file.name for form in _PICKLES for file in folder.glob(form)]:
+        return f"has its weights as {pickles[0]}, a pickle, which may run any program: convert them to safetensors."
+    return "has no weights: expected files of safetensors."
 
 
 def stored_numbers(file: Path) -> Mapping[int, int]:

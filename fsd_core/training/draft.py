@@ -20,8 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 
 from fsd_core.errors import NotEnough
 from fsd_core.models import reduced_vocab
+from fsd_core.models.adapters import adapted
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import adapted, resolve_device
+from fsd_core.models.loading import resolve_device
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.training.adapter import ADAPTER_PLAN

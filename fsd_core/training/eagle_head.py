@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from fsd_core.errors import Contradiction, NotEnough, UnknownChoice
 from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
-from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.loading import resolve_device
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
@@ -127,7 +127,7 @@ def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_o
     """Return a head that begins with the target's last layer, as far as that fits."""
     tokens, rest_share = None, 0.0
     if plan.head_tokens is not None:
-        vocabulary = target.config.vocab_size
+        vocabulary = vocabulary_of(target)
         count, ends = min(plan.head_tokens, vocabulary), LanguageModel(target, lean=False).eos_tokens
         tokens = common_tokens(texts, count, vocabulary, ends)
         rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
@@ -139,7 +139,7 @@ def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_o
     layer.post_attention_layernorm.load_state_dict(last.post_attention_layernorm.state_dict())
     if plan.generation == 3:
         head.norm.load_state_dict(target.model.norm.state_dict())
-        width = target.config.hidden_size
+        width = target.config.get_text_config(decoder=True).hidden_size
         with torch.no_grad():  # the last of the three states is nearest to what the head predicts
             head.fc.weight[:, -width:] += torch.eye(width)
     return head
@@ -179,7 +179,7 @@ def main(
     before, questions = None if start is None else earlier(start), _questions(target, data, plan, seed)
     folder = llama_of(source)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    depth: int = module.config.num_hidden_layers
+    depth: int = module.config.get_text_config(decoder=True).num_hidden_layers
     layers = (
         aux_hidden_state_layers(plan.generation, depth)
         if start is None

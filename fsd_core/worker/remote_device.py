@@ -22,6 +22,7 @@ from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, obtain_pair
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 from fsd_core.models.prompt import encode_prompt, prompt_hash
+from fsd_core.models.tokenizer_files import tokenizer_folder
 from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.settings import Settings
 from fsd_core.space import zero_gpu as on_zero_gpu
@@ -170,9 +171,8 @@ class RemoteGenerator:
         """See ``generator.TextGenerator``. Takes the tokenizer alone, which needs no device."""
         spec = get_pair(run.pair)
         template = run.decoding.template.filled(spec.template_arguments)
-        return prompt_hash(
-            encode_prompt(load_tokenizer(obtain_pair(spec)["target"]), example.model_input, template=template)
-        )
+        tokenizer = load_tokenizer(tokenizer_folder(obtain_pair(spec)["target"], spec.adapter))
+        return prompt_hash(encode_prompt(tokenizer, example.model_input, template=template))
 
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]

@@ -20,6 +20,7 @@ from fsd_core.config.model_names import name_of_models
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
 from fsd_core.evaluation.harness import written
+from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.thoughts import split_thoughts
 from fsd_core.models.tokenizer_files import with_marks
@@ -27,6 +28,7 @@ from fsd_core.tasks.base import Example
 from fsd_core.tasks.custom.scorers import get_scorer
 from fsd_core.testing.toy import END, save_toy_pair, toy_pair, toy_tokenizer
 from tests.tools.sizes import some
+from tests.tools.toy_families import toy_family
 
 PROMPT = "Hello, this is longer than the window."
 SMALL = {
@@ -206,3 +208,14 @@ def test_capped_scores_are_capped(folder: Path) -> None:
         uncapped = eager(tokens, use_cache=False).logits
     assert torch.allclose(ours, theirs, atol=1e-3)
     assert not torch.allclose(uncapped, theirs, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "granite", "qwen3", "phi3", "gemma"])
+def test_a_window_that_the_family_does_not_have_is_not_applied(family: str) -> None:
+    """Each forward is the module's own without a cache. Some of these families slide, others have the field alone."""
+    model = toy_family(family, sliding_window=8)
+    tokens = torch.arange(40)[None] * 5 % 250
+    for lean in (True, False):
+        ours = LanguageModel(model, lean=lean)
+        found = ours.forward(tokens, ours.new_cache(40))
+        torch.testing.assert_close(found, model(tokens, use_cache=False).logits, rtol=1e-3, atol=1e-3)

@@ -223,7 +223,7 @@ def test_a_forged_header_of_weights_is_a_sentence(header: bytes, toy: str, tmp_p
     shutil.copytree(toy.removeprefix("path:"), tmp_path / "pair")
     weights = tmp_path / "pair" / "target" / "model.safetensors"
     weights.write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
-    with pytest.raises(ModelUnavailable, match="is no safetensors file"):
+    with pytest.raises(ModelUnavailable, match="is no whole safetensors file"):
         load_pair(f"path:{tmp_path / 'pair'}")
 
 
@@ -275,5 +275,5 @@ def test_a_shard_that_is_missing_is_named(folder):
     (target / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
     first = {name: tensor for name, tensor in weights.items() if index[name] == shards[0]}
     save_file(first, target / shards[0], {"format": "pt"})
-    with pytest.raises(ModelUnavailable, match=f"not there: 1, such as {shards[1]}. Fetch it"):
+    with pytest.raises(ModelUnavailable, match=f"lacks 1 files of its weights, such as {shards[1]}: fetch it"):
         load_pair(f"path:{folder}", device="cpu")

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.evaluation.roofline import bytes_read
 from fsd_core.models import reduced_vocab
+from fsd_core.models.adapters import adapted
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import adapted
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS
 from fsd_core.models.random_pairs import RANDOM_PAIR_SHAPES
 from fsd_core.training.adapter_card import PROBLEM_SETS

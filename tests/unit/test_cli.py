@@ -203,15 +203,15 @@ def test_a_terminal_that_lacks_a_character_gets_another(home: Path) -> None:
         (("bench", "--draft-length", "0"), "--draft-length is 0"),
         (
             ("calibrate", "--within", "0.2"),
-            "takes at least 1497 prompts beside the 64 that choose, 1561 in all, and the task 'arithmetic' has 600: "
-            "take a task with 1561 prompts or more and raise --limit to 1561, or raise --within.",
+            "takes at least 2609 prompts beside the 64 that choose, 2673 in all, and the task 'arithmetic' has 600: "
+            "take a task with 2673 prompts or more and raise --limit to 2673, or raise --within.",
         ),
         (
             ("calibrate", "--limit", "2"),
-            "takes at least 149 prompts beside the 64 that choose, 213 in all, and the task 'arithmetic' has 600, of "
-            "which 2 may be used: raise --limit to 213 or more (at most 600), or raise --within.",
+            "takes at least 245 prompts beside the 64 that choose, 309 in all, and the task 'arithmetic' has 600, of "
+            "which 2 may be used: raise --limit to 309 or more (at most 600), or raise --within.",
         ),
-        (("calibrate", "--limit", "200"), "or lower --choosing to 51 or less, or raise --within."),
+        (("calibrate", "--limit", "280"), "or lower --choosing to 27 or less, or raise --within."),
         (("calibrate", "--task", "everyday"), "scores nothing, so no accuracy can be promised: choose --accepted or"),
         (("calibrate", "--accepted", "90"), "is 90.0: expected less than 1, for it is a share, such as 0.9 for 90 %."),
         (("calibrate", "--within", "21"), "--within is 21.0: expected at most 20"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration, LlamaForCausalLM
 
 from fsd_core.config import (
     Autoregressive,
@@ -25,7 +25,7 @@ from fsd_core.models.eagle_files import load_head, read_head, save_head
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.decoding_checks import open_session, written
 from fsd_core.testing.toy import toy_model
-from tests.tools.eagle_layouts import LAYERS, LAYOUTS, VOCABULARY, Layout
+from tests.tools.eagle_layouts import LAYERS, LAYOUTS, VOCABULARY, WIDTH, Layout
 from tests.tools.sizes import some
 
 TEXT, DRAFT = [3, 17, 9, 30, 1, 22, 5], [8, 31]
@@ -109,3 +109,53 @@ def test_greedy_text_is_the_targets_and_a_saved_copy_drafts_the_same(
             assert session.history[len(TEXT) :] == alone
         assert rounds[0] == rounds[1]
         assert sum(len(tokens) for tokens, _ in rounds[0]) > 24
+
+
+MROPE = {"type": "mrope", "mrope_section": [1, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_position_embeddings": 4},
+        {"target_model_type": "qwen3_moe"},
+        {"decoder_sparse_step": 1},
+        {"model_type": "phi3"},
+        {"additional_fc": False, "reuse_target_lm_head": True},
+        {"rope_scaling": MROPE},
+        {"rope_scaling": {"mrope_section": [1, 1, 2], "mrope_interleaved": True}},
+    ],
+    ids=lambda change: ",".join(change),
+)
+@torch.inference_mode()
+def test_what_changes_nothing_changes_nothing(
+    tmp_path: Path, target: LlamaForCausalLM, change: dict[str, object]
+) -> None:
+    """Positions beyond those of training, as published heads name 2,048, and keys about the target, of SpecForge."""
+    layout = LAYOUTS["eagle-3"]
+    layout = replace(layout, config=layout.config | change)
+    found = drafted(load_head(layout.write(tmp_path), target), target)
+    assert differ(found, by_hand(layout, target)) < 1e-5
+
+
+def test_a_head_reads_the_text_model_of_a_composite_target(tmp_path: Path) -> None:
+    text = {
+        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 64, "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
+        "initializer_range": 0.15, "eos_token_id": None, "bos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    vision |= {"image_size": 8, "patch_size": 4}
+    torch.manual_seed(0)
+    composite = Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=vision))
+    LAYOUTS["eagle-3"].write(tmp_path)
+    head, model = load_head(tmp_path, composite), LanguageModel(composite)
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=8)
+    alone = written(model, model, config, TEXT, ends=False)
+    config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter(), max_new_tokens=8)
+    session = open_session(model, None, config, TEXT, 0, frozenset(), head)
+    drafts = []
+    while session.stop_reason is None:
+        drafts += session.run_round().drafted
+    assert session.history[len(TEXT) :] == alone
+    assert drafts

@@ -263,7 +263,7 @@ def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site, author: Cl
     chose = next(run["run"] for run in done["runs"] if run["setting"] == proposed["setting"])
     with pytest.raises(Exception, match="helped to choose the setting in its calibration"):
         author.predict("found-by-a-program", [chose], evidence["baselines"], api_name="/propose")
-    with pytest.raises(Exception, match="takes at least [0-9]+ prompts"):
+    with pytest.raises(Exception, match=r"takes at least [0-9]+ prompts"):
         author.predict(settings, limit=100, api_name="/start_calibration")
     with pytest.raises(Exception, match="goal is 'fun': expected 'accuracy', 'acceptance' or 'speed'"):
         author.predict(settings, goal="fun", api_name="/start_calibration")

@@ -215,7 +215,7 @@ def test_a_pair_that_is_damaged_is_no_run(call: Call, home: Path, toy: str, tmp_
     for command in (("run", *SHORT), ("sweep", *SHORT, "--thresholds", "0.1"), ("generate", "Ava")):
         status, out, err = call(*command, "--pair", name)
         assert (status, out) == (2, "")
-        assert "restore the folder" in err.lower()
+        assert "fetch it again" in err.lower()
         assert err.count("\n") == 1
     assert repository(home).count_runs() == before
 

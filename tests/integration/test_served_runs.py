@@ -26,6 +26,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
 from fsd_core.worker.local_runs import open_repository
 from tests.tools.toy_engine import Request, ToyEngine
+from tests.tools.worker_process import until
 
 SHARED: dict[str, Any] = {"max_new_tokens": 24}
 LIMIT = 6
@@ -119,6 +120,7 @@ def test_prompts_that_arrive_at_a_rate_give_the_same_texts_and_no_more_are_open_
 
     with pytest.raises(Cancelled):
         execute_runs(repository, [id], no_pair, RunObserver(cut_off))
+    until(lambda: not engine.open, "the end of what was asked")  # the engine goes on with what nobody waits for
     repository.reopen_runs([id], enqueue=False)
     run, arrived = measured(repository, id)  # goes on with the prompts that are left
     assert run.status == "finished"

@@ -158,13 +158,17 @@ class Request(BaseHTTPRequestHandler):
             engine.asked.append(body)
             engine.authorizations.append(self.headers["Authorization"])
             fault = engine.faults.pop(0) if engine.faults else None
-            engine.open += 1
+            engine.open, self.is_open = engine.open + 1, True
             engine.most_open = max(engine.most_open, engine.open)
         try:
             (fault or Request.answer)(self)
         finally:
-            with engine.lock:
-                engine.open -= 1
+            self.count_closed()
+
+    def count_closed(self) -> None:
+        """Count the request as answered: before its last bytes, for whoever has these may ask again at once."""
+        with self.engine.lock:
+            self.engine.open, self.is_open = self.engine.open - self.is_open, False
 
     def answer(self) -> None:
         """Write the answer to the prompt."""
@@ -217,6 +221,7 @@ class Request(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def end(self) -> None:
+        self.count_closed()
         self.chunk("data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 

@@ -14,7 +14,6 @@ os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQU
 
 import gradio as gr
 from fastapi import FastAPI
-from sqlalchemy import make_url
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dashboard.compare import compare_page
@@ -58,7 +57,7 @@ from dashboard.ui.components import link
 from dashboard.ui.endpoint import Endpoint, answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
-from dashboard.ui.signed_in import short_digest, sign_in_link
+from dashboard.ui.signed_in import sign_in_link
 from dashboard.ui.theme import FAVICON, HEAD, STYLE_SHEETS, build_theme
 from dashboard.ui.worker_status import worker_status
 from fsd_core.auth.identify import KEY, identifier
@@ -152,8 +151,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login, settings.session_cookie))
     pages = build_pages(repository, settings)
-    installation = short_digest(str(make_url(settings.resolved_database_url)))
-    replace_gradios_preview({page.path: page.title for page in PAGES}, installation)
+    replace_gradios_preview({page.path: page.title for page in PAGES}, settings.installation)
     with warnings.catch_warnings():
         # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)

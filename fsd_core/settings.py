@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from fsd_core import setting_checks as checked
 from fsd_core.addresses import LOOPBACK, without_secrets
 from fsd_core.errors import Misconfigured, Unwritable
-from fsd_core.frozen import sentence, text_digest
+from fsd_core.frozen import sentence, text_hash
 from fsd_core.roles import ROLES, read_roles, same_name
 from fsd_core.space import SPACE_DATA, OAuthApp, here
 
@@ -222,7 +222,12 @@ class Settings(BaseSettings):
     def session_cookie(self) -> str:
         """Name of a signed-in browser's cookie, the installation's own: a browser sends cookies to all of a host's
         ports."""
-        return f"fsd_session_{text_digest(without_secrets(self.resolved_database_url))[:8]}"
+        return f"fsd_session_{self.installation[:8]}"
+
+    @property
+    def installation(self) -> str:
+        """What stands for the installation in browsers, which know it by no other name: 16 hex digits."""
+        return text_hash(without_secrets(self.resolved_database_url))
 
     @property
     def default_database(self) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from urllib.parse import quote
 
 import gradio as gr
@@ -10,6 +9,7 @@ from starlette.requests import Request
 
 from dashboard.ui.templates import Html, render
 from fsd_core.auth.identify import person_in
+from fsd_core.frozen import text_hash
 from fsd_core.roles import NOBODY, Person, folded
 from fsd_core.space import here
 
@@ -26,12 +26,7 @@ def person_of(request: gr.Request) -> Person:
 def person_mark(person: Person | None) -> str:
     """Return what stands for a person in a page and in what the page asks, so that both are known to be theirs."""
     one = person or NOBODY
-    return short_digest(f"{folded(one.name)} {one.known} {one.is_program}")
-
-
-def short_digest(text: str) -> str:
-    """Return 16 hexadecimal digits that stand for a text."""
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return text_hash(f"{folded(one.name)} {one.known} {one.is_program}")
 
 
 def sign_in_link(text: str, next: str = "/", style: str = "", root: str = "") -> Html:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.cells import ratio_mixed, shared, speedup
 from fsd_core.analysis.series import metrics
-from fsd_core.conditions import taken
 from fsd_core.evaluation.time_ranking import LEAST_TOLD_APART, rank_by_time
 from fsd_core.formatting import count, decimals, number, percent
 from fsd_core.statistics.noninferiority import Verdict
@@ -79,7 +78,7 @@ def recommend(
     allowed = [id for id in timed if id in kept or id in exact]
     shown = {id: timed[id] for id in allowed if answer.is_surely_faster(id, baseline.id)}
     best = rank_by_time(shown).first if shown else baseline.id
-    if not shown and (busy := _busy(answer, timed, [id for id in allowed if id != baseline.id])):
+    if not shown and (busy := _busy(answer, timed, allowed)):
         return Recommendation(_joined(busy, still), best)
     if best in lossy:
         return Recommendation(_joined(f"Fastest {answer.reach}: {answer.named(best)}.", still), best)
@@ -112,8 +111,9 @@ def recommend(
 
 def _busy(answer: _Answer, timed: Mapping[str, Mapping[int, PromptCounts]], allowed: Sequence[str]) -> str:
     """Return that a busy machine hides which is the fastest; empty if it does not, or nothing else is allowed."""
-    share = taken((g.seconds, g.cpu_seconds) for side in timed.values() for g in side.values() if g.timed) or 0.0
-    if share <= LEAST_TOLD_APART or not any(answer.is_faster(id, answer.baseline.id) for id in allowed):
+    if not any(answer.is_faster(id, answer.baseline.id) for id in allowed):
+        return ""
+    if (share := rank_by_time(timed).taken or 0.0) <= LEAST_TOLD_APART:
         return ""
     return (
         f"Too busy to tell: nothing is shown to be faster than {answer.short(answer.baseline.id)}, and other programs "
@@ -157,7 +157,7 @@ class _Answer(NamedTuple):
 
     def is_surely_faster(self, id: str, other: str) -> bool:
         """Return whether the interval of how many times as fast a run is lies above 1."""
-        times = speedup(self.runs[id], self.runs[other], self.prompts) if id != other else None
+        times = speedup(self.runs[id], self.runs[other], self.prompts)
         return times is not None and times.low is not None and times.low > 1
 
     def short(self, id: str) -> str:

@@ -117,7 +117,7 @@ def values_of(
         values, bound = acceptance_rates(evidence, decoding, start, end), config.acceptance
     else:
         gained = gains(evidence, decoding, config.target, start, end)
-        values, bound = {i: (1 + gain) / 2 for i, gain in gained.items()}, (1 - config.margin / 100) / 2
+        values, bound = {i: (1 + gain) / 2 for i, gain in gained.items()}, config.accuracy_bound
     if start:
         whole = evidence.is_whole(start, end)
         values = {i: value for i, value in values.items() if whole(i)}

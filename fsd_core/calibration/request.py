@@ -117,12 +117,14 @@ def build_calibration(
 def _check_groups(config: CalibrationConfig, task: Task) -> None:
     """Raise ``NotEnough`` if the prompts come in groups, of which each counts once, and a setting that loses none could
     not be shown to."""
+    if config.goal != "accuracy" or not config.whole_groups:
+        return
     (run,) = config.round_runs([config.target], 0, config.limit)
     examples, order = task.all_examples(), task.positions(run)
     clusters = by_group(order, {i: examples[i].group for i in order if examples[i].group})
-    if config.goal != "accuracy" or (most := int(np.bincount(clusters).max(initial=1))) == 1:
+    if (most := int(np.bincount(clusters).max(initial=1))) == 1:
         return
-    bound, level = (1 - config.margin / 100) / 2, SIGNIFICANCE_LEVEL / config.finalists
+    bound, level = config.accuracy_bound, SIGNIFICANCE_LEVEL / config.finalists
     chosen, fresh = clusters[: config.choosing], clusters[config.choosing :]
     fresh = numbered(fresh[~np.isin(fresh, chosen)].tolist())
     laid = betting.stakes(betting.together(np.full(len(chosen), 0.5), numbered(chosen.tolist()), most, bound), bound)

@@ -122,6 +122,11 @@ class CalibrationConfig(SweepConfig):
         return math.ceil(min(math.log(SIGNIFICANCE_LEVEL) / math.log1p(-self.margin / 100), MORE_THAN_ENOUGH))
 
     @property
+    def accuracy_bound(self) -> float:
+        """The mean of (1 + gain) / 2 over prompts, the gains -1, 0 and 1, that a setting within the margin exceeds."""
+        return (1 - self.margin / 100) / 2
+
+    @property
     def finalists(self) -> int:
         """The most settings that are tested on fresh prompts."""
         return max(1, min(FINALISTS, sum(not decoding.acceptance.is_exact for decoding in self.decodings)))
@@ -132,9 +137,8 @@ class CalibrationConfig(SweepConfig):
         by the stakes that are laid."""
         if self.goal != "accuracy":
             return self.least_fresh
-        bound = (1 - self.margin / 100) / 2
-        laid = betting.stakes(np.full(self.choosing, 0.5), bound)
-        return betting.fewest(0.5, bound, laid, SIGNIFICANCE_LEVEL / self.finalists, MORE_THAN_ENOUGH)
+        laid = betting.stakes(np.full(self.choosing, 0.5), self.accuracy_bound)
+        return betting.fewest(0.5, self.accuracy_bound, laid, SIGNIFICANCE_LEVEL / self.finalists, MORE_THAN_ENOUGH)
 
     @property
     def fewest(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from itertools import product
 from random import Random
 from types import MappingProxyType
@@ -131,14 +131,14 @@ class RunConfig(Frozen):
         together: at a place of the group's own, or, in runs from before ``whole_groups``, at that of its first prompt,
         so that large groups came early.
         """
+        order: Sequence[int] = range(size)
         if self.shuffled and self.whole_groups:
-            drawn, members = Random(self.seed), dict[int | str, list[int]]()
-            for i in range(size):
+            members: dict[int | str, list[int]] = {}
+            for i in order:
                 members.setdefault(groups.get(i, i), []).append(i)
-            order = [i for unit in drawn.sample(list(members), len(members)) for i in members[unit]]
-            return [i for i in order if i not in repeats][self.first : self.first + self.limit]
-        order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
-        if self.shuffled and groups:
+            order = [i for unit in Random(self.seed).sample(list(members), len(members)) for i in members[unit]]
+        elif self.shuffled:
+            order = Random(self.seed).sample(order, size)
             first: dict[str, int] = {}
             place = {i: first.setdefault(groups[i], at) if i in groups else at for at, i in enumerate(order)}
             order = sorted(order, key=place.__getitem__)

@@ -25,6 +25,7 @@ class LinearForward(Forward):
 
     def __init__(self, module: LinearLlama) -> None:
         self._module, self._group, self._taps = module, module.config.attention_group, module.config.attention_taps
+        self._cache_name = cache_name(module)
 
     def new_cache(self, layers: int, capacity: int, rows: int) -> LinearCache:
         if rows > 1:
@@ -78,7 +79,7 @@ class LinearForward(Forward):
         output = self._module(
             input_ids=tokens,
             position_ids=queries[None],
-            **{cache_name(self._module): cache},
+            **{self._cache_name: cache},
             use_cache=True,
             logits_to_keep=logits_to_keep,
             output_hidden_states=aux is not None,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.tools.attack.as_people import programs_as_people
+from tests.tools.attack.as_people import disabled_at_work, programs_as_people
 from tests.tools.attack.growth import grown
 from tests.tools.attack.kills import deadly_prompt, random_moments
 from tests.tools.attack.leaving import leaves_in_time
@@ -39,6 +39,7 @@ from tests.tools.attack.storage import (
     damaged_bytes,
     full_home,
     full_temporary_folder,
+    full_while_fetching,
     locked_database,
     odd_homes,
 )
@@ -123,6 +124,12 @@ TRIALS = {
     "expressions": Trial("Regular expressions that take gigabytes or years", "A sentence each", expression_bombs),
     "template": Trial("A chat template that loops for years", "It is ended, with a sentence", endless_template),
     "full-home": Trial("The database's disk fills up", "What is written stays; the run goes on later", full_home),
+    "fetching": Trial("The disk fills up while a model arrives", "As above", full_while_fetching),
+    "disabled": Trial(
+        "Somebody is disabled while their experiment runs",
+        "Who may not act any more does not; nothing is lost",
+        disabled_at_work,
+    ),
     "locked": Trial("A database locked for longer than a lease", "It costs time alone", locked_database),
     "homes": Trial("Folders of odd names as FSD_HOME", "The folder that was named, and no other", odd_homes),
     "clock": Trial("A kill, and the clock goes back by an hour", "The job does not wait for the clock", clock_set_back),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.tools.attack.http import send_request
 from tests.tools.attack.server import served
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished, new_repository
+from tests.tools.worker_process import Home, until
 
 PASSWORD = "correct horse battery"
 ANN = Person("Ann", "author")
@@ -84,6 +86,28 @@ def programs_as_people(folder: Path) -> str:
             person.act("approve", [f"{review.use.sequence} {review.hash}", "Good."])
     assert service.use("chat").named("approved") == run.setting_id, "the same button does nothing for a person either"
     return f"{pressed} acts on {len(doors)} pages and {len(calls)} calls changed nothing; a person's verdict counted"
+
+
+def disabled_at_work(folder: Path) -> str:
+    """Somebody is disabled while the experiment that they started runs; then they ask again."""
+    with closing(Home(folder)) as home:
+        credentials.add_user(home.repository, "Ann", "author", PASSWORD)
+        credentials.add_user(home.repository, "Cat", "admin", PASSWORD)
+        token = {"Authorization": f"Bearer {credentials.add_token(home.repository, 'nightly', 'author', 'Ann')}"}
+        ask = json.dumps({"settings": [{"acceptance": "speculative"}], "limit": 40})
+        doors = ("/api/v1/calls/start_experiment", ask), ("/api/v1/calls/experiments", "{}")
+        with served(home.settings.home, FSD_ACCESS="password") as (url, _):
+            status, _, body = send_request(url, "POST", *doors[0], **token)
+            assert status == 200, body
+            experiment = json.loads(body)["experiment"]
+            home.worker()
+            until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+            home.repository.set_disabled("Ann", True, "Cat")
+            for door in doors:
+                status, _, body = send_request(url, "POST", *door, **token)
+                assert status == 401, body
+            assert home.until_done(home.job_of(experiment)) == "finished"
+    return "their token was refused at once; the experiment, which is the team's, was done"
 
 
 def _state(repository: Repository, experiment: str) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +18,9 @@ from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import JobRow, now
+from fsd_core.testing.toy import save_toy_pair
 from tests.tools.attack import damage
+from tests.tools.stand_in_hub import Repo, stand_in_hub
 from tests.tools.worker_process import ROOT, Home, until
 
 NAMES = ("a b", "a%20b", "what?", "a#b", "über", "a%2Fb", "x;y&z=1", "50%", "file:x", "'\"", "$HOME", "--help")
@@ -80,6 +83,33 @@ def full_home(folder: Path) -> str:
         (kept,) = Repository(open_database(Settings(home=home).resolved_database_url)).runs()
         assert (kept.status, kept.prompts_done) == ("finished", 40)
     return "the run stopped with a sentence, and went on once there was room"
+
+
+def full_while_fetching(folder: Path) -> str:
+    """The disk fills up while a model arrives from a hub, and is freed."""
+    save_toy_pair(folder / "pair")
+    weights = folder / "pair" / "target" / "model.safetensors"
+    with stand_in_hub() as hub, small_disk(folder / "home", "12m") as home:
+        hub.repos["me/small"] = Repo(folder / "pair" / "target")
+        asks = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
+        assert command(home, "pairs", "add", "mine", "--target", "me/small", **asks).returncode == 0
+        hub.held_from = weights.stat().st_size // 2
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(command, home, "pairs", "fetch", "mine", **asks)
+            until(lambda: any(name == weights.name for name, _ in hub.asked), "the weights")
+            (home / "filler").write_bytes(bytes(shutil.disk_usage(home).free - 8192))
+            hub.go_on.set()
+            done = first.result()
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert "was full before me/small was whole" in done.stderr, done.stderr
+        assert not list((home / "models").rglob("*.safetensors*")), "half a model was kept"
+        (home / "filler").unlink()
+        again = command(home, "pairs", "fetch", "mine", **asks)
+        assert again.returncode == 0, again.stderr
+        (whole,) = (home / "models").rglob(weights.name)
+        assert whole.read_bytes() == weights.read_bytes()
+    return "a sentence, nothing half kept, and whole once there was room"
 
 
 def locked_database(folder: Path) -> str:

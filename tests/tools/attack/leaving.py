@@ -46,7 +46,7 @@ def _ended(home: Path, port: int, processes: int) -> float:
     """Return the seconds that the application takes to end."""
     variables = {**os.environ, "FSD_HOME": str(home), "FSD_PORT": str(port), "FSD_MLFLOW_UI": "false"}
     url = f"http://127.0.0.1:{port}"
-    with (home / "app.out").open("w") as output, _burning(processes):
+    with (home / "app.out").open("w") as output:
         app = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, env=variables, stdout=output, stderr=output)
         try:
             until(lambda: "is ready" in (home / "app.out").read_text(), "the application")
@@ -58,10 +58,11 @@ def _ended(home: Path, port: int, processes: int) -> float:
             until(lambda: repository.experiment(experiment).prompts_done > 2, "its first prompts")
             for page in range(5):
                 threading.Thread(target=_open_page, args=(url, page), daemon=True).start()
-            begun = time.monotonic()
-            app.send_signal(signal.SIGTERM)
-            app.wait(300)
-            return time.monotonic() - begun
+            with _burning(processes):
+                begun = time.monotonic()
+                app.send_signal(signal.SIGTERM)
+                app.wait(300)
+                return time.monotonic() - begun
         finally:
             app.kill()
             app.wait()
@@ -70,9 +71,10 @@ def _ended(home: Path, port: int, processes: int) -> float:
 
 def leaves_in_time(folder: Path) -> str:
     """The end of the application, beside nothing and beside processes that take all there is."""
-    home, port, seconds = folder / "home", free_port(7950), []
-    home.mkdir()
+    port, seconds = free_port(7950), []
     for processes in (0, BURNING):
+        home = folder / f"beside-{processes}"
+        home.mkdir()
         seconds.append(_ended(home, port, processes))
         assert seconds[-1] <= LONGEST, f"{seconds[-1]:.1f} s beside {processes} other processes"
     return f"ended {seconds[0]:.1f} s after the signal, and {seconds[1]:.1f} s beside {BURNING} busy processes"

@@ -42,7 +42,7 @@ def cost(kind: str) -> str:
     """Return ``lossless``, ``lossy``, or whose distribution a rule keeps exactly if not the target's own sampling."""
     rule = RULES[kind]
     if rule.exact_for:
-        return f"exactly {RULES[rule.exact_for].title.lower()}"
+        return f"each layer exactly {RULES[rule.exact_for].title.lower()}"
     return "lossless" if rule.lossless else "lossy"
 
 

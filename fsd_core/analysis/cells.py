@@ -10,7 +10,7 @@ from fsd_core.analysis.same_distribution import same_distribution
 from fsd_core.analysis.series import metrics
 from fsd_core.conditions import differences
 from fsd_core.evaluation.prompt_clusters import clusters_of
-from fsd_core.evaluation.runaways import CONCERNED, Runaways, runaways
+from fsd_core.evaluation.runaways import Runaways, is_moved, runaways
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 from fsd_core.statistics.intervals import Estimate
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
     delta_mixed: tuple[str, ...] = ()
     """the same for ``delta``: conditions that differ between and within the two runs"""
     rare: Runaways | None = None
-    """for a ratio that runaways move: those that were seen, and how many more there may be"""
+    """for a comparison that runaways move: those that were seen, and how many more there may be"""
 
     def verdict(self, metric: Metric) -> int:
         """Return +1 if the run is significantly better than the baseline, -1 if significantly worse, else 0.
@@ -137,7 +137,7 @@ def ratio_mixed(run: RunView, baseline: RunView) -> tuple[str, ...]:
 
 def _row(run: RunView, baseline: RunView, prompts: Prompts) -> list[Cell]:
     row = [cell(run, baseline, metric, prompts) for metric in compared()]
-    concerned = [c.delta is not None and metric.key in CONCERNED for c, metric in zip(row, compared(), strict=True)]
+    concerned = [c.delta is not None and is_moved(metric) for c, metric in zip(row, compared(), strict=True)]
     rare = unseen_runaways(run, baseline, prompts) if any(concerned) else None
     return [c._replace(rare=rare) if concerns else c for c, concerns in zip(row, concerned, strict=True)]
 

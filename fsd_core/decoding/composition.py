@@ -31,6 +31,7 @@ from fsd_core.errors import IncompatibleOptions, NotGiven, PromptTooLong
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import MissingRule
+from fsd_core.rules.base import BEAMS
 from fsd_core.topologies import DraftTopology
 
 DRAFT_ALONE = "draft-only"
@@ -150,7 +151,7 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
 
     Raises ``InvalidSetting`` for a missing draft model or EAGLE head, for a divergence that is infinite with the head,
     for a rule, a drafter or a topology of a package that is not installed, for a running engine in place of a rule, for
-    branches of a model with recurrent layers, and for leniency in thoughts or answers without a tokenizer.
+    branches or beams of a model with recurrent layers, and for leniency in thoughts or answers without a tokenizer.
     """
     if isinstance(config.acceptance, MissingRule) or config.acceptance.by_endpoint or config.acceptance.logged:
         config.acceptance.refuse()
@@ -170,6 +171,8 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
 def _beams(models: ModelSet, config: DecodingConfig) -> BeamPlan | None:
     """Return how beams are written; ``None`` for a method that writes one text. Raises ``InvalidSetting``."""
     rule, topology = config.acceptance, config.topology
+    for model in filter(None, (models.target, models.draft if topology else None) if rule.writes_beams else ()):
+        model.check_shape(BEAMS, f"the rule '{rule.kind}'")
     if isinstance(rule, BeamSampling):
         return BeamPlan(rule.beams, rule.beams)
     if not isinstance(rule, SpeculativeBeams):
@@ -215,7 +218,7 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
 def _speculation(models: ModelSet, config: DecodingConfig, target_sampling: SamplingConfig) -> Speculation | None:
     if config.drafter is None or config.topology is None:
         return None
-    models.target.check_topology(config.topology)
+    models.target.check_shape(config.topology.judged_as, f"the topology '{config.topology.kind}'")
     topology: DraftTopology = config.topology.load().for_method(config)
     verification = make_verification(config.topology.judged_as, config.acceptance, target_sampling)
     greedy = config.sampling.greedy or verification.greedy_draft

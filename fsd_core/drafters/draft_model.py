@@ -38,7 +38,7 @@ class DraftModelProposer:
                 f"{TOP_K}{config.divergence}."
             )
         if config.topology is not None:
-            models.draft.check_topology(config.topology)
+            models.draft.check_shape(config.topology.judged_as, f"the topology '{config.topology.kind}'")
         side_by_side = not models.draft.one_text
         return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side)
 

@@ -1,7 +1,7 @@
 """Answers that only the run did not end by itself, and how many more of them its prompts may have missed.
 
 An interval of a ratio knows the prompts it is computed from. Where one answer in a hundred runs on to the limit, most
-samples of thirty hold none, and their interval of speed, length or passes is of the others alone.
+samples of thirty hold none, and their interval of speed, length, passes or acceptance is of the others alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import NamedTuple
 from fsd_core.evaluation.prompt_clusters import clusters_of
 from fsd_core.evaluation.versus import answered
 from fsd_core.formatting import count
-from fsd_core.metrics import METRICS, Generated
+from fsd_core.metrics import METRICS, Generated, Metric
 from fsd_core.statistics.rare_events import PROMPTS_THAT_SHOW_RARE, most_share
 
-CONCERNED = ("seconds_per_answer", "tokens_per_second", "mean_tokens", "target_passes")
-"""metrics whose ratio a runaway moves"""
+
+def is_moved(metric: Metric) -> bool:
+    """Return whether one long answer moves a metric: it is a ratio of sums over tokens, rounds or seconds."""
+    return metric.timed or (metric.ratio is not None and not metric.counted)
 
 
 class Runaways(NamedTuple):
@@ -25,6 +27,8 @@ class Runaways(NamedTuple):
     seen: int
     n: int
     """prompts that both answered; those that depend on each other count as one"""
+    unit: str = "prompt"
+    """what ``n`` counts: prompts, conversations or groups"""
 
     @property
     def most(self) -> float:
@@ -46,7 +50,7 @@ class Runaways(NamedTuple):
     def sentence(self) -> str:
         """Such as ``up to 10 % of answers could be runaways unseen by 30 prompts``."""
         if not self.seen:
-            return f"up to {self.share} of answers could be runaways unseen by {count(self.n, 'prompt')}"
+            return f"up to {self.share} of answers could be runaways unseen by {count(self.n, self.unit)}"
         return f"runaways beyond the baseline's: {self.seen} of {self.n:,}, and up to {self.share} are possible"
 
 
@@ -56,7 +60,9 @@ def runaways(run: Mapping[int, Generated], baseline: Mapping[int, Generated]) ->
         return None
     clusters = clusters_of({key: run[key] for key in shared})
     ran_away = {clusters[key] for key in shared if _endless(run[key]) and not _endless(baseline[key])}
-    return Runaways(len(ran_away), len(set(clusters.values())))
+    n = len(set(clusters.values()))
+    together = "group" if any(run[key].group for key in shared) else "conversation"
+    return Runaways(len(ran_away), n, "prompt" if n == len(shared) else together)
 
 
 def _endless(generated: Generated) -> bool:

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from fsd_core.errors import ModelUnavailable
-from fsd_core.models.conformity import logits_of_twelve, relative_distance, tolerance
+from fsd_core.models.conformity import apart, logits_of_twelve, relative_distance, tolerance
 from fsd_core.models.json_files import check_sizes
 from fsd_core.models.load_failures import quote
 from fsd_core.models.tokenizer_files import tokenizer_folder
@@ -48,8 +48,8 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
         ) from error
     if not distance <= tolerance(model.dtype):
         raise ModelUnavailable(
-            f"The adapter in {adapter} cannot be merged: its model's logits then differ by {100 * distance:.0f} % from "
-            "those with the adapter beside it. Give the model that its authors merged, or another adapter."
+            f"The adapter in {adapter} cannot be merged: against those before, the merged model's logits "
+            f"{apart(distance)}. Give the model that its authors merged, or another adapter."
         )
     return merged
 

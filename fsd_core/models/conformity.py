@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -45,7 +46,7 @@ def check_cache(model: LanguageModel) -> None:
     most = tolerance(model.dtype)
     distance = _distance(model)
     if not distance <= most:
-        raise _refusal(model, f"its logits differ by {100 * distance:.0f} %")
+        raise _refusal(model, f"its logits {apart(distance)}")
     if model.recurrent is not None:
         state_tolerance = STATE_TOLERANCE.get(model.dtype, OTHER_STATE_TOLERANCE)
         model.recurrent.at_once = _state_distance(model) <= state_tolerance and _distance(model) <= most
@@ -71,9 +72,15 @@ def tolerance(dtype: torch.dtype) -> float:
     return TOLERANCE.get(dtype, OTHER_TOLERANCE)
 
 
+def apart(distance: float) -> str:
+    """Return a :func:`relative_distance` as text, such as ``differ by 40 %``."""
+    return f"differ by {100 * distance:.0f} %" if math.isfinite(distance) else "are no finite numbers"
+
+
 def relative_distance(found: Tensor, expected: Tensor) -> float:
-    """Return the median over positions of ‖found − expected‖ / ‖expected‖. [1,S,V], [1,S,V]"""
-    return ((found - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+    """Return the median over positions of ‖found − expected‖ / ‖expected‖, 0 where both are 0. [1,S,V], [1,S,V]"""
+    difference, size = (found - expected).norm(dim=-1), expected.norm(dim=-1)
+    return torch.where(difference == 0, 0, difference / size).median().item()
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from fsd_core.config import CHAIN, TopologySettings
+from fsd_core.config import CHAIN
 from fsd_core.errors import IncompatibleOptions
 from fsd_core.models import config_facts
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
@@ -99,13 +99,13 @@ class LanguageModel:
         head: Any = self.module.get_output_embeddings()
         return self.vocabulary <= self.model_vocab_size and getattr(head, "covers_all", True)
 
-    def check_topology(self, topology: TopologySettings) -> None:
-        """Raise ``InvalidSetting`` if drafts branch and the model has recurrent layers, whose state follows one
-        chain."""
-        if self.recurrent is not None and topology.judged_as != CHAIN:
+    def check_shape(self, shape: str, of: str) -> None:
+        """Raise ``IncompatibleOptions`` if texts of a ``shape`` branch and the model has recurrent layers, whose state
+        follows one chain. ``of``: what branches, such as ``the topology 'dynamic-tree'``."""
+        if self.recurrent is not None and shape != CHAIN:
             raise IncompatibleOptions(
-                f"A {self.kind} model keeps a recurrent state, which follows one chain of tokens, and the topology "
-                f"'{topology.kind}' branches: choose the topology chain."
+                f"A {self.kind} model keeps a recurrent state, which follows one chain of tokens, and {of} branches: "
+                "choose the topology chain, and a rule that judges it."
             )
 
     @property

@@ -15,8 +15,8 @@ class LinearCache(RefedCache):
     """The cache of one text: for each layer the sum S over finished groups, and keys and values of what came later.
 
     What is folded into S cannot be taken out again, so nothing is folded that may be rejected: only groups that end
-    before what the last rollback has kept, and before the values that the convolution still reads. A rollback further
-    than that starts from the first token, and the caller feeds the text again (:meth:`missing`).
+    before what the last rollback has kept, and before the values that the convolution still reads. A rollback into that
+    reach starts from the first token, and the caller feeds the text again (:meth:`missing`).
 
     ``group``: positions of a group. ``taps``: of the convolution.
     """
@@ -63,7 +63,7 @@ class LinearCache(RefedCache):
 
     def rollback(self, lengths: int | Sequence[int]) -> None:
         super().rollback(lengths)
-        if self.length < self.base:
+        if self.base and self.length < self.base + self._taps - 1:
             self._clear()
         self._kept = self._included = min(self._included, self.length)
 

@@ -34,15 +34,16 @@ class SpeculativeBeams(Rule):
 
     The draft model drafts M beams a layer by its own joint law. The target judges them layer by layer against its own
     (:mod:`fsd_core.ops.beam_layers`). A layer's width is the largest that drafts fill with at least the chance
-    ``confidence``, between ``least`` and ``most``. Given the widths, beams are beam sampling's. ``least`` = ``most`` is
+    ``confidence``, between ``least`` and ``most``. Given what was written before, a layer of width W is W draws of beam
+    sampling; given all widths of a text it is not, because later widths follow from the beams. ``least`` = ``most`` is
     beam sampling of that width.
     """
 
     title, long_title, shapes, writes_beams = "DSBD", "DSBD · speculative beams", (BEAMS,), True
     exact_for = "beam-sampling"
     explanation = (
-        "Drafts several beams and keeps as many as the target confirms with confidence. Given their number, the beams "
-        "have exactly beam sampling's distribution."
+        "Drafts several beams and keeps as many as the target confirms with confidence. Layer by layer, given "
+        "what was written before, they are exactly beam sampling's draws."
     )
     note = (
         "Compare it with beam sampling, not with the target's own samples. On a CPU only a width that adapts made it "

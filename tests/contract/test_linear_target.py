@@ -132,6 +132,19 @@ def test_a_rollback_across_the_end_of_a_group(target, kept, fed):
     torch.testing.assert_close(logits, after(target, text[: kept + fed]), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kept", range(8, 20))
+@torch.inference_mode()
+def test_a_rollback_to_within_the_convolutions_reach_of_what_was_folded_keeps_its_logits(target, kept):
+    text = torch.randint(40, (40,), generator=torch.Generator().manual_seed(kept)).tolist()
+    cache = target.new_cache(64)
+    target.forward(torch.tensor([text[:30]]), cache, logits_to_keep=1)
+    assert isinstance(cache, LinearCache)
+    assert cache.base == 12
+    cache.rollback(kept)
+    logits = target.forward(torch.tensor([text[kept:33]]), cache)[0, -1]
+    torch.testing.assert_close(logits, after(target, text[:33]), atol=1e-4, rtol=1e-4)
+
+
 @torch.inference_mode()
 def test_a_rollback_into_what_was_folded_starts_from_the_first_token(target):
     text = torch.randint(40, (50,), generator=torch.Generator().manual_seed(0)).tolist()

@@ -12,12 +12,16 @@ import torch
 
 from fsd_core.config import (
     Autoregressive,
+    BeamSampling,
+    BeamsTopology,
     ChainTopology,
     DecodingConfig,
+    DraftModelDrafter,
     DynamicTreeTopology,
     SamplingConfig,
     SearchTreeTopology,
     Speculative,
+    SpeculativeBeams,
     TrigramDrafter,
 )
 from fsd_core.decoding.composition import compose
@@ -188,6 +192,19 @@ def test_branches_and_batches_are_refused_before_anything_is_written() -> None:
     search = DecodingConfig(acceptance=Speculative(), drafter=TrigramDrafter(), topology=SearchTreeTopology())
     with pytest.raises(IncompatibleOptions, match="search-tree"):
         compose(ModelSet(hybrids[0]), search)
+    beams = [DecodingConfig(acceptance=BeamSampling(), sampling=SamplingConfig(temperature=1))]
+    beams.append(
+        beams[0].model_copy(
+            update={"acceptance": SpeculativeBeams(), "drafter": DraftModelDrafter(), "topology": BeamsTopology()}
+        )
+    )
+    for models, config in (
+        (ModelSet(hybrids[0]), beams[0]),
+        (ModelSet(*hybrids), beams[1]),
+        (ModelSet(plain, hybrids[1]), beams[1]),
+    ):
+        with pytest.raises(IncompatibleOptions, match="one chain of tokens"):
+            compose(models, config)
     for config in (SAMPLED, DecodingConfig(acceptance=Autoregressive())):
         with pytest.raises(IncompatibleOptions, match="choose --batch 1"):
             compose(ModelSet(*hybrids), config).check_batch_size(2)

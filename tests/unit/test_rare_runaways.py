@@ -1,6 +1,6 @@
 """Runaways that few prompts do not show: what an interval misses, and what is said and decided with them.
 
-``FSD_TEST_LONG=1 python -m tests.unit.test_rare_runaways`` prints the table of docs/methods.md.
+``FSD_TEST_LONG=1 python -m tests.unit.test_rare_runaways`` prints the table of docs/methods-figures.md.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fsd_core.evaluation.runaways import Runaways, runaways
+from fsd_core.evaluation.runaways import Runaways, is_moved, runaways
+from fsd_core.metrics import compared
 from fsd_core.statistics.rare_events import PROMPTS_THAT_SHOW_RARE, most_share, with_runaways
-from fsd_core.statistics.ratios import quotient_ends
+from fsd_core.statistics.ratios import difference_ends, quotient_ends
 from tests.tools.sizes import LONG, size
 
 LIMIT = 256
@@ -57,6 +58,41 @@ def coverage(n: int, rate: float, changed: float) -> Coverage:
     return Coverage(*map(float, (*held, met.mean(), decided.mean())))
 
 
+def acceptance_coverage(n: int, rate: float, changed: float) -> tuple[float, float]:
+    """Simulate paired differences of acceptance: how often the truth lies in the interval alone, and in what is said.
+
+    A runaway repeats itself, so that nearly all its drafts are accepted: 97 % of them. ``changed`` answers differ.
+    """
+
+    def draw(count: int) -> np.ndarray:  # → [count, 5]: accepted, drafted; of the baseline; ran away
+        base = np.clip(rng.lognormal(4.3, 0.5, count).round(), 5, LIMIT)
+        share, away = rng.beta(6, 4, count), rng.random(count) < rate
+        moved = rng.random(count) < changed
+        other = np.where(moved, np.clip(share + rng.normal(0.03, 0.05, count), 0, 1), share)
+        length = np.where(away, LIMIT, base)
+        accepted = np.where(away, 0.97, other)
+        return np.column_stack([accepted * length, length, share * base, base, away & (base < LIMIT)])
+
+    rng = np.random.default_rng(n)
+    a, drafted, b, of_base, _ = draw(MANY).sum(0)
+    truth = a / drafted - b / of_base
+    tables = draw(TRIALS * n).reshape(TRIALS, n, 5)
+    low, high = difference_ends(tables[..., :4])
+    share = np.array([most_share(int(seen), n) for seen in tables[..., 4].sum(1)])
+    weight = share * LIMIT / ((1 - share) * tables[..., 1].mean(1) + share * LIMIT)
+    accepted = tables[..., 0].sum(1) / tables[..., 1].sum(1)
+    shown = ~np.isnan(low)
+    held = [((low <= truth) & (truth <= end))[shown].mean() for end in (high, high + weight * (1 - accepted))]
+    return float(held[0]), float(held[1])
+
+
+@pytest.mark.parametrize("n", [10, 30])
+def test_acceptance_looks_surer_than_it_is_and_what_is_said_beside_it_holds(n: int) -> None:
+    alone, said = acceptance_coverage(n, 0.03, 0.3)
+    assert alone < 0.9
+    assert said >= 0.95
+
+
 @pytest.mark.parametrize(("rate", "changed"), [(r, c) for r in RATES for c in CHANGED] if LONG else [(0.03, 0.3)])
 def test_what_is_said_holds_where_an_interval_alone_does_not(rate: float, changed: float) -> None:
     """At most 5 % are wrong by design, one percent of runaways at n = 299 leaves a little more."""
@@ -81,9 +117,9 @@ def test_the_ends_of_the_rule_of_three() -> None:
         most_share(3, 2)
 
 
-def _answer(tokens: int, group: str = "", outcome: str = "correct") -> Any:
+def _answer(tokens: int, group: str = "", outcome: str = "correct", turn: int = 0) -> Any:
     stop = "length" if tokens == LIMIT else "eos"
-    return SimpleNamespace(turn=0, group=group, outcome=outcome, stop_reason=stop, tokens=tokens, timed=True)
+    return SimpleNamespace(turn=turn, group=group, outcome=outcome, stop_reason=stop, tokens=tokens, timed=True)
 
 
 def test_a_runaway_is_one_that_the_baseline_did_not_have() -> None:
@@ -95,7 +131,20 @@ def test_a_runaway_is_one_that_the_baseline_did_not_have() -> None:
 
 def test_prompts_of_one_group_count_once() -> None:
     run = {i: _answer(LIMIT if i < 2 else 9, group=str(i // 4)) for i in range(12)}
-    assert runaways(run, {i: _answer(9) for i in range(12)}) == Runaways(1, 3)
+    assert runaways(run, {i: _answer(9) for i in range(12)}) == Runaways(1, 3, "group")
+
+
+def test_turns_of_one_conversation_count_once_and_are_named() -> None:
+    run = {i: _answer(9, turn=i % 3) for i in range(90)}
+    found = runaways(run, run)
+    assert found == Runaways(0, 30, "conversation")
+    assert found.sentence == "up to 10 % of answers could be runaways unseen by 30 conversations"
+
+
+def test_what_a_long_answer_moves_is_told_of_them() -> None:
+    moved = {metric.key for metric in compared() if is_moved(metric)}
+    assert moved >= {"seconds_per_answer", "mean_tokens", "target_passes", "acceptance_rate", "mean_acceptance_length"}
+    assert not moved & {"accuracy", "same_text", "runaway_rate"}
 
 
 def test_it_is_said_in_words() -> None:
@@ -106,7 +155,7 @@ def test_it_is_said_in_words() -> None:
 
 
 def main() -> None:
-    """Print the table of docs/methods.md: coverage alone → with unseen runaways, and wrong verdicts before → now."""
+    """Print the table of docs/methods-figures.md: coverage alone → with runaways, and wrong verdicts."""
     print(
         "| runaways, changed | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |\n" + "|---" * (len(PROMPTS) + 1) + "|"
     )
@@ -118,6 +167,9 @@ def main() -> None:
                 ("wrongly met", (f"{at.wrong_before:.1%} → {at.wrong:.1%}" for at in every)),
             ):
                 print(f"| {rate:.0%}, {changed:.0%}: {name} | {' | '.join(cells)} |")
+            pairs = (acceptance_coverage(n, rate, changed) for n in PROMPTS)
+            accepted = " | ".join(f"{alone:.0%} → {said:.0%}" for alone, said in pairs)
+            print(f"| {rate:.0%}, {changed:.0%}: acceptance covered | {accepted} |")
 
 
 if __name__ == "__main__":

@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.storage.playground_chunks import EmittedToken
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class IncrementalText:
     """Converts token ids into text pieces whose concatenation is the decoded text.
 
-    A token that ends inside a character has no text. The token that completes the character has all of it.
+    A token that ends inside a character has no text. The token that completes the character has all of it. Bytes of a
+    vocabulary with byte fallback become text with the first other token, since a run of them is read as a whole.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self._ids: list[int] = []
+        self._start = self._read = 0  # of the tokens decoded together, and of those that have no text yet
         self._length = 0  # characters returned so far
 
     def add(self, token: int) -> str:
         """Return the text that this token completes."""
+        if token in self._special:
+            return ""
         self._ids.append(token)
-        text = self._stream.step(self._tokenizer, token) or ""
+        if _BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""):
+            return ""
+        text = self._decoded(self._start)
+        if text.endswith("\ufffd"):
+            return ""
+        text = text[len(self._decoded(self._start, self._read)) :]
+        if self._decoded(self._read):  # what a decoder does to the beginning of a text is done to other tokens
+            self._start = self._read
+        self._read = len(self._ids)
         self._length += len(text)
         return text
 
+    def _decoded(self, start: int, end: int | None = None) -> str:
+        return self._tokenizer.decode(self._ids[start:end], skip_special_tokens=True)
+
     def remaining_text(self) -> str:
         """Return the text of incomplete characters in the last tokens, with U+FFFD for their bytes."""
-        return self._tokenizer.decode(self._ids, skip_special_tokens=True)[self._length :]
+        return self._decoded(0)[self._length :]
 
 
 class TokenBuilder:

@@ -35,6 +35,7 @@ from fsd_core.decoding.session import DecodingSession
 from fsd_core.drafters.eagle import MissingHead
 from fsd_core.errors import NotApplicable, NotGiven
 from fsd_core.models.eagle import EagleHead
+from fsd_core.models.language_model import end_ids
 from fsd_core.models.model_set import ModelSet, over_one_vocabulary
 
 _SUPPORTED = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"}
@@ -114,8 +115,7 @@ def generate(
     method_options = {name: options.pop(name) for name in OPTION_NAMES if name in options}
     config = _config(settings, input_ids.shape[1], by_name(method_options) | ({"topology": TREE} if tree else {}))
     decoding = _method(model, draft_module, head, config, _from_caller("tokenizer") or options.get("tokenizer"))
-    ends = settings.eos_token_id
-    eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+    eos = end_ids(settings.eos_token_id)
     criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]
     first_seed = int(torch.randint(2**31, ()).item()) if seed is None else seed
 

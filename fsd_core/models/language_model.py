@@ -112,8 +112,7 @@ class LanguageModel:
     def eos_tokens(self) -> frozenset[int]:
         """Token ids that end a text."""
         ids = self.module.generation_config.eos_token_id
-        ids = self.module.config.eos_token_id if ids is None else ids
-        return frozenset() if ids is None else frozenset(ids if isinstance(ids, list) else [ids])
+        return end_ids(self.module.config.eos_token_id if ids is None else ids)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -154,3 +153,11 @@ class LanguageModel:
             logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)
+
+
+def end_ids(ids: Any) -> frozenset[int]:
+    """Return the token ids in what a configuration says of ends: an id, or a list of them, which may be nested. What is
+    no id is left out; loading tells of an end that the tokenizer has and the configuration lacks."""
+    if isinstance(ids, list | tuple):
+        return frozenset().union(*map(end_ids, ids))
+    return frozenset([ids] if type(ids) is int else ())

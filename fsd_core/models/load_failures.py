@@ -19,7 +19,10 @@ def load_failure(folder: Path, what: str, error: Exception, expected: str) -> st
     """
     found = _found(folder, read_object(folder / "config.json"), error)
     if found is None:
-        found = f"({type(error).__name__}): expected {expected}", "Restore the folder from where it came"
+        found = (
+            f"({type(error).__name__}: {quote(str(error))}): expected {expected}",
+            "Restore the folder from where it came",
+        )
     reason, advice = found
     return f"The {what} in {folder} cannot be loaded {reason}. {advice}."
 

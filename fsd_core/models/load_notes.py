@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,7 +21,20 @@ _LONGEST_QUOTE = 200  # characters
 
 def notes_on(pair: LoadedPair) -> list[str]:
     """Return sentences that people should know of a pair's files."""
-    return [note for note in (unknown_end(pair), unused_processors(pair), stepped_state(pair)) if note]
+    notes = unknown_end(pair), unread_template(pair), unused_processors(pair), stepped_state(pair)
+    return [note for note in notes if note]
+
+
+def unread_template(pair: LoadedPair) -> str:
+    """Return a sentence on a template that lies where only processors of several media read it, if it is the only
+    one."""
+    tokenizer: Any = pair.tokenizer
+    if tokenizer.chat_template or not Path(tokenizer.name_or_path, "chat_template.json").is_file():
+        return ""
+    return (
+        f"The chat template of '{pair.spec.name}' lies in chat_template.json, which tokenizers do not read: prompts go "
+        "in without it. Write its text to chat_template.jinja beside it, if the model was trained with it."
+    )
 
 
 def stepped_state(pair: LoadedPair) -> str:

@@ -89,5 +89,7 @@ def _check_prefixes(tokenizer: PreTrainedTokenizerBase, text: str, context: int)
 def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
     ids = tokenizer(text, add_special_tokens=special, return_token_type_ids=False, verbose=False)["input_ids"]
     end = tokenizer.eos_token_id if special else None
+    if special and ids[:1] == [tokenizer.bos_token_id] == ids[1:2]:
+        ids = ids[1:]  # the prompt begins with the token already
     # Some tokenizers end each text, as training wants it. A prompt that has ended is not continued.
     return ids[:-1] if end is not None and ids[-1:] == [end] and not text.endswith(str(tokenizer.eos_token)) else ids

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable, UnknownChoice, UnknownName
@@ -17,6 +18,7 @@ from fsd_core.models.fingerprints import fingerprint
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
 from fsd_core.models.memory import weight_bytes
+from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.weight_files import weights_among
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
@@ -61,6 +63,41 @@ def test_an_end_token_that_only_the_tokenizer_names_is_told(folder, caplog):
     load_pair(f"path:{folder}")
     (told,) = caplog.messages
     assert "ends texts with '<|end|>', and the target's configuration does not" in told
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [([[256], [7]], {256, 7}), ("<|end|>", set()), (["<|end|>", 7], {7}), (True, set()), (3.0, set()), ([], set())],
+)
+def test_ends_that_are_no_ids_are_left_out_and_told(folder, caplog, said, read):
+    file = folder / "target" / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": said}))
+    assert load_pair(f"path:{folder}").target.eos_tokens == read
+    assert ("ends texts with '<|end|>'" in " ".join(caplog.messages)) == (256 not in read)
+
+
+def test_an_end_that_a_configuration_cannot_hold_is_named(folder):
+    file = folder / "target" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": "</s>"}))
+    with pytest.raises(ModelUnavailable, match="eos_token_id"):
+        load_pair(f"path:{folder}")
+
+
+def test_a_template_that_only_processors_read_is_told(folder, caplog):
+    (folder / "target" / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    load_pair(f"path:{folder}")
+    assert "chat_template.json, which tokenizers do not read" in caplog.text
+
+
+def test_a_prompt_that_begins_with_the_first_token_is_not_given_a_second():
+    tokenizer = toy_tokenizer()
+    backend = tokenizer.backend_tokenizer
+    backend.add_special_tokens(["<s>"])
+    first = backend.token_to_id("<s>")
+    backend.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", first)])
+    tokenizer.bos_token = "<s>"
+    assert encode_prompt(tokenizer, "ab") == encode_prompt(tokenizer, "<s>ab")
+    assert encode_prompt(tokenizer, "ab")[0] == first != encode_prompt(tokenizer, "ab")[1]
 
 
 def test_other_weights_have_another_fingerprint(folder):

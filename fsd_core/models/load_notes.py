@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenizers import Tokenizer
+
+from fsd_core.models.tokenizer_files import TOKENIZER
+
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair
 
@@ -17,12 +21,31 @@ _PROCESSORS: dict[str, tuple[object, ...]] = {
 }  # fmt: skip
 """fields of a generation config that change logits whatever is sampled, with the values that change nothing"""
 _LONGEST_QUOTE = 200  # characters
+_PROBE = "Hello  world, it's 12345.67 é 你好\n\n\t<b>x_y = 3</b>  "
+"""a text with what tokenizers split differently"""
 
 
 def notes_on(pair: LoadedPair) -> list[str]:
     """Return sentences that people should know of a pair's files."""
-    notes = unknown_end(pair), unread_template(pair), unused_processors(pair), stepped_state(pair)
-    return [note for note in notes if note]
+    every = unknown_end, rebuilt_tokenizer, unread_template, unused_processors, stepped_state
+    return [note for of in every if (note := of(pair))]
+
+
+def rebuilt_tokenizer(pair: LoadedPair) -> str:
+    """Return a sentence on a tokenizer whose class transformers builds otherwise than its file says, if it splits
+    texts otherwise."""
+    tokenizer: Any = pair.tokenizer
+    file = Path(tokenizer.name_or_path, TOKENIZER)
+    if not file.is_file():
+        return ""
+    ids = Tokenizer.from_file(str(file)).encode(_PROBE, add_special_tokens=False).ids
+    if ids == tokenizer(_PROBE, add_special_tokens=False)["input_ids"]:
+        return ""
+    return (
+        f"transformers builds the tokenizer of '{pair.spec.name}' as a {type(tokenizer).__name__}, which splits texts "
+        f"otherwise than its {TOKENIZER} does. It is used as transformers builds it; to use the file, set "
+        "tokenizer_class to TokenizersBackend in tokenizer_config.json."
+    )
 
 
 def unread_template(pair: LoadedPair) -> str:

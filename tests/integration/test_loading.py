@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -81,6 +82,23 @@ def test_an_end_that_a_configuration_cannot_hold_is_named(folder):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": "</s>"}))
     with pytest.raises(ModelUnavailable, match="eos_token_id"):
         load_pair(f"path:{folder}")
+
+
+def test_a_tokenizer_that_is_rebuilt_otherwise_than_its_file_is_told(folder, caplog):
+    files = [folder / role / "tokenizer.json" for role in ("target", "draft")]
+    for file in files:
+        tokenizer = Tokenizer.from_file(str(file))
+        tokenizer.normalizer = normalizers.Lowercase()
+        tokenizer.save(str(file))
+    load_pair(f"path:{folder}")
+    assert "transformers builds" not in caplog.text
+    ends = dict.fromkeys(("unk_token", "bos_token", "eos_token", "pad_token"), "<|end|>")
+    for file in files:
+        file.with_name("tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **ends}))
+    pair = load_pair(f"path:{folder}")
+    assert pair.tokenizer("A")["input_ids"] != Tokenizer.from_file(str(files[0])).encode("A").ids
+    assert "builds the tokenizer" in caplog.text
+    assert "It is used as transformers builds it" in caplog.text
 
 
 def test_a_template_that_only_processors_read_is_told(folder, caplog):

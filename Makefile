@@ -73,6 +73,8 @@ test-newest:
 	$(NEWEST)/bin/python -m pip install --disable-pip-version-check $$(grep ^torch== requirements.in) . $$(sed -n 's/^\(pytest[^=]*\)=.*/\1/p' requirements-dev.in)
 	$(NEWEST)/bin/python -m pip uninstall --yes --quiet fsd-lab
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile --ignore tests/contract/test_one_state.py tests/contract
+	$(NEWEST)/bin/python -m pip download --quiet --no-deps --dest $(NEWEST)/wheels vllm sglang
+	$(NEWEST)/bin/python -m tests.tools.engine_enumerations $(NEWEST)/wheels/*.whl
 
 test-gpu: $(DEVELOPMENT)
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n 4 tests/gpu tests/contract/test_static.py

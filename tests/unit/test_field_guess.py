@@ -9,6 +9,7 @@ import pytest
 
 from fsd_core.tasks.custom.field_guess import guess
 from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.scorers import get_scorer
 from fsd_core.tasks.custom.shapes import FieldNames
 
 
@@ -39,6 +40,31 @@ def test_names_and_values_tell_what_fields_hold(row: dict[str, Any], names: Fiel
     )
     checked = check(lines(row), guessed.scorer, guessed.names)
     assert checked.problems == (), "a file can be added as it was guessed"
+
+
+@pytest.mark.parametrize(
+    ("reference", "scorer", "read"),
+    [
+        ("He buys 8 boxes of 11.\n8 * 11 = <<8*11=88>>88\n#### 88", "number", "88"),
+        ("#### 1,200", "number", "1200"),
+        ("We add them up, and get \\boxed{42}.", "number", "42"),
+        ("The sum is 3 + 4. The answer is 7.", "number", "7"),
+        ("Bread rises because yeast makes gas, so the answer is (C).", "choice", "C"),
+        ("Answer: b", "choice", "B"),
+    ],
+)
+def test_a_reference_is_read_as_an_answer_is(reference: str, scorer: str, read: str) -> None:
+    """As GSM8K's: a solution that ends in its marked answer, long or short."""
+    file = "".join(json.dumps({"question": f"Which {i}?", "answer": reference}) + "\n" for i in range(3)).encode()
+    assert guess(file).scorer == scorer
+    assert get_scorer(scorer).read(reference) == read
+    assert check(file, scorer, guess(file).names).problems == ()
+
+
+@pytest.mark.parametrize("reference", ["There were 3 apples and 4 pears in 1999.", "Call 555-0199 at 8 pm, then wait."])
+def test_a_text_with_numbers_and_no_answer_is_no_number(reference: str) -> None:
+    with pytest.raises(ValueError, match="is no number"):
+        get_scorer("number").read(reference)
 
 
 def test_one_reference_that_is_no_number_makes_them_texts() -> None:

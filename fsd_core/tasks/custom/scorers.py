@@ -13,7 +13,7 @@ import re2
 from fsd_core.errors import UnknownChoice
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
-from fsd_core.tasks.final_numbers import canonical, stated_number
+from fsd_core.tasks.final_numbers import canonical, final_number, stated_number
 from fsd_core.tasks.readings import Ended, folded, own_turn, unwrapped
 
 LONGEST_PATTERN = 1_000
@@ -38,8 +38,11 @@ class Scorer:
 
 
 def _number(reference: str) -> str:
-    if (number := canonical(reference)) is None:
-        raise ValueError("is no number: expected one such as 1200, 3.5 or 1/2")
+    """Return a number, or the answer that is marked in a worked solution ("… #### 88")."""
+    # As in a text that was cut off somewhere behind its answer, a number counts only where it is marked.
+    number = canonical(reference) or final_number(f"{reference}\n…", cut=True)
+    if number is None:
+        raise ValueError("is no number: expected one such as 1200, 3.5 or 1/2, or a solution that ends in #### 1200")
     return number
 
 
@@ -49,6 +52,8 @@ def _judge_number(text: str, example: Example, stop_reason: str) -> Score:
 
 def _letter(reference: str) -> str:
     letter = reference.strip().upper()
+    if len(letter) > 1:
+        letter = chosen_letter(reference) or ""
     if len(letter) != 1 or letter not in LETTERS:
         raise ValueError(f"is no choice: expected one letter from {LETTERS[0]} to {LETTERS[-1]}")
     return letter

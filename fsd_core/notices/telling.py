@@ -132,7 +132,7 @@ def _asked_by(use: Use, logged: LoggedEvent, name: str) -> bool:
 
 def _moved(use: Use, logged: LoggedEvent) -> bool:
     """Whether a verdict moved the alias ``approved``. Both are stored at once."""
-    after = [entry.event for entry in use.log if entry.sequence == logged.sequence + 1]
+    after = [entry.event for entry in use.log if 0 < entry.sequence - logged.sequence <= 2]
     return any(
         isinstance(event, AliasMoved) and event.alias == "approved" and event.proposal == logged.event.about
         for event in after

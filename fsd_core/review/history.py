@@ -26,7 +26,8 @@ from fsd_core.storage.review_events import (
     Withdrawn,
 )
 
-State = Literal["open", "approved", "declined", "withdrawn"]
+State = Literal["open", "approved", "replaced", "taken back", "declined", "withdrawn"]
+"""of a proposal; ``approved``: in force, ``replaced``: by a later approval, which a roll-back may take back"""
 
 
 class Judgement(NamedTuple):
@@ -217,6 +218,10 @@ def use(id: str, log: Sequence[LoggedEvent]) -> Use:
     result = Use(id, tuple(log))
     for logged in log:
         _apply(result, logged)
+    *replaced, now = [event.proposal for event in result.in_force] or [None]
+    for proposal in result.proposals.values():
+        if proposal.state == "approved" and proposal.id != now:
+            proposal.state = "replaced" if proposal.id in replaced else "taken back"
     return result
 
 

@@ -49,7 +49,12 @@ class ReviewLog:
     def approved(self, use: Use) -> str:
         """Return the id of the approved setting of a use. Raises ``UnknownName`` if none is approved."""
         if (setting := use.named("approved")) is None:
-            raise UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
+            if (moved := use.aliases.get("approved")) is None:
+                raise UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
+            raise UnknownName(
+                f"Nothing is in force for the use '{use.id}': {moved.moved.who} took back what was approved, on "
+                f"{moved.moved.at:%Y-%m-%d}."
+            )
         return setting
 
     def approved_weights(self, use: Use) -> dict[str, str]:

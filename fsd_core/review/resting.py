@@ -50,10 +50,9 @@ def _table(repository: Repository) -> dict[str, dict[str, str]]:
 def _read(repository: Repository) -> dict[str, dict[str, str]]:
     table: dict[str, dict[str, str]] = {}
     for use in uses(repository.review_log()):
-        in_force = use.in_force[-1].proposal if use.named("approved") is not None and use.in_force else None
         for proposal in use.proposals.values():
-            if proposal.state in ("open", "approved"):
-                what = _APPROVED if proposal.id == in_force else _PROPOSED
+            if proposal.state not in ("declined", "withdrawn"):
+                what = _APPROVED if proposal.state == "approved" else _PROPOSED
                 for run in (*proposal.runs, *proposal.baselines):
                     if table.setdefault(run, {}).get(use.name) != _APPROVED:
                         table[run][use.name] = what

@@ -250,7 +250,9 @@ class ReviewService(UseService):
             now = datetime.now(UTC)
             proposal.judgements.append(history.Judgement(person.name, verdict, event.comment, review.hash, now))
             if review.use.proposal_status(proposal, review.hash, now).enough:
-                events.append(_approval(review, event.comment, measured))
+                events += [*_next_candidate(review), _approval(review, event.comment, measured)]
+        if verdict == "decline":
+            events += _next_candidate(review)
         self._append(review.use.id, person, events, review.use.sequence, key)
 
     def withdraw(self, person: Person, review: ProposalReview, comment: str = "", key: str | None = None) -> None:
@@ -259,7 +261,7 @@ class ReviewService(UseService):
             return
         check_open(review)
         check_author(person, review, "Withdrawing it")
-        self._append(review.use.id, person, [event], review.use.sequence, key)
+        self._append(review.use.id, person, [event, *_next_candidate(review)], review.use.sequence, key)
 
 
 def _approval(review: ProposalReview, comment: str, measured: dict[str, str]) -> AliasMoved:
@@ -272,3 +274,13 @@ def _approval(review: ProposalReview, comment: str, measured: dict[str, str]) ->
         comment=comment,
         weights=measured,
     )
+
+
+def _next_candidate(review: ProposalReview) -> list[ReviewEvent]:
+    """Return how ``candidate`` moves on as a proposal closes: to the latest that is open, or to nothing."""
+    use, closed = review.use, review.proposal
+    if use.named("candidate") != closed.setting:
+        return []
+    waiting = [proposal for proposal in use.proposals.values() if proposal.state == "open" and proposal is not closed]
+    setting, id = (waiting[-1].setting, waiting[-1].id) if waiting else (None, None)
+    return [AliasMoved(alias="candidate", setting=setting, former=closed.setting, proposal=id)]

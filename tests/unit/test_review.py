@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from fsd_core.review import history
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.evidence import evidence
+from fsd_core.review.resting import resting_on
 from fsd_core.review.review_service import ReviewService
 from fsd_core.review.use_service import id_of
 from fsd_core.roles import Person
@@ -97,15 +100,54 @@ def test_an_approval_moves_the_alias(service: ReviewService, runs: dict[str, Run
     assert (use.named("candidate"), use.named("approved")) == (setting, None)
     judge(service, BOB, proposal, "approve", "Good.")
     use = service.use("support-chat")
-    assert use.named("approved") == setting
+    assert (use.named("candidate"), use.named("approved")) == (None, setting)
     assert use.proposals[proposal].state == "approved"
     assert [logged.event.kind for logged in use.log] == [
-        "use-described", "proposed", "alias-moved", "judged", "alias-moved",
+        "use-described", "proposed", "alias-moved", "judged", "alias-moved", "alias-moved",
     ]  # fmt: skip
     moved = use.aliases["approved"].moved
     assert isinstance(moved.event, AliasMoved)
     assert (moved.who, moved.role, moved.event.former, moved.event.comment) == ("Bob", "reviewer", None, "Good.")
     assert moved.event.evidence == service.review(proposal).hash
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_any_acts_no_two_places_disagree_on_what_is_in_force(
+    service: ReviewService, repository: Repository, runs: dict[str, RunView], seed: int
+) -> None:
+    """One proposal at most is approved, and it is that of the setting in force; ``candidate`` is the latest that waits.
+    The log, the store's aliases, HTTP's answer and the words on deletion say the same."""
+    rng, easy, taken_back = random.Random(seed), Requirements(margin=None), 0
+    service.describe(ANN, "Support chat", "Short answers", easy)
+    for _ in range(14):
+        use = service.use("support-chat")
+        waiting = [id for id, proposal in use.proposals.items() if proposal.state == "open"]
+        act = rng.choice(["propose", "approve", "approve", "decline", "withdraw", "roll back"])
+        if act == "propose" or not waiting:
+            with suppress(UnderReview):
+                proposed(service, runs, rng.choice(["0.05", "0.1", "0.2"]), easy)
+        elif act == "withdraw":
+            service.withdraw(ANN, service.review(rng.choice(waiting)))
+        elif act == "roll back" and use.named("approved"):
+            service.roll_back(CAT, use.id, "It repeats itself.", use.sequence)
+            taken_back += 1
+        elif act in ("approve", "decline"):
+            judge(service, BOB, rng.choice(waiting), act, "Seen.")
+        use = service.use("support-chat")
+        in_force = [proposal for proposal in use.proposals.values() if proposal.state == "approved"]
+        waiting = [proposal.setting for proposal in use.proposals.values() if proposal.state == "open"]
+        assert [proposal.setting for proposal in in_force] == [one for one in [use.named("approved")] if one]
+        assert use.named("candidate") == (waiting or [None])[-1]
+        for run in (runs["0.05"], runs["0.1"], runs["0.2"]):
+            names = repository.named(run.setting_id, run.weights).uses
+            assert bool(names["approved"]) == (run.setting_id == use.named("approved"))
+            assert bool(names["candidate"]) == (run.setting_id == use.named("candidate"))
+            rests = any(run.id in proposal.runs for proposal in in_force)
+            assert ("an approval in force" in resting_on(repository, [run.id])) == rests
+        if use.named("approved") is None:
+            with pytest.raises(UnknownName, match="took back" if use.aliases.get("approved") else "yet"):
+                service.approved(use)
+    assert {"replaced", "taken back"} & {p.state for p in use.proposals.values()} or taken_back < 2
 
 
 def test_the_evidence_is_held_against_each_requirement(service: ReviewService, runs: dict[str, RunView]) -> None:

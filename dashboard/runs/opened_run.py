@@ -12,7 +12,7 @@ from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     engine_html,
     header_html,
-    models_note_html,
+    notes_html,
     prompt_html,
     prompts_html,
     provenance_html,
@@ -207,7 +207,7 @@ class OpenedRun:
             **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)
-            + models_note_html(run)
+            + notes_html(run)
             + engine_html(run)
             + origin_html(run)
             + (slower_html(slower) if slower else ""),

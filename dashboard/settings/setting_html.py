@@ -25,6 +25,7 @@ from dashboard.ui.metric_text import figure
 from dashboard.ui.quantities import DASH, ago, interval, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import differences
 from fsd_core.errors import NoEquivalent
 from fsd_core.formatting import count
@@ -144,12 +145,14 @@ def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, s
     runs = [run for measurement in measurements for run in measurement.measured.runs]
     measured = [run.conditions for run in runs if run.metrics]
     differing = differences(measured) if len(measured) > 1 else ()
+    pools = [pool for each in measurements for pool in (each.measured, each.target, each.speculative) if pool]
     return render(
         "settings/setting.html",
         "runs",
         title=f"Measured in {count(len(runs), 'run')}",
         weights=weights_html(weights) if weights or measured else "",
         differing=", ".join(difference.name for difference in differing),
+        readings=read_differently([pool.run for pool in pools]),
         of_rounds=any(measurement.measured.calibration for measurement in measurements),
         table=table(_RUNS, [_row(measurement) for measurement in measurements], "Runs of the setting"),
     )

@@ -64,6 +64,8 @@ class RunAnswer(_Described):
     created_at: str
     metrics: dict[str, MetricAnswer]
     speed_mixed: list[str]
+    reading_versions: list[int]
+    """by which versions of the reading its answers were scored"""
     measured_elsewhere: ElsewhereAnswer | None
     """for figures that nothing here has verified"""
 
@@ -104,6 +106,7 @@ def run_record(run: RunView) -> RunAnswer:
         **_annotations(run),
         "metrics": metrics_record(run),
         "speed_mixed": list(run.speed_mixed),
+        "reading_versions": list(run.reading_versions),
         "measured_elsewhere": _elsewhere(run),
     }
 

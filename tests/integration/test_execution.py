@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import sessions_sentence
 from fsd_core.config import (
     Autoregressive,
@@ -18,6 +19,7 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable, Stale, WrongState
+from fsd_core.evaluation import runner
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.rescoring import rescore
@@ -26,6 +28,7 @@ from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, Score, Task, get_task
+from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.testing.toy import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
 from tests.tools.threads_kept import threads_kept
 
@@ -504,3 +507,19 @@ def test_a_scorer_that_fails_costs_that_prompt_its_verdict_alone(
     assert rescore(repository, run_id) == 1  # the text is there to be judged
     assert repository.count_generations(run_id, outcome="failed") == 0
     assert {g.error for g in repository.generations(run_id)} == {None}
+
+
+def test_a_run_that_goes_on_under_another_reading_says_so(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, stop = new_run(repository), RunObserver(Stops(2, RuntimeError("killed")))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(runner, "READING_VERSION", 1)
+        with pytest.raises(RuntimeError, match="killed"):
+            execute_runs(repository, [run_id], lambda *_: pair, stop)
+    assert repository.run(run_id).reading_versions == (1,)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert repository.run(run_id).reading_versions == (1, READING_VERSION)
+    assert "not one accuracy" in read_differently([repository.run(run_id)])
+    rescore(repository, run_id)
+    assert repository.run(run_id).reading_versions == (READING_VERSION,)

@@ -23,7 +23,8 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.storage.records import READING_VERSIONS, GenerationView, RunView
+from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.worker.local_runs import open_repository
 from tests.tools.toy_engine import Request, ToyEngine
 from tests.tools.worker_process import until
@@ -100,7 +101,7 @@ def test_greedy_texts_are_the_targets_and_figures_are_those_of_the_loop_behind_i
         assert expected[unknown] > 0
     assert figures["time_per_output_token"] <= figures["time_per_output_token_p90"]
     assert figures["time_per_output_token_p90"] <= figures["time_per_output_token_p99"]
-    assert run.provenance == {"engine": "vLLM 9.8.7"}
+    assert run.provenance == {"engine": "vLLM 9.8.7", READING_VERSIONS: str(READING_VERSION)}
     assert [dict(session.conditions) for session in run.measurement_sessions] == [{"engine": "vLLM 9.8.7"}]
     asked = engine.asked[0]
     assert (asked["temperature"], asked["top_p"], asked["top_k"], asked["min_p"]) == (0.0, 1.0, -1, 0.0)

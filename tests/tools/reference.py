@@ -22,6 +22,7 @@ SHARED_BY = 2
 COLUMNS = {
     "run": "id of the run", "name": "its label", "baseline": "whether the others are held against it",
     "status": "how far the run is", "experiment": "name of its experiment", "prompts_done": "prompts it has done",
+    "reading_versions": "versions of the reading that scored its answers",
     "setting.…": "the setting, as its JSON names it", "task": "name of the task", "limit": "prompts it was to do",
     "seed": "seed of all randomness", "dtype": "number format of the models", "device": "device of the models",
     "batch": "batch size, or prompts asked at once", "task_version": "version of a task of one's own",

@@ -77,6 +77,9 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
             f"{count(len(positions), 'prompt')} {_is(positions)} not the same tokens in all runs, because template "
             "arguments, date, template or tokenizer differ: their figures are of different questions."
         )
+    unread = [(names[run.id], run.metrics) for run in runs if run.metrics and run.metrics.get("unread")]
+    if texts := [f"{figures['unread']:,} of {figures['n']:,} of {name}" for name, figures in unread]:
+        reasons.append(f"No answer could be read in some texts, which count as wrong: {_list(texts)}.")
     if versions := read_differently(runs):
         reasons.append(versions)
     if ended := ended_by_context(runs, prompts):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.errors import Stale, WrongState
-from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.aggregate import published_figures, summarise
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import READ_BEFORE, READING_VERSIONS
 from fsd_core.tasks.custom.lookup import find_task
@@ -44,7 +44,7 @@ def rescore(repository: Repository, run_id: str) -> int:
     if changes or is_reread:
         has_traces = repository.has_traces(run.id)
         metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
-        metrics = with_engine_rates(former | metrics)  # fidelity stays as it is
+        metrics = with_engine_rates(former | metrics | published_figures(task, rescored))  # fidelity stays as it is
         counts = {name: former.get(name) for name in ("correct", "wrong", "truncated", "failed")}
         about = {key: value for key, value in (run.provenance or {}).items() if key != READ_BEFORE}
         about |= {READING_VERSIONS: str(READING_VERSION)} | ({READ_BEFORE: counts} if is_reread else {})

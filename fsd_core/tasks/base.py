@@ -121,6 +121,8 @@ class Task(ABC):
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
     """begin and end marks of thoughts"""
+    published_filter: str = ""
+    """pattern by which published figures of the benchmark read an answer, in its first group; empty if none is named"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None

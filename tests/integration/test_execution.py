@@ -523,3 +523,12 @@ def test_a_run_that_goes_on_under_another_reading_says_so(
     assert "not one accuracy" in read_differently([repository.run(run_id)])
     rescore(repository, run_id)
     assert repository.run(run_id).reading_versions == (READING_VERSION,)
+
+
+def test_a_run_stores_the_verdicts_of_the_published_filter(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TASK), "published_filter", "(.)")
+    run_id = new_run(repository, limit=2)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert (repository.run(run_id).metrics or {})["published_correct"] == 0

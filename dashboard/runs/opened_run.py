@@ -36,6 +36,7 @@ from fsd_core.analysis.categories import by_category
 from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
+from fsd_core.models.thoughts import THOUGHT_MARKS
 from fsd_core.plots import divergence, positions, requests
 from fsd_core.plots.gallery import DIVERGENCE_FIGURE
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers
@@ -231,7 +232,8 @@ class OpenedRun:
         turns = [at for at in range(generation.position - generation.turn, generation.position) if at not in hidden]
         earlier = [said for position in turns for said in self.repository.generations(run.id, position=position)]
         try:
-            tokens = displayed_tokens(run.pair, self.repository.trace(generation.id))
+            marks = str((run.provenance or {}).get(THOUGHT_MARKS, ""))
+            tokens = displayed_tokens(run.pair, self.repository.trace(generation.id), marks)
         except FsdError as error:
             return prompt_html(generation, None, str(error), earlier)
         if "".join(token.text for token in tokens) != generation.text:

@@ -79,14 +79,14 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
 
 def published_figures(task: Task, generations: Iterable[GenerationView]) -> dict[str, Any]:
     """Return what the filter of published figures says of the answers without their thoughts: how many are right, and
-    by position its verdicts that are not ours. Empty for a task without one."""
+    the positions of its verdicts that are not ours, by verdict. Empty for a task without one."""
     verdicts, differing = [], {}
     for g in generations if task.published_filter else ():
-        answer = split_thoughts(g.text, thinking=g.only_thought, marks=task.thought_marks).answer
+        answer = split_thoughts(g.text, thinking=g.only_thought, marks=task.marks).answer
         match = re.search(task.published_filter, answer)
         verdicts.append(bool(match) and match[1].replace(",", "").removesuffix(".") == g.reference)
         if verdicts[-1] != (g.outcome == "correct"):
-            differing[str(g.position)] = "correct" if verdicts[-1] else "wrong"
+            differing.setdefault("correct" if verdicts[-1] else "wrong", []).append(g.position)
     return {"published_correct": sum(verdicts), "published_differs": differing} if verdicts else {}
 
 

@@ -15,7 +15,7 @@ from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
 from fsd_core.models.prompt import prompt_hash
-from fsd_core.models.thoughts import opens_thought, split_thoughts
+from fsd_core.models.thoughts import MARKS, opens_thought, split_thoughts
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Score, Task
 
@@ -84,7 +84,7 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
 def _record(
     decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, ids: Sequence[int]
 ) -> GenerationRecord:
-    thinking = opens_thinking(decoder.pair, ids)
+    thinking = opens_thinking(decoder.pair, ids, task)
     text = written(decoder.pair, generation.tokens)
     score, error = scored(task, text, example, generation.stop_reason, thinking)
     records = generation.records
@@ -129,9 +129,10 @@ def written(pair: WithTokenizer, tokens: list[int]) -> str:
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
-def opens_thinking(pair: WithTokenizer, prompt: Sequence[int]) -> bool:
+def opens_thinking(pair: WithTokenizer, prompt: Sequence[int], task: Task) -> bool:
     """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
-    return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0])
+    last = pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0]
+    return opens_thought(last, (*task.model_marks, *MARKS))
 
 
 def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task, thinking: bool) -> int:
@@ -139,7 +140,7 @@ def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task
 
     A token belongs where its last character does.
     """
-    thoughts = split_thoughts(text, thinking=thinking, marks=task.thought_marks).thoughts
+    thoughts = split_thoughts(text, thinking=thinking, marks=task.marks).thoughts
 
     def index(character: int) -> int:
         """Return the first number of tokens whose text reaches as far as ``character``."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnfitTask
@@ -114,19 +115,32 @@ class Task(ABC):
         A text that ends inside of a thought is truncated: there is no answer. ``thinking`` says that the prompt ended
         inside of one.
         """
-        split = split_thoughts(text, thinking=thinking, marks=self.thought_marks)
+        split = split_thoughts(text, thinking=thinking, marks=self.marks)
         if split.is_open and self.scored:
             return Score("truncated", None)
         return self.score_answer(split.answer, example, stop_reason)
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
     """begin and end marks of thoughts"""
+    model_marks: Sequence[tuple[str, str]] = ()
+    """those that the template of the model shows whose texts are read"""
     published_filter: str = ""
     """pattern by which published figures of the benchmark read an answer, in its first group; empty if none is named"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None
     """number of prompts in its authors' files, if known before these are here"""
+
+    @property
+    def marks(self) -> Sequence[tuple[str, str]]:
+        """The marks that are read: of the model and its like, unless the task has its own."""
+        return (*self.model_marks, *MARKS) if self.thought_marks is MARKS else self.thought_marks
+
+    def of_model(self, marks: Sequence[tuple[str, str]]) -> Self:
+        """Return the task as it reads texts of a model whose template shows these marks."""
+        task = copy(self)
+        object.__setattr__(task, "model_marks", marks)  # a task may be frozen
+        return task
 
     @property
     def has_files(self) -> bool:
@@ -194,7 +208,7 @@ class Task(ABC):
             return example
         first = position - example.turn
         following = [each.prompt for each in examples[first + 1 : position + 1]]
-        answers = [split_thoughts(text, thinking=thinking, marks=self.thought_marks).answer for text, thinking in said]
+        answers = [split_thoughts(text, thinking=thinking, marks=self.marks).answer for text, thinking in said]
         turns = zip(answers, following, strict=True)
         return replace(example, messages=continued(examples[first].model_input, turns))
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sqlalchemy import update
 
 from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import sessions_sentence
@@ -26,6 +27,7 @@ from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import GenerationRow
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.tasks.readings import READING_VERSION
@@ -532,3 +534,19 @@ def test_a_run_stores_the_verdicts_of_the_published_filter(
     run_id = new_run(repository, limit=2)
     execute_runs(repository, [run_id], lambda *_: pair)
     assert (repository.run(run_id).metrics or {})["published_correct"] == 0
+
+
+def test_marks_of_the_models_template_are_stored_and_read_again(repository: Repository) -> None:
+    pair, run_id = toy_pair(), new_run(repository, limit=2)
+    pair.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content.split('[/MUSE]')[-1] }}{% else %}"
+        "{{ m.content }}{% endif %}{% endfor %}"
+    )
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert (repository.run(run_id).provenance or {})["thought_marks"] == "[MUSE] … [/MUSE]"
+    with repository._database.session() as session:
+        of = GenerationRow.run_id == run_id, GenerationRow.position == 0
+        values = {"text": "[MUSE]It may be\n#### 1", "stop_reason": "eos", "outcome": "wrong", "answer": "1"}
+        session.execute(update(GenerationRow).where(*of).values(values))
+    assert rescore(repository, run_id) == 1
+    assert repository.generations(run_id)[0].outcome == "truncated"

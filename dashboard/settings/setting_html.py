@@ -145,14 +145,13 @@ def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, s
     runs = [run for measurement in measurements for run in measurement.measured.runs]
     measured = [run.conditions for run in runs if run.metrics]
     differing = differences(measured) if len(measured) > 1 else ()
-    pools = [pool for each in measurements for pool in (each.measured, each.target, each.speculative) if pool]
     return render(
         "settings/setting.html",
         "runs",
         title=f"Measured in {count(len(runs), 'run')}",
         weights=weights_html(weights) if weights or measured else "",
         differing=", ".join(difference.name for difference in differing),
-        readings=read_differently([pool.run for pool in pools]),
+        readings=read_differently([p.run for m in measurements for p in (m.measured, m.target, m.speculative) if p]),
         of_rounds=any(measurement.measured.calibration for measurement in measurements),
         table=table(_RUNS, [_row(measurement) for measurement in measurements], "Runs of the setting"),
     )

@@ -14,26 +14,19 @@ if TYPE_CHECKING:
 
 def read_differently(runs: Sequence[RunView]) -> str:
     """Return which versions of the reading scored the runs' answers, and how to make it one; empty if it is one."""
-    versions = {version for run in runs for version in run.reading_versions}
-    if len(versions) < 2:
-        return ""
-    return f"Answers were scored by {_named(versions)} of the reading: not one accuracy. {_again(runs)}"
+    versions = [str(version) for version in sorted({version for run in runs for version in run.reading_versions})]
+    told = f"Answers were scored by versions {listed(versions)} of the reading: not one accuracy. {_again(runs)}"
+    return told if len(versions) > 1 else ""
 
 
 def note_on_verdict(runs: Sequence[RunView], *, rescored: bool) -> str:
     """Return the note on a verdict that stays where the answers it rests on were ``rescored`` since, or scored before
     the current version of the reading; empty for any other."""
-    current, versions = _named([READING_VERSION]), {version for run in runs for version in run.reading_versions}
     if rescored:
-        return f"Its answers were scored again since by {current} of the reading. The verdict stays as it was."
-    if not (earlier := versions - {READING_VERSION}):
+        return f"Its answers were scored again since by version {READING_VERSION} of the reading: the verdict stays."
+    if not {version for run in runs for version in run.reading_versions} - {READING_VERSION}:
         return ""
-    return f"Scored by {_named(earlier)} of the reading, before {current}. The verdict stays as it was. {_again(runs)}"
-
-
-def _named(versions: Iterable[int]) -> str:
-    numbers = [str(number) for number in sorted(versions)]
-    return f"version{'s' * (len(numbers) > 1)} {listed(numbers)}"
+    return f"Scored before version {READING_VERSION} of the reading: the verdict stays. {_again(runs)}"
 
 
 def _again(runs: Iterable[RunView]) -> str:

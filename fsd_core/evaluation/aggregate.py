@@ -82,7 +82,7 @@ def published_figures(task: Task, generations: Iterable[GenerationView]) -> dict
     the positions of its verdicts that are not ours, by verdict. Empty for a task without one."""
     verdicts, differing = [], {}
     for g in generations if task.published_filter else ():
-        answer = split_thoughts(g.text, thinking=g.only_thought, marks=task.marks).answer
+        answer = split_thoughts(g.text, thinking=g.only_thought, marks=task.thought_marks).answer
         match = re.search(task.published_filter, answer)
         verdicts.append(bool(match) and match[1].replace(",", "").removesuffix(".") == g.reference)
         if verdicts[-1] != (g.outcome == "correct"):

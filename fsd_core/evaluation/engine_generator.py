@@ -16,7 +16,7 @@ from fsd_core.evaluation.served_runs import ServedRun, served_by
 from fsd_core.models.chat_template import template_marks
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.thoughts import THOUGHT_MARKS, marks_text
+from fsd_core.models.thoughts import kept_marks
 from fsd_core.models.tokenizer_source import tokenizer_of
 from fsd_core.rules import Served
 from fsd_core.settings import get_settings
@@ -77,8 +77,8 @@ class WithEngines:
             self._repository.record_reading(run.id, stretch, reading)
 
         self._served[run.id] = ServedRun(run, served, tokenizer, load, facts.get("max_model_len"), record, knob)
-        more = {"gpu": engine.hardware, THOUGHT_MARKS: marks_text(template_marks(tokenizer))}
-        return facts | {key: value for key, value in more.items() if value}
+        facts |= kept_marks(template_marks(tokenizer))
+        return facts | ({"gpu": engine.hardware} if engine.hardware else {})
 
     def warm_up(self, run: RunView, example: Example) -> None:
         """Leave an engine alone: what it does first is its affair, and a text would count in its metrics."""

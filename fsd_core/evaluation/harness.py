@@ -15,7 +15,7 @@ from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
 from fsd_core.models.prompt import prompt_hash
-from fsd_core.models.thoughts import MARKS, opens_thought, split_thoughts
+from fsd_core.models.thoughts import opens_thought, split_thoughts
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Score, Task
 
@@ -131,8 +131,7 @@ def written(pair: WithTokenizer, tokens: list[int]) -> str:
 
 def opens_thinking(pair: WithTokenizer, prompt: Sequence[int], task: Task) -> bool:
     """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
-    last = pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0]
-    return opens_thought(last, (*task.model_marks, *MARKS))
+    return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0], task.thought_marks)
 
 
 def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task, thinking: bool) -> int:
@@ -140,7 +139,7 @@ def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task
 
     A token belongs where its last character does.
     """
-    thoughts = split_thoughts(text, thinking=thinking, marks=task.marks).thoughts
+    thoughts = split_thoughts(text, thinking=thinking, marks=task.thought_marks).thoughts
 
     def index(character: int) -> int:
         """Return the first number of tokens whose text reaches as far as ``character``."""

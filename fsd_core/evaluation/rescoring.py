@@ -7,7 +7,6 @@ from dataclasses import replace
 from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.errors import Stale, WrongState
 from fsd_core.evaluation.aggregate import published_figures, summarise
-from fsd_core.models.thoughts import THOUGHT_MARKS, read_marks
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import READ_BEFORE, READING_VERSIONS
 from fsd_core.tasks.custom.lookup import find_task
@@ -23,8 +22,7 @@ def rescore(repository: Repository, run_id: str) -> int:
     run = repository.run(run_id)
     if not run.ended:
         raise WrongState(f"The run {run.id} has not ended: wait for it, or cancel it.")
-    task, generations = find_task(run.task, repository), repository.generations(run.id)
-    task = task.of_model(read_marks((run.provenance or {}).get(THOUGHT_MARKS)))
+    task, generations = find_task(run.task, repository).of_model(run.provenance), repository.generations(run.id)
     examples = task.examples_of(run.config)
     changes, rescored = {}, []
     for generation in generations:

@@ -13,7 +13,6 @@ from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
 from fsd_core.evaluation.run_costs import cost_figures
 from fsd_core.evaluation.served_runs import readings_of, served_by
 from fsd_core.evaluation.versus import versus_target
-from fsd_core.models.thoughts import THOUGHT_MARKS, read_marks
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
 from fsd_core.tasks import TASKS
@@ -100,8 +99,7 @@ def _summary(repository: Repository, run_id: str, generations: Sequence[Generati
     run = repository.run(run_id)
     figures = summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
     if run.task in TASKS:
-        marks = read_marks((run.provenance or {}).get(THOUGHT_MARKS))
-        figures |= published_figures(TASKS[run.task].of_model(marks), generations)
+        figures |= published_figures(TASKS[run.task].of_model(run.provenance), generations)
     return figures | cost_figures(generations, run.price_per_hour)
 
 

@@ -25,7 +25,6 @@ from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.observer import UNOBSERVED, Interrupted, RunObserver
 from fsd_core.evaluation.run_ending import figures_so_far, finish, target_alone, written_texts
 from fsd_core.evaluation.served_runs import served_by
-from fsd_core.models.thoughts import THOUGHT_MARKS, read_marks
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView, same_weights
 from fsd_core.tasks import Example, Task
@@ -218,7 +217,7 @@ def _begin(
     about[READING_VERSIONS] = ", ".join(map(str, sorted({*run.reading_versions, READING_VERSION})))
     if arguments := run.decoding.template.filled(template_arguments_of(run.pair)).arguments:
         about = {**about, "template_arguments": arguments}  # in force, whether the setting or the pair gives them
-    task = task.of_model(read_marks(about.get(THOUGHT_MARKS)))
+    task = task.of_model(about)
     if done:
         _check_unchanged(repository, run, task, generator, about)
     repository.start_run(run.id, about)

@@ -167,7 +167,9 @@ class ServedRun:
         ids = [] if takes_messages else self.prompt_ids(example)
         tokens = stream.token_ids or self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         own = written(self, stream.token_ids) if stream.token_ids else ""
-        text = own if split_thoughts(own, marks=task.marks).thoughts else text  # engines leave out special tokens
+        text = (
+            own if split_thoughts(own, marks=task.thought_marks).thoughts else text
+        )  # engines leave out special tokens
         thinking = bool(ids) and opens_thinking(self, ids, task)
         stop = stream.stop_reason
         asked = self.run.decoding.max_new_tokens

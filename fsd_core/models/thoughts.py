@@ -63,13 +63,13 @@ class ThoughtAndAnswer(NamedTuple):
     """whether the text ends inside of a thought"""
 
 
-def marks_text(marks: Sequence[tuple[str, str]]) -> str:
-    """Return marks as a run keeps them, such as ``<think> … </think>``."""
-    return "; ".join(map(" … ".join, marks))
+def kept_marks(marks: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return marks for a run's provenance, such as ``<think> … </think>``; empty for none."""
+    return {THOUGHT_MARKS: "; ".join(map(" … ".join, marks))} if marks else {}
 
 
 def read_marks(text: object) -> tuple[tuple[str, str], ...]:
-    """Return the marks of :func:`marks_text`; none of anything else."""
+    """Return the marks that a provenance has; none of any other text."""
     parts = (part.partition(" … ") for part in str(text or "").split("; "))
     return tuple((begin, end) for begin, _, end in parts if begin and end)
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnfitTask
 from fsd_core.models.chat_messages import Messages, continued
-from fsd_core.models.thoughts import MARKS, split_thoughts
+from fsd_core.models.thoughts import MARKS, THOUGHT_MARKS, read_marks, split_thoughts
 from fsd_core.settings import get_settings
 from fsd_core.tasks.benchmark_files import HubFile, Split
 
@@ -115,15 +115,13 @@ class Task(ABC):
         A text that ends inside of a thought is truncated: there is no answer. ``thinking`` says that the prompt ended
         inside of one.
         """
-        split = split_thoughts(text, thinking=thinking, marks=self.marks)
+        split = split_thoughts(text, thinking=thinking, marks=self.thought_marks)
         if split.is_open and self.scored:
             return Score("truncated", None)
         return self.score_answer(split.answer, example, stop_reason)
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
     """begin and end marks of thoughts"""
-    model_marks: Sequence[tuple[str, str]] = ()
-    """those that the template of the model shows whose texts are read"""
     published_filter: str = ""
     """pattern by which published figures of the benchmark read an answer, in its first group; empty if none is named"""
     scored: bool = True
@@ -131,15 +129,12 @@ class Task(ABC):
     published: int | None = None
     """number of prompts in its authors' files, if known before these are here"""
 
-    @property
-    def marks(self) -> Sequence[tuple[str, str]]:
-        """The marks that are read: of the model and its like, unless the task has its own."""
-        return (*self.model_marks, *MARKS) if self.thought_marks is MARKS else self.thought_marks
-
-    def of_model(self, marks: Sequence[tuple[str, str]]) -> Self:
-        """Return the task as it reads texts of a model whose template shows these marks."""
-        task = copy(self)
-        object.__setattr__(task, "model_marks", marks)  # a task may be frozen
+    def of_model(self, provenance: Mapping[str, Any] | None) -> Self:
+        """Return the task as it reads texts of a run with this ``provenance``: by the marks that the template of its
+        model shows, before those of families. A task with marks of its own reads these alone."""
+        marks, task = read_marks((provenance or {}).get(THOUGHT_MARKS)), copy(self)
+        if marks and self.thought_marks is MARKS:
+            vars(task)["thought_marks"] = (*marks, *MARKS)  # a task may be frozen
         return task
 
     @property
@@ -208,7 +203,7 @@ class Task(ABC):
             return example
         first = position - example.turn
         following = [each.prompt for each in examples[first + 1 : position + 1]]
-        answers = [split_thoughts(text, thinking=thinking, marks=self.marks).answer for text, thinking in said]
+        answers = [split_thoughts(text, thinking=thinking, marks=self.thought_marks).answer for text, thinking in said]
         turns = zip(answers, following, strict=True)
         return replace(example, messages=continued(examples[first].model_input, turns))
 

@@ -16,7 +16,9 @@ from fastapi.testclient import TestClient
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.export_files import csv_text
+from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
+from dashboard.compare.report_parts import frozen_comparison
 from dashboard.review.proposal_html import proposal_html
 from dashboard.review.review_answers import review_answer
 from dashboard.review.use_html import use_html
@@ -44,7 +46,7 @@ from tests.tools.plausible import add_finished, filled_file
 from tests.unit.test_components import Reader
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
-NOW = f"version {READING_VERSION}"
+NOW = f"version {READING_VERSION} of the reading"
 TOLD = f"Answers were scored by versions 1 and {READING_VERSION} of the reading: not one accuracy. Without generating, "
 USE = "chat"
 
@@ -105,6 +107,9 @@ def test_compare_its_files_and_its_call_say_so(repository: Repository, runs: lis
     assert table["reading_versions"].tolist() == ["1" if at == 2 else str(READING_VERSION) for at in range(len(runs))]
     assert TOLD in table["warnings"][0]
     assert TOLD in markdown(found, "Two readings")
+    assert f"versions 1 and {READING_VERSION} of the reading" in latex(found)
+    (metrics,) = frozen_comparison(found, "Two readings", "", ["metrics"]).tables
+    assert TOLD in metrics.note
     _, compare_runs = comparison_endpoints(repository, "")
     assert compare_runs(runs=ids)["warnings"] == [warning]
     assert compare(repository, ids[:2], None).warnings == []
@@ -158,7 +163,7 @@ def test_a_verdict_stays_as_it_was_with_a_note(
     before = check_setting(repository, service.use(USE))
     assert before.passes
     assert before.approval is not None
-    assert before.approval.note.startswith(f"Scored by version 1 of the reading, before {NOW}. The verdict stays")
+    assert before.approval.note.startswith(f"Scored before {NOW}: the verdict stays. Without generating, ")
 
     monkeypatch.setattr(
         type(get_task("arithmetic")),
@@ -174,7 +179,7 @@ def test_a_verdict_stays_as_it_was_with_a_note(
     assert [former[name] for name in outcomes] == [stored[name] for name in outcomes] != [21, 3, 0, 0]
     approval = approval_of(repository, service.use(USE))
     assert approval is not None
-    note = f"Its answers were scored again since by {NOW} of the reading. The verdict stays as it was."
+    note = f"Its answers were scored again since by {NOW}: the verdict stays."
     assert (approval.evidence, approval.doubts, approval.note) == ("intact", [], note)
     review = service.review(proposal)
     assert (review.status.approved_by, review.status.stale, review.note) == (("Bob",), (), note)

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from fsd_core.models import chat_template
 from fsd_core.models.chat_template import template_marks
-from fsd_core.models.thoughts import MARKS, marks_text, read_marks, split_thoughts
+from fsd_core.models.thoughts import MARKS, THOUGHT_MARKS, kept_marks, read_marks, split_thoughts
 from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.tasks import get_task
 from fsd_core.testing.toy import toy_tokenizer
@@ -61,7 +61,7 @@ def test_what_a_template_leaves_out_of_earlier_answers_is_thought(
     template: str | None, marks: tuple[tuple[str, str], ...]
 ) -> None:
     assert template_marks(of(template)) == marks
-    assert read_marks(marks_text(marks)) == marks
+    assert read_marks(kept_marks(marks).get(THOUGHT_MARKS)) == marks
 
 
 def test_a_template_that_never_ends_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +78,13 @@ def test_what_is_stored_otherwise_is_no_mark(text: object) -> None:
 def test_a_task_reads_the_marks_of_the_model_before_those_of_families() -> None:
     task, marks = get_task("arithmetic"), (("[MUSE]", "[/MUSE]"),)
     example = task.all_examples()[0]
-    own = task.of_model(marks)
+    own = task.of_model(kept_marks(marks))
     text = f"[MUSE]It is\n#### 1\n[/MUSE]#### {example.reference}"
-    assert split_thoughts(text, marks=own.marks).answer == f"#### {example.reference}"
+    assert split_thoughts(text, marks=own.thought_marks).answer == f"#### {example.reference}"
     assert own.score("[MUSE]It is\n#### 1", example, "eos").outcome == "truncated"
     assert task.score("[MUSE]It is\n#### 1", example, "eos").outcome == "wrong"  # the one of other models stays
     assert own.score("<think:a>#### 1", example, "eos").outcome == "truncated"
-    assert tuple(task.marks) == MARKS
+    assert task.thought_marks is MARKS
 
 
 def test_a_mark_that_is_a_special_token_stays_in_texts(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def template_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[str, str],
     both orders, and it is rendered once. Empty without a template, and for one that cannot be rendered.
     """
     with suppress(InvalidSetting, ModelUnavailable):
-        tags = _TAG.findall(_template_of(tokenizer)) if tokenizer.chat_template else []
+        tags = _TAG.findall(_template_of(tokenizer)) if getattr(tokenizer, "chat_template", None) else []
         names = {tag: _NOT_NAME.sub("", tag).lower() for each in tags for tag in (each, each.replace("/", "", 1))}
         pairs = [pair for pair in permutations(list(names)[:_MOST_TAGS], 2) if names[pair[0]] == names[pair[1]]]
         asked = [("user", "Go on."), *(("assistant", f"{a}seen{i}.{b}kept{i}.") for i, (a, b) in enumerate(pairs))]

@@ -32,11 +32,12 @@ from fsd_core.cli import output
 from fsd_core.cli.commands import app
 from fsd_core.evaluation.rescoring import rescore
 from fsd_core.review.approvals import approval_of, check_setting
+from fsd_core.review.pooling import pooled
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
-from fsd_core.storage.records import READING_VERSIONS, RunView
+from fsd_core.storage.records import READING_VERSIONS, PromptCounts, RunView
 from fsd_core.storage.review_events import Requirements
 from fsd_core.tasks import Example, Score, get_task
 from fsd_core.tasks.readings import READING_VERSION
@@ -95,6 +96,19 @@ def test_runs_of_two_versions_are_named_with_what_reads_them_again(repository: R
     assert read_differently(old) == ""  # one version, if an early one
     again = f"`rescore {(runs[0].experiment_id or '')[:8]}` scores them again."
     assert read_differently([*old, runs[2]]) == TOLD + again
+
+
+def test_rounds_of_a_calibration_are_one_measurement_by_all_their_versions(runs: list[RunView]) -> None:
+    config = runs[2].config.model_copy(update={"shuffled": True})
+    rounds = [
+        replace(runs[2], id=versions, config=config, provenance={READING_VERSIONS: versions}) for versions in ("1", "2")
+    ]
+    (pool,) = pooled(rounds, {"1": {0: _counts()}, "2": {1: _counts()}})
+    assert pool.run.reading_versions == (1, 2)
+
+
+def _counts() -> PromptCounts:
+    return PromptCounts("correct", "eos", 10, 5, 10, 5, 0, 1.0, 1.0, 0.1)
 
 
 def test_compare_its_files_and_its_call_say_so(repository: Repository, runs: list[RunView]) -> None:

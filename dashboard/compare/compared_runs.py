@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.compare.comparison_warnings import UNFINISHED, comparability, request_warnings, unmatched_warnings
 from fsd_core.analysis.cells import Cell, cells
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.analysis.recommendation import Recommendation, comparable_times, recommend
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
@@ -77,6 +78,11 @@ class ComparedRuns(NamedTuple):
         pairs = dict.fromkeys(pair_title(run.pair) for run in self.runs)
         tasks = dict.fromkeys(run.task for run in self.runs)
         return f"{', '.join([*pairs, *tasks])}, n = {number} prompt{'' if number == '1' else 's'}"
+
+    @property
+    def footnotes(self) -> list[str]:
+        """What stands below its tables in other documents, where no warning stands above them."""
+        return [text for text in (MARKED if self.marked else "", read_differently(self.runs)) if text]
 
     @property
     def marked(self) -> bool:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from fsd_core.analysis.cells import shared
 from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
+from fsd_core.formatting import count
 from fsd_core.storage.records import UNENDED
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def request_warnings(
         warnings.append(f"{len(requested)} runs were asked for; the first {most} are shown.")
     if unknown := [run_id for run_id in requested[:most] if run_id not in existing]:
         warnings.append(
-            f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
+            f"{count(len(unknown), 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
             + ("The others are shown." if existing else "Choose runs above.")
         )
     if baseline_id and baseline_id not in existing:
@@ -43,7 +45,7 @@ def unmatched_warnings(
         return []
     labels = _list([names[run.id] for run in unmatched])
     return [
-        f"{_count(unmatched, 'run')} {_has(unmatched)} no prompt in common with the baseline: {labels}. "
+        f"{count(len(unmatched), 'run')} {_has(unmatched)} no prompt in common with the baseline: {labels}. "
         "No difference is shown."
     ]
 
@@ -52,10 +54,10 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
     """Return why the numbers of these runs are not comparable, one sentence per reason."""
     reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
-        reasons.append(f"{_count(failed, 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
+        reasons.append(f"{count(len(failed), 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
     if unfinished := [names[run.id] for run in runs if run.status in UNFINISHED]:
         reasons.append(
-            f"{_count(unfinished, 'run')} {_is(unfinished)} not finished: {_list(unfinished)}. "
+            f"{count(len(unfinished), 'run')} {_is(unfinished)} not finished: {_list(unfinished)}. "
             "Their figures are of the prompts so far, and no verdict is given yet."
         )
     for title, read, consequence in _CRITERIA:
@@ -64,7 +66,7 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
     if elsewhere := [names[run.id] for run in runs if run.measured_elsewhere]:
         reasons.append(
-            f"{_count(elsewhere, 'run')} {'was' if len(elsewhere) == 1 else 'were'} measured elsewhere: "
+            f"{count(len(elsewhere), 'run')} {'was' if len(elsewhere) == 1 else 'were'} measured elsewhere: "
             f"{_list(elsewhere)}. Nothing here has verified these figures, so no difference and no verdict is drawn "
             "from them."
         )
@@ -72,9 +74,14 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
         reasons.append(f"The runs differ in weights ({_list(weights)}): {_PAIR}.")
     if positions := rendered_differently(runs, prompts):
         reasons.append(
-            f"{_count(positions, 'prompt')} {_is(positions)} not the same tokens in all runs, because template "
+            f"{count(len(positions), 'prompt')} {_is(positions)} not the same tokens in all runs, because template "
             "arguments, date, template or tokenizer differ: their figures are of different questions."
         )
+    unread = [(names[run.id], run.metrics) for run in runs if run.metrics and run.metrics.get("unread")]
+    if texts := [f"{figures['unread']:,} of {figures['n']:,} of {name}" for name, figures in unread]:
+        reasons.append(f"No answer could be read in some texts, which count as wrong: {_list(texts)}.")
+    if versions := read_differently(runs):
+        reasons.append(versions)
     if ended := ended_by_context(runs, prompts):
         reasons.append(
             "The model's context ended different numbers of answers to the same prompts "
@@ -124,10 +131,6 @@ def _differing_weights(runs: Sequence[RunView]) -> list[str]:
         for role, weights in run.weights.items():
             by_role.setdefault(role, set()).add(weights)
     return sorted({f"{role} {weights}" for role, seen in by_role.items() if len(seen) > 1 for weights in seen})
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
 
 
 def _has(things: Sequence[object]) -> str:

@@ -106,6 +106,7 @@ def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
         "status": run.status,
         "experiment": run.experiment_name or "",
         "prompts_done": run.prompts_done,
+        "reading_versions": ", ".join(map(str, run.reading_versions)),
     }
     record |= settings_read(run.config)
     record["task_version"] = run.task.partition("@")[2] or None

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from textwrap import wrap
 from typing import NamedTuple
 
-from dashboard.compare.compared_runs import MARKED, ComparedRuns
+from dashboard.compare.compared_runs import ComparedRuns
 from fsd_core.analysis.cell_text import delta_text, displayed_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
@@ -70,7 +70,7 @@ def latex(comparison: ComparedRuns) -> str:
     if tested:
         holm = f", corrected by Holm for {tested} comparisons" if tested > 1 else ""
         note.append(f"p: McNemar's exact test of the accuracy against the baseline's{holm}.")
-    note += [MARKED] if comparison.marked else []
+    note += comparison.footnotes
     label = f"tab:fsd-{_digest(comparison)}"
     lines = ["% \\usepackage{booktabs}", *_table("Setting", names, columns, " ".join(note), label)]
     matched = match(comparison.runs, comparison.baseline, comparison.prompts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, MARKED, ComparedRuns
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, ComparedRuns
 from dashboard.compare.export_links import query_of
 from dashboard.compare.latex import INTERVALS, cell_lines
 from dashboard.tables.run_settings import settings_table
@@ -73,7 +73,7 @@ def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
         ]
         for row in comparison.rows
     ]
-    note = " ".join([INTERVALS, *([MARKED] if comparison.marked else [])])
+    note = " ".join([INTERVALS, *comparison.footnotes])
     return [ReportTable(title="Metrics", columns=["Setting", *titles], rows=rows, note=note)]
 
 

@@ -23,7 +23,7 @@ from fsd_core.storage.review_events import Commented
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
-    from fsd_core.review.history import Proposal, ProposalStatus
+    from fsd_core.review.history import Proposal
     from fsd_core.review.passages import Quoted
     from fsd_core.review.proposal_review import ProposalReview
     from fsd_core.storage.records import AccountView, LoggedEvent
@@ -48,7 +48,7 @@ def proposal_html(review: ProposalReview, label: str, accounts: Sequence[Account
         label=label,
         setting=setting_link(proposal.setting),
         requirements_text=requirements_text(proposal.requirements),
-        notices=joined([missing, _status(review.status, proposal.state, accounts)]),
+        notices=joined([missing, _status(review, accounts)]),
         requirements=_requirements(review),
     )
 
@@ -59,7 +59,8 @@ def evidence_html(review: ProposalReview) -> Html:
     return render("review/proposal.html", "evidence", review.proposal, weights=_weights(review), measured=measured)
 
 
-def _status(status: ProposalStatus, state: str, accounts: Sequence[AccountView]) -> Html:
+def _status(review: ProposalReview, accounts: Sequence[AccountView]) -> Html:
+    status, state = review.status, review.proposal.state
     parts = [f"{len(status.approved_by)} of {count(status.needed, 'approval')}"]
     for label, people in (
         ("approved by", status.approved_by), ("changes asked or declined by", status.against),
@@ -68,7 +69,7 @@ def _status(status: ProposalStatus, state: str, accounts: Sequence[AccountView])
         if people:
             parts.append(f"{label} {', '.join(name + _lost_since(name, accounts) for name in people)}")
     tone = "warn" if status.stale or status.expired or (status.against and state == "open") else ""
-    return notice("; ".join(parts) + ".", tone)
+    return notice(f"{'; '.join(parts)}. {review.note}".rstrip(), tone)
 
 
 def _lost_since(name: str, accounts: Sequence[AccountView]) -> str:

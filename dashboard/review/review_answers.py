@@ -114,6 +114,7 @@ class ReviewAnswer(ProposalAnswer):
 
     evidence: list[EvidenceAnswer]
     evidence_hash: str
+    note: str
     missing_runs: list[str]
     open_requirements: list[str]
     standing: dict[str, Any]
@@ -143,6 +144,7 @@ class ApprovalAnswer(TypedDict):
     stale: bool
     evidence: str
     requirements: dict[str, float | None] | None
+    note: str
 
 
 class _Approved(TypedDict):
@@ -261,6 +263,7 @@ def review_answer(review: ProposalReview, quoted: Mapping[int, Quoted], root_pat
             for item in review.evidence
         ],
         "evidence_hash": review.hash,
+        "note": review.note,
         "missing_runs": list(review.missing),
         "open_requirements": list(review.open_requirements),
         "standing": {

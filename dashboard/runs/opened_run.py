@@ -12,7 +12,7 @@ from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     engine_html,
     header_html,
-    models_note_html,
+    notes_html,
     prompt_html,
     prompts_html,
     provenance_html,
@@ -36,6 +36,7 @@ from fsd_core.analysis.categories import by_category
 from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import refreshed
+from fsd_core.models.thoughts import THOUGHT_MARKS
 from fsd_core.plots import divergence, positions, requests
 from fsd_core.plots.gallery import DIVERGENCE_FIGURE
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers
@@ -207,7 +208,7 @@ class OpenedRun:
             **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
             self.tiles: tiles_html(run)
             + sittings_html(run, session_positions)
-            + models_note_html(run)
+            + notes_html(run)
             + engine_html(run)
             + origin_html(run)
             + (slower_html(slower) if slower else ""),
@@ -231,7 +232,8 @@ class OpenedRun:
         turns = [at for at in range(generation.position - generation.turn, generation.position) if at not in hidden]
         earlier = [said for position in turns for said in self.repository.generations(run.id, position=position)]
         try:
-            tokens = displayed_tokens(run.pair, self.repository.trace(generation.id))
+            marks = str((run.provenance or {}).get(THOUGHT_MARKS, ""))
+            tokens = displayed_tokens(run.pair, self.repository.trace(generation.id), marks)
         except FsdError as error:
             return prompt_html(generation, None, str(error), earlier)
         if "".join(token.text for token in tokens) != generation.text:

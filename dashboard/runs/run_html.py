@@ -22,6 +22,7 @@ from dashboard.ui.components import (
 )
 from dashboard.ui.quantities import DASH, duration, moment, percent, quantity
 from dashboard.ui.templates import Html, joined, render, script
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import MIXED_MARK, phrases, sessions_sentence, which
 from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
 from fsd_core.formatting import count
@@ -82,9 +83,9 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
     return notice(f"{text} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if text else Html()
 
 
-def models_note_html(run: RunView) -> Html:
-    """Return the notes from loading the pair, if there are any."""
-    return notice(run.note_on_models, "warn") if run.note_on_models else Html()
+def notes_html(run: RunView) -> Html:
+    """Return the notes from loading the pair, and on several versions of the reading, if there are any."""
+    return joined(notice(text, "warn") for text in (run.note_on_models, read_differently([run])) if text)
 
 
 def engine_html(run: RunView) -> Html:

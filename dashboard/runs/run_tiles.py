@@ -158,5 +158,7 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
 
 def _outcomes(metrics: dict[str, Any]) -> str:
     ends = _ends(metrics, "accuracy", 100)
-    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
+    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed", "unread") if metrics.get(name)]
+    if metrics.get("published_differs"):
+        counts.append(f"{metrics['published_correct']} correct by the benchmark's published filter")
     return "; ".join(part for part in [ends, *counts] if part)

@@ -25,6 +25,7 @@ from dashboard.ui.metric_text import figure
 from dashboard.ui.quantities import DASH, ago, interval, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import differences
 from fsd_core.errors import NoEquivalent
 from fsd_core.formatting import count
@@ -150,6 +151,7 @@ def runs_html(measurements: Sequence[MeasuredBaselines], weights: Mapping[str, s
         title=f"Measured in {count(len(runs), 'run')}",
         weights=weights_html(weights) if weights or measured else "",
         differing=", ".join(difference.name for difference in differing),
+        readings=read_differently([p.run for m in measurements for p in (m.measured, m.target, m.speculative) if p]),
         of_rounds=any(measurement.measured.calibration for measurement in measurements),
         table=table(_RUNS, [_row(measurement) for measurement in measurements], "Runs of the setting"),
     )

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 
+_COUNTS = ("correct", "wrong", "truncated", "failed", "unscored", "unread", "published_correct")
+
+
 class MetricAnswer(TypedDict):
     """A metric in its unit, with the ends of its 95 % interval."""
 
@@ -63,7 +66,11 @@ class RunAnswer(_Described):
     prompts_total: int
     created_at: str
     metrics: dict[str, MetricAnswer]
+    counts: dict[str, int]
+    """of prompts: by outcome, unread ones, and those that the benchmark's published filter calls correct"""
     speed_mixed: list[str]
+    reading_versions: list[int]
+    """by which versions of the reading its answers were scored"""
     measured_elsewhere: ElsewhereAnswer | None
     """for figures that nothing here has verified"""
 
@@ -103,7 +110,9 @@ def run_record(run: RunView) -> RunAnswer:
         "created_at": run.created_at.isoformat(),
         **_annotations(run),
         "metrics": metrics_record(run),
+        "counts": {name: found for name in _COUNTS if (found := (run.metrics or {}).get(name)) is not None},
         "speed_mixed": list(run.speed_mixed),
+        "reading_versions": list(run.reading_versions),
         "measured_elsewhere": _elsewhere(run),
     }
 

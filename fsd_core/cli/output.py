@@ -88,6 +88,10 @@ def print_runs(runs: Sequence[RunView]) -> None:
             print(f"{run.label}: nothing here has verified these figures ({origin_text(run)}).")
         if told := engine_sentences(run):
             print(" ".join((f"{run.label}:", *told, latency_sentence(run))).strip())
+    from fsd_core.analysis.reading_versions import read_differently
+
+    if told := read_differently(runs):
+        print(told)
 
 
 def print_bench(report: dict[str, Any]) -> None:
@@ -169,6 +173,7 @@ def run_json(run: RunView) -> dict[str, Any]:
         "accuracy_interval": [figures.get("accuracy_low"), figures.get("accuracy_high")],
         "provenance": run.provenance,
         "speed_mixed": list(run.speed_mixed),
+        "reading_versions": list(run.reading_versions),
         "sittings": [
             {"started_at": session.started_at and session.started_at.isoformat(), **session.conditions}
             for session in run.measurement_sessions

@@ -37,8 +37,8 @@ def check_use(
                 for check, waived in checked.requirements]  # fmt: skip
         if rows:
             output.print_table(("Requirement", "Outcome", "Figures"), rows, figures=False)
-        for reason in checked.reasons:
-            output.say(reason)
+        for text in filter(None, (*checked.reasons, checked.approval.note if checked.approval else "")):
+            output.say(text)
         print(f"The setting {checked.setting} {'passes' if checked.passes else 'does not pass'} for {checked.use}.")
     if not checked.passes:
         raise typer.Exit(1)

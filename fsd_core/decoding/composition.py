@@ -28,6 +28,7 @@ from fsd_core.decoding.text_marks import TextMarks
 from fsd_core.decoding.verification import Verification, make_verification
 from fsd_core.drafters import DrafterFactory
 from fsd_core.errors import IncompatibleOptions, NotGiven, PromptTooLong
+from fsd_core.models.chat_template import template_marks
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import MissingRule
@@ -204,7 +205,7 @@ def _text_marks(
     def decode(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    return TextMarks(decode, model.stop_strings, thoughts=thoughts)
+    return TextMarks(decode, model.stop_strings, thoughts=thoughts, own=template_marks(tokenizer) if thoughts else ())
 
 
 def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:

@@ -7,7 +7,7 @@ written. That changes no distribution, because the tokens before it alone decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from fsd_core.models.thoughts import CHANNELS, MARKS
@@ -27,21 +27,24 @@ class Mark(NamedTuple):
 
 class TextMarks:
     """Looks for strings in texts. ``decode``: token ids to text, special tokens included. ``stops``: strings that end a
-    text. ``thoughts``: whether marks of thoughts are looked for."""
+    text. ``thoughts``: whether marks of thoughts are looked for, those of the model's ``own`` template among them."""
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str], *, thoughts: bool) -> None:
-        self._decode, self.stops, self._begins = decode, tuple(stops), tuple(_ENDS) if thoughts else ()
-        self._window = _SLACK + max(map(len, (*stops, *self._begins, *(_ENDS.values() if thoughts else ()))))
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], stops: Sequence[str], *, thoughts: bool,
+        own: Iterable[tuple[str, str]] = (),
+    ) -> None:  # fmt: skip
+        self._decode, self.stops, self._ends = decode, tuple(stops), _ENDS | dict(own) if thoughts else {}
+        self._window = _SLACK + max(map(len, (*stops, *self._ends, *self._ends.values())))
 
     def opened(self, prompt: Sequence[int]) -> str | None:
         """Return the end mark of the thought that a prompt leaves open, if any. Some templates open one."""
         text = self._decode(prompt[-self._window :]).rstrip()
-        return next((_ENDS[begin] for begin in self._begins if text.endswith(begin)), None)
+        return next((end for begin, end in self._ends.items() if text.endswith(begin)), None)
 
     def first(self, history: Sequence[int], emitted: Sequence[int], thought: str | None) -> Mark | None:
         """Return the first string that new tokens complete. ``history``: the tokens before them. ``thought``: the end
         mark of the text's open thought."""
-        wanted = (*self.stops, *((thought,) if thought is not None else self._begins))
+        wanted = (*self.stops, *((thought,) if thought is not None else self._ends))
         window = list(history[-self._window :])
         before = len(self._decode(window))
 
@@ -55,4 +58,4 @@ class TextMarks:
 
     def after(self, mark: str) -> str | None:
         """Return the end mark of the thought that ``mark`` opens; ``None`` if it opens none."""
-        return _ENDS.get(mark)
+        return self._ends.get(mark)

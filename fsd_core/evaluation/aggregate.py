@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +18,14 @@ from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.evaluation.prompt_clusters import by_cluster, cluster_numbers
 from fsd_core.evaluation.run_costs import cost_figures, price_of
 from fsd_core.metrics import METRICS, Generated, Metric
+from fsd_core.models.thoughts import split_thoughts
 from fsd_core.statistics.clusters import clustered_wilson
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.ratios import ratio_interval
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import PromptCounts, RunView
+    from fsd_core.storage.records import GenerationView, PromptCounts, RunView
+    from fsd_core.tasks.base import Task
 
 HISTOGRAM_BINS = 40
 
@@ -38,6 +41,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
     Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios. Prompts that
     depend on each other count as one cluster (:mod:`fsd_core.evaluation.prompt_clusters`). ``generations`` are
     in order of position.
+    ``unread``: how many of the wrong ones say nothing that could be read.
     ``negative_log_likelihood`` is in nats per token under the target, or under the draft if it decodes alone.
     ``mean_acceptance_length`` is tokens per round, which equals tokens per target forward if there is a target.
     """
@@ -49,6 +53,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
     return {
         "n": len(generations),
         **{name: outcomes[name] for name in ("correct", "wrong", "truncated", "failed", "unscored")},
+        "unread": sum(g.unread for g in generations),
         **_with_interval(
             "accuracy",
             solved / len(generations) if scored else None,
@@ -70,6 +75,19 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
         **({} if records is None else _trace_metrics(records)),
     }
+
+
+def published_figures(task: Task, generations: Iterable[GenerationView]) -> dict[str, Any]:
+    """Return what the filter of published figures says of the answers without their thoughts: how many are right, and
+    the positions of its verdicts that are not ours, by verdict. Empty for a task without one."""
+    verdicts, differing = [], {}
+    for g in generations if task.published_filter else ():
+        answer = split_thoughts(g.text, thinking=g.only_thought, marks=task.thought_marks).answer
+        match = re.search(task.published_filter, answer)
+        verdicts.append(bool(match) and match[1].replace(",", "").removesuffix(".") == g.reference)
+        if verdicts[-1] != (g.outcome == "correct"):
+            differing.setdefault("correct" if verdicts[-1] else "wrong", []).append(g.position)
+    return {"published_correct": sum(verdicts), "published_differs": differing} if verdicts else {}
 
 
 def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:

@@ -13,8 +13,10 @@ from fsd_core.engines.engine_load import EngineLoad
 from fsd_core.errors import EngineUnavailable, UnknownName
 from fsd_core.evaluation.generator import Plan, TextGenerator
 from fsd_core.evaluation.served_runs import ServedRun, served_by
+from fsd_core.models.chat_template import template_marks
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.thoughts import kept_marks
 from fsd_core.models.tokenizer_source import tokenizer_of
 from fsd_core.rules import Served
 from fsd_core.settings import get_settings
@@ -75,6 +77,7 @@ class WithEngines:
             self._repository.record_reading(run.id, stretch, reading)
 
         self._served[run.id] = ServedRun(run, served, tokenizer, load, facts.get("max_model_len"), record, knob)
+        facts |= kept_marks(template_marks(tokenizer))
         return facts | ({"gpu": engine.hardware} if engine.hardware else {})
 
     def warm_up(self, run: RunView, example: Example) -> None:

@@ -17,8 +17,10 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
 from fsd_core.evaluation.device_meter import MeterOf, metered, nvml_meter
 from fsd_core.evaluation.harness import run_examples
+from fsd_core.models.chat_template import template_marks
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.models.prompt import prompt_hash
+from fsd_core.models.thoughts import kept_marks
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks import Example, Task
 from fsd_core.tracking import provenance
@@ -108,7 +110,8 @@ class LocalGenerator:
 def about(pair: LoadedPair) -> dict[str, Any]:
     """Return the provenance of the texts that a pair writes in this process."""
     details = provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
-    return details | ({"weights": pair.weights} if pair.weights else {}) | ({"note": pair.note} if pair.note else {})
+    details |= ({"weights": pair.weights} if pair.weights else {}) | ({"note": pair.note} if pair.note else {})
+    return details | kept_marks(template_marks(pair.tokenizer))
 
 
 def warm_up(decoder: PairDecoder, example: Example) -> None:

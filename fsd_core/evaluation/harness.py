@@ -84,7 +84,7 @@ def run_example(decoder: PairDecoder, task: Task, example: Example, position: in
 def _record(
     decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText, ids: Sequence[int]
 ) -> GenerationRecord:
-    thinking = opens_thinking(decoder.pair, ids)
+    thinking = opens_thinking(decoder.pair, ids, task)
     text = written(decoder.pair, generation.tokens)
     score, error = scored(task, text, example, generation.stop_reason, thinking)
     records = generation.records
@@ -129,9 +129,9 @@ def written(pair: WithTokenizer, tokens: list[int]) -> str:
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
-def opens_thinking(pair: WithTokenizer, prompt: Sequence[int]) -> bool:
+def opens_thinking(pair: WithTokenizer, prompt: Sequence[int], task: Task) -> bool:
     """Return whether a prompt ends inside of a thought, as the templates of some models write it."""
-    return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0])
+    return opens_thought(pair.tokenizer.batch_decode([list(prompt[-_LONGEST_MARK:])])[0], task.thought_marks)
 
 
 def thought_tokens(pair: WithTokenizer, tokens: list[int], text: str, task: Task, thinking: bool) -> int:

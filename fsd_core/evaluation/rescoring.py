@@ -6,20 +6,23 @@ from dataclasses import replace
 
 from fsd_core.engines.engine_counters import with_engine_rates
 from fsd_core.errors import Stale, WrongState
-from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.aggregate import published_figures, summarise
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import READ_BEFORE, READING_VERSIONS
 from fsd_core.tasks.custom.lookup import find_task
+from fsd_core.tasks.readings import READING_VERSION
 
 
 def rescore(repository: Repository, run_id: str) -> int:
-    """Score every prompt of an ended run with its current task and return how many scores changed.
+    """Score every prompt of an ended run with its current task and return how many scores changed. The run records the
+    version of the reading, and what it had counted by another one.
 
     Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are no longer those of the task.
     """
     run = repository.run(run_id)
     if not run.ended:
         raise WrongState(f"The run {run.id} has not ended: wait for it, or cancel it.")
-    task, generations = find_task(run.task, repository), repository.generations(run.id)
+    task, generations = find_task(run.task, repository).of_model(run.provenance), repository.generations(run.id)
     examples = task.examples_of(run.config)
     changes, rescored = {}, []
     for generation in generations:
@@ -36,9 +39,14 @@ def rescore(repository: Repository, run_id: str) -> int:
         if (score.outcome, score.answer) != (generation.outcome, generation.answer):
             changes[generation.id] = (score.outcome, score.answer)
         rescored.append(replace(generation, outcome=score.outcome, answer=score.answer))
-    if changes:
+    former = run.metrics or {}
+    is_reread = bool({*run.reading_versions} - {READING_VERSION})
+    if changes or is_reread:
         has_traces = repository.has_traces(run.id)
         metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
-        metrics = with_engine_rates((run.metrics or {}) | metrics)  # fidelity stays as it is
-        repository.set_scores(run.id, changes, metrics)
+        metrics = with_engine_rates(former | metrics | published_figures(task, rescored))  # fidelity stays as it is
+        counts = {name: former.get(name) for name in ("correct", "wrong", "truncated", "failed")}
+        about = {key: value for key, value in (run.provenance or {}).items() if key != READ_BEFORE}
+        about |= {READING_VERSIONS: str(READING_VERSION)} | ({READ_BEFORE: counts} if is_reread else {})
+        repository.set_scores(run.id, changes, metrics, about)
     return len(changes)

@@ -8,13 +8,14 @@ from typing import Any
 
 from fsd_core.engines.engine_counters import engine_figures
 from fsd_core.errors import DataDamaged, FsdError
-from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.aggregate import published_figures, summarise
 from fsd_core.evaluation.fidelity import ComparedText, fidelity, text_fidelity
 from fsd_core.evaluation.run_costs import cost_figures
 from fsd_core.evaluation.served_runs import readings_of, served_by
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.tasks import TASKS
 
 
 def target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
@@ -95,8 +96,11 @@ def figures_so_far(repository: Repository, run_id: str) -> dict[str, Any] | None
 
 def _summary(repository: Repository, run_id: str, generations: Sequence[GenerationView]) -> dict[str, Any]:
     """Return the metrics of a run's prompts, those that an engine's counters give, and what it cost."""
+    run = repository.run(run_id)
     figures = summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
-    return figures | cost_figures(generations, repository.run(run_id).price_per_hour)
+    if run.task in TASKS:
+        figures |= published_figures(TASKS[run.task].of_model(run.provenance), generations)
+    return figures | cost_figures(generations, run.price_per_hour)
 
 
 def _records(repository: Repository, run_id: str) -> Iterator[list]:

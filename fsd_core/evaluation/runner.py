@@ -26,9 +26,10 @@ from fsd_core.evaluation.observer import UNOBSERVED, Interrupted, RunObserver
 from fsd_core.evaluation.run_ending import figures_so_far, finish, target_alone, written_texts
 from fsd_core.evaluation.served_runs import served_by
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationRecord, RunView, same_weights
+from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView, same_weights
 from fsd_core.tasks import Example, Task
 from fsd_core.tasks.custom.lookup import find_task
+from fsd_core.tasks.readings import READING_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -213,8 +214,10 @@ def _begin(
     if not remaining:
         return []
     about = {**generator.open(run), **observer.provenance}
+    about[READING_VERSIONS] = ", ".join(map(str, sorted({*run.reading_versions, READING_VERSION})))
     if arguments := run.decoding.template.filled(template_arguments_of(run.pair)).arguments:
         about = {**about, "template_arguments": arguments}  # in force, whether the setting or the pair gives them
+    task = task.of_model(about)
     if done:
         _check_unchanged(repository, run, task, generator, about)
     repository.start_run(run.id, about)

@@ -20,10 +20,11 @@ from fsd_core.engines.engine_knob import EngineKnob
 from fsd_core.engines.engine_load import EngineAnswer, EngineLoad
 from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.errors import FsdError, PromptTooLong, UnfitEngine
-from fsd_core.evaluation.harness import failure, opens_thinking, prompt_seed, scored, thought_tokens
+from fsd_core.evaluation.harness import failure, opens_thinking, prompt_seed, scored, thought_tokens, written
 from fsd_core.frozen import text_hash
 from fsd_core.models.chat_messages import TOOLS, fields_of
 from fsd_core.models.prompt import encode_prompt, prompt_hash, render_prompt
+from fsd_core.models.thoughts import split_thoughts
 from fsd_core.rules import Served
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, RunView
@@ -165,7 +166,11 @@ class ServedRun:
         takes_messages = TRAITS[self.served.engine].takes == "messages"
         ids = [] if takes_messages else self.prompt_ids(example)
         tokens = stream.token_ids or self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        thinking = bool(ids) and opens_thinking(self, ids)
+        own = written(self, stream.token_ids) if stream.token_ids else ""
+        text = (
+            own if split_thoughts(own, marks=task.thought_marks).thoughts else text
+        )  # engines leave out special tokens
+        thinking = bool(ids) and opens_thinking(self, ids, task)
         stop = stream.stop_reason
         asked = self.run.decoding.max_new_tokens
         if stop == "length" and self.context is not None and self.context - len(ids) < asked:

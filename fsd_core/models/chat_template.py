@@ -6,9 +6,11 @@ The template itself runs in a process with bounds in time and memory (:mod:`.tem
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import permutations
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -25,6 +27,9 @@ TEMPLATE_SECONDS = 5.0
 """of a processor"""
 _WHOLE = ("user", "assistant", "tool")
 """roles whose text has to be in a rendered prompt"""
+_TAG = re.compile(r"<[^<>\s'\"]{1,40}>|\[/?[A-Za-z_:|]{2,40}\]|◁[^◁▷\s]{1,40}▷")
+_NOT_NAME = re.compile(r"(?i)start|begin|end|open|close|prefix|suffix|[^a-z0-9]")
+_MOST_TAGS = 64
 _DIRECTIVES = tuple(f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBcdHIjmMpSUwWxXyYZ")
 """of ``strftime``"""
 
@@ -58,6 +63,23 @@ def _render_whole(
         f"The chat template of the model leaves out what the {missing} says, so different prompts would become the "
         "same: restore it from where it came, or choose another pair."
     )
+
+
+def template_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[str, str], ...]:
+    """Return the begin and end marks of what the chat template leaves out of earlier answers: that is thought.
+
+    Of the tags that stand in the template, those that pair by name are put into answers of a conversation, each pair in
+    both orders, and it is rendered once. Empty without a template, and for one that cannot be rendered.
+    """
+    with suppress(InvalidSetting, ModelUnavailable):
+        tags = _TAG.findall(_template_of(tokenizer)) if getattr(tokenizer, "chat_template", None) else []
+        names = {tag: _NOT_NAME.sub("", tag).lower() for each in tags for tag in (each, each.replace("/", "", 1))}
+        pairs = [pair for pair in permutations(list(names)[:_MOST_TAGS], 2) if names[pair[0]] == names[pair[1]]]
+        asked = [("user", "Go on."), *(("assistant", f"{a}seen{i}.{b}kept{i}.") for i, (a, b) in enumerate(pairs))]
+        messages = [each for said in asked[1:] for each in (asked[0], said)]
+        text = _rendered(tokenizer, [*messages, asked[0]], TemplateConfig(), as_parts=False) if pairs else ""
+        return tuple(pair for i, pair in enumerate(pairs) if f"seen{i}." not in text and f"kept{i}." in text)
+    return ()
 
 
 def _missing_role(text: str, messages: Sequence[Message], whole: Sequence[str]) -> str:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+THOUGHT_MARKS = "thought_marks"
+"""key of a run's provenance: the marks that the template of its model shows"""
+
 MARKS: tuple[tuple[str, str], ...] = (
     ("<think>", "</think>"),  # DeepSeek-R1, Qwen3, QwQ, GLM, and most others
     ("<thinking>", "</thinking>"),
@@ -60,6 +63,17 @@ class ThoughtAndAnswer(NamedTuple):
     """whether the text ends inside of a thought"""
 
 
+def kept_marks(marks: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return marks for a run's provenance, such as ``<think> … </think>``; empty for none."""
+    return {THOUGHT_MARKS: "; ".join(map(" … ".join, marks))} if marks else {}
+
+
+def read_marks(text: object) -> tuple[tuple[str, str], ...]:
+    """Return the marks that a provenance has; none of any other text."""
+    parts = (part.partition(" … ") for part in str(text or "").split("; "))
+    return tuple((begin, end) for begin, _, end in parts if begin and end)
+
+
 def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[str, str]] = MARKS) -> ThoughtAndAnswer:
     """Split a text into its thoughts and its answer.
 
@@ -72,11 +86,12 @@ def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[s
     if bare := _BARE_CHANNELS.match(text):
         finals = list(_BARE_FINAL.finditer(text, bare.end()))
         return _without(text, [(0, finals[-1].end() if finals else len(text))], not finals)
-    if begins := marks is MARKS and _SENTENCE.match(text):
+    is_general = tuple(marks[-len(MARKS) :]) == MARKS
+    if begins := is_general and _SENTENCE.match(text):
         ended = _SENTENCE_END.search(text, begins.end())
         return _without(text, [(0, ended.end() if ended else len(text))], not ended)
     ends = dict(marks)
-    pattern = "|".join([re.escape(mark) for pair in marks for mark in pair] + [_TAG] * (marks is MARKS))
+    pattern = "|".join([re.escape(mark) for pair in marks for mark in pair] + [_TAG] * is_general)
     closing = set(ends.values())
     thoughts: list[tuple[int, int]] = []
     begun, end = (0, None) if thinking else (None, None)
@@ -97,7 +112,7 @@ def split_thoughts(text: str, *, thinking: bool = False, marks: Sequence[tuple[s
 def opens_thought(prompt: str, marks: Sequence[tuple[str, str]] = MARKS) -> bool:
     """Return whether a prompt, as its template renders it, ends inside of a thought."""
     last = prompt.rstrip()
-    opened = marks is MARKS and re.search(rf"<(?:{_NAME})>\Z", last[-100:])
+    opened = tuple(marks[-len(MARKS) :]) == MARKS and re.search(rf"<(?:{_NAME})>\Z", last[-100:])
     return bool(opened) or last.endswith(tuple(begin for begin, _ in marks))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,17 +22,19 @@ def tokenizer_folder(model: Path, adapter: Path | None) -> Path:
     return adapter if adapter is not None and (adapter / "tokenizer_config.json").is_file() else model
 
 
-def with_marks(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a tokenizer whose texts hold the marks of thoughts also where its file calls them special tokens.
+def with_marks(tokenizer: Tokenizer, marks: Sequence[tuple[str, str]] = ()) -> Tokenizer:
+    """Return a tokenizer whose texts hold the marks of thoughts also where its file calls them special tokens: those of
+    families, and ``marks``, which the model's own template shows.
 
     Otherwise a thought cannot be told from the answer behind it. The ids of a text stay the same.
     """
     added = tokenizer.get_added_tokens_decoder().values()
-    if not any(token.special and is_mark(token.content) for token in added):
+    held = {token.content for token in added if is_mark(token.content)} | {mark for pair in marks for mark in pair}
+    if not any(token.special and token.content in held for token in added):
         return tokenizer
     content = json.loads(tokenizer.to_str())
     for token in content["added_tokens"]:
-        token["special"] = token["special"] and not is_mark(token["content"])
+        token["special"] = token["special"] and token["content"] not in held
     return type(tokenizer).from_str(json.dumps(content))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
+from fsd_core.models.chat_template import template_marks
 from fsd_core.models.json_files import check_sizes
 from fsd_core.models.load_failures import load_failure
 from fsd_core.models.tokenizer_files import with_marks
@@ -22,7 +23,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if isinstance(tokenizer, PreTrainedTokenizerFast):
-            tokenizer._tokenizer = with_marks(tokenizer.backend_tokenizer)
+            tokenizer._tokenizer = with_marks(tokenizer.backend_tokenizer, template_marks(tokenizer))
         return tokenizer
     except Exception as error:
         raise ModelUnavailable(load_failure(folder, "tokenizer", error, "the files of its tokenizer")) from error

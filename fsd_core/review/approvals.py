@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from fsd_core.errors import UnknownName
-from fsd_core.review.evidence import REQUIREMENT_TITLES, RequirementCheck, evidence_hash, overall
-from fsd_core.review.proposal_review import ProposalReview, measured_runs, requirement_names, review_of
+from fsd_core.review.evidence import REQUIREMENT_TITLES, RequirementCheck, overall
+from fsd_core.review.proposal_review import ProposalReview, judged_evidence, measured_runs, requirement_names, review_of
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal, Use
@@ -33,6 +33,8 @@ class Approval:
     """whether the use asks for something else since, or for more people"""
     requirements: Requirements | None
     """that it was approved for; ``None`` if its proposal is not in the log"""
+    note: str = ""
+    """that another version of the reading scored its answers than the one in use; empty if none did"""
 
     @property
     def doubts(self) -> list[str]:
@@ -55,6 +57,7 @@ class Approval:
             "evidence": self.evidence,
             "stale": self.stale,
             "requirements": self.requirements and self.requirements.as_json(),
+            "note": self.note,
         }
 
 
@@ -65,11 +68,11 @@ def approval_of(repository: Repository, use: Use, at: datetime | None = None) ->
     moved, moment = use.in_force[-1], at or datetime.now(UTC)
     proposal = use.proposals.get(moved.proposal or "")
     expires_at = None if proposal is None else _expiry(use, proposal, moved.evidence)
-    standing: Standing = "changed" if proposal is None else _standing(repository, proposal, moved.evidence)
+    standing, note = ("changed", "") if proposal is None else _standing(repository, proposal, moved.evidence)
     return Approval(
         str(moved.setting), expires_at, expires_at is not None and moment > expires_at, standing,
         proposal is not None and use.asks_more_than(proposal.approved_when),
-        None if proposal is None else proposal.requirements,
+        None if proposal is None else proposal.requirements, note,
     )  # fmt: skip
 
 
@@ -92,11 +95,13 @@ def _expiry(use: Use, proposal: Proposal, evidence: str | None) -> datetime | No
     return times[min(use.approvals, len(times)) - 1] + timedelta(days=use.days)
 
 
-def _standing(repository: Repository, proposal: Proposal, approved: str | None) -> Standing:
+def _standing(repository: Repository, proposal: Proposal, approved: str | None) -> tuple[Standing, str]:
+    """Return the standing of the evidence, and the note on how its answers were read."""
     runs, baselines, deleted = measured_runs(repository, proposal)
     if deleted:
-        return "deleted"
-    return "intact" if evidence_hash(proposal.requirements, runs, baselines) == approved else "changed"
+        return "deleted", ""
+    hash, note = judged_evidence(proposal, runs, baselines)
+    return ("intact", note) if hash == approved else ("changed", "")
 
 
 @dataclass(frozen=True)

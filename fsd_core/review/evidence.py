@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup, unseen_runaways
 from fsd_core.analysis.prompt_identity import rendered_differently
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.analysis.same_distribution import same_distribution
 from fsd_core.conditions import MOST_TAKEN, taken
 from fsd_core.evaluation.run_costs import cost_per_solved_task, price_of
@@ -223,6 +224,8 @@ def _accuracy(
         return RequirementCheck("margin", "met", f"{identical(paired).sentence(margin)}. {_EXACT}")
     result = verdict(paired, margin)
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(result.kind, "undecided")  # pyright: ignore[reportAssignmentType]
+    if readings := read_differently([run, baseline]):
+        outcome = "undecided"
     low, high = (100 * end for end in paired.interval)
     points = (
         f"{number(100 * paired.difference, 1, signed=True)} points "
@@ -230,7 +233,8 @@ def _accuracy(
     )
     if outcome == "undecided" and same_distribution(run, baseline):
         return RequirementCheck("margin", "met", f"{points}: {_EXACT}")
-    return RequirementCheck("margin", outcome, f"{points}: {result.sentence(margin)}")
+    text = f"{points}: {result.sentence(margin)}"
+    return RequirementCheck("margin", outcome, f"{text}. {readings}" if readings else text)
 
 
 def _ratio(

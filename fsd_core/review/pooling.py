@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.storage.records import READING_VERSIONS
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -90,6 +91,8 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
     combined = replace(
         first,
         metrics=summarise(list(counted.values()), None) if counted else None,
+        provenance=(first.provenance or {})
+        | {READING_VERSIONS: str({i for run in runs for i in run.reading_versions})},
         prompts_done=len(counted),
         prompts_total=sum(run.prompts_total for run in runs if not run.config.again),
         decoding_seconds=sum(run.decoding_seconds for run in runs),

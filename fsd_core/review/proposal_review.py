@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsd_core.analysis.reading_versions import note_on_verdict
 from fsd_core.review.evidence import Evidence, evidence, evidence_hash, overall
 from fsd_core.review.history import Proposal, ProposalStatus, Use
 from fsd_core.review.pooling import on_fresh_prompts
@@ -28,6 +30,8 @@ class ProposalReview(NamedTuple):
     open_requirements: tuple[str, ...]
     """not met or undecided, and not waived"""
     status: ProposalStatus
+    note: str = ""
+    """what is to be said of how the answers of an approved setting were read; empty if nothing is"""
 
 
 def review_of(
@@ -38,7 +42,7 @@ def review_of(
     runs, baselines, missing = measured_runs(repository, proposal)
     prompts = repository.prompts(run.id for run in (*runs, *baselines) if run.metrics)
     results = evidence(asked, runs, baselines, prompts, repository) if baselines else []
-    hash = evidence_hash(proposal.requirements, runs, baselines)
+    hash, note = judged_evidence(proposal, runs, baselines)
     outcomes = overall(results)
     unresolved = tuple(
         name
@@ -46,8 +50,20 @@ def review_of(
         if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
     )
     return ProposalReview(
-        use, proposal, results, missing, hash, unresolved, use.proposal_status(proposal, hash, datetime.now(UTC))
+        use, proposal, results, missing, hash, unresolved, use.proposal_status(proposal, hash, datetime.now(UTC)), note
     )
+
+
+def judged_evidence(proposal: Proposal, runs: Sequence[RunView], baselines: Sequence[RunView]) -> tuple[str, str]:
+    """Return the hash of a proposal's evidence, and the note on an approval that stays as it was.
+
+    It stays where another version of the reading has rescored its runs and nothing else has changed.
+    """
+    earlier = ([run.as_read_before for run in side] for side in (runs, baselines))
+    now, before = (evidence_hash(proposal.requirements, *sides) for sides in ((runs, baselines), earlier))
+    approved_on = {each.evidence for each in proposal.judgements if proposal.state == "approved"}
+    hash = before if before in approved_on and now not in approved_on else now
+    return hash, note_on_verdict([*runs, *baselines], rescored=hash != now) if hash in approved_on else ""
 
 
 def measured_runs(repository: Repository, proposal: Proposal) -> tuple[list[RunView], list[RunView], tuple[str, ...]]:

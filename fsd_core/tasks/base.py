@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnfitTask
 from fsd_core.models.chat_messages import Messages, continued
-from fsd_core.models.thoughts import MARKS, split_thoughts
+from fsd_core.models.thoughts import MARKS, THOUGHT_MARKS, read_marks, split_thoughts
 from fsd_core.settings import get_settings
 from fsd_core.tasks.benchmark_files import HubFile, Split
 
@@ -121,10 +122,20 @@ class Task(ABC):
 
     thought_marks: Sequence[tuple[str, str]] = MARKS
     """begin and end marks of thoughts"""
+    published_filter: str = ""
+    """pattern by which published figures of the benchmark read an answer, in its first group; empty if none is named"""
     scored: bool = True
     """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None
     """number of prompts in its authors' files, if known before these are here"""
+
+    def of_model(self, provenance: Mapping[str, Any] | None) -> Self:
+        """Return the task as it reads texts of a run with this ``provenance``: by the marks that the template of its
+        model shows, before those of families. A task with marks of its own reads these alone."""
+        marks, task = read_marks((provenance or {}).get(THOUGHT_MARKS)), copy(self)
+        if marks and self.thought_marks is MARKS:
+            vars(task)["thought_marks"] = (*marks, *MARKS)  # a task may be frozen
+        return task
 
     @property
     def has_files(self) -> bool:

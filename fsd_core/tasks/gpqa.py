@@ -25,6 +25,7 @@ class Gpqa(Choices):
     name = "gpqa-diamond"
     title = "GPQA Diamond"
     published = 198
+    published_filter = r"(?i)Answer[ \t]*:[ \t]*\$?([A-D])\$?"  # of simple-evals
     files = ("gpqa/gpqa_diamond.csv",)
     hub = (Split(files[0], "Idavidrein/gpqa", "CC BY 4.0", "gpqa_diamond", "train", _csv),)
 

@@ -27,6 +27,7 @@ class Gsm8k(NumericTask):
     name = "gsm8k"
     title = "GSM8K"
     published = 1319
+    published_filter = r"#### (-?[0-9.,]+)"  # lm-eval's strict match, which is the authors' own
     files = ("gsm8k/test.jsonl", "gsm8k/train.jsonl")
     hub = tuple(
         Split(f"gsm8k/{split}.jsonl", "openai/gsm8k", "MIT", "main", split, as_lines) for split in ("test", "train")

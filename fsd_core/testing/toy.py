@@ -8,14 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, SamplingConfig
 from fsd_core.models.eagle import EagleHead, Generation
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
@@ -56,22 +54,6 @@ def _shape(vocabulary: int, layers: int, hidden: int, context: int) -> dict[str,
         "initializer_range": 0.15, "tie_word_embeddings": False, "bos_token_id": None,
         "eos_token_id": vocabulary - 1, "pad_token_id": vocabulary - 1,
     }  # fmt: skip
-
-
-def toy_linear_model(
-    vocabulary: int, seed: int, group: int = 4, taps: int = 3, layers: int = 2, hidden: int = 32, context: int = 256
-) -> LinearLlama:
-    """Return a random Llama with grouped linear attention, which reads earlier groups and the last values."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        shape = _shape(vocabulary, layers, hidden, context)
-        model = LinearLlama(LinearLlamaConfig(**shape, attention_group=group, attention_taps=taps))
-        for name, parameter in model.named_parameters():
-            if name.endswith("past_scale"):
-                nn.init.constant_(parameter, 0.5)
-            elif name.endswith("kernel"):
-                nn.init.normal_(parameter)
-    return model.eval()
 
 
 def related(model: Model, noise: float, seed: int) -> Model:

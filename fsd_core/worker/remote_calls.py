@@ -21,7 +21,9 @@ from fsd_core.errors import user_message
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.generator import about, warm_up
 from fsd_core.evaluation.harness import run_examples
+from fsd_core.models.chat_template import template_marks
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.thoughts import kept_marks
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.playground_chunks import Chunk
 from fsd_core.storage.records import GenerationRecord
@@ -182,13 +184,13 @@ def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Ite
         if run_batch.run_id in failed:
             continue
         try:
+            pair = _pair(device, run_batch.pair_ref)
             task = custom_tasks.get(run_batch.task) or get_task(run_batch.task)
+            task = task.of_model(kept_marks(template_marks(pair.tokenizer)))
             if (selected := _selected(task, run_batch, said)) is None:
                 return
             if (decoder := decoders.get(run_batch.run_id)) is None:
-                decoder = decoders[run_batch.run_id] = PairDecoder(
-                    _pair(device, run_batch.pair_ref), run_batch.decoding
-                )
+                decoder = decoders[run_batch.run_id] = PairDecoder(pair, run_batch.decoding)
                 warm_up(decoder, next(iter(selected.values())))
             for record in run_examples(decoder, task, selected, run_batch.seed, run_batch.batch_size):
                 if record.outcome != "failed":

@@ -38,8 +38,9 @@ from fsd_core.ops.tree_attention import TreeAttention, tree_layout
 from fsd_core.rules import SEVERAL, RecursiveRejection
 from fsd_core.testing.decoding_checks import beginnings, open_session, written
 from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_head, toy_linear_model, toy_model, toy_tokenizer
+from fsd_core.testing.toy import related, toy_head, toy_model, toy_tokenizer
 from tests.tools.sizes import size
+from tests.tools.toy_linear import toy_linear_model
 
 GROUP, TAPS = 4, 3
 PROMPTS = ([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4])

@@ -37,7 +37,7 @@ from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.tree_attention import TreeBuilder
 from fsd_core.testing.decoding_checks import open_session, run
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
-from fsd_core.testing.transfers import no_waiting
+from tests.tools.transfers import no_waiting
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 SINGLE = [Autoregressive(), Speculative(), Fuzzy(threshold=0.08), FuzzyReducible(threshold=0.08), FuzzyOfficial()]

@@ -20,7 +20,7 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding import text_marks
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding.composition import _text_marks, compose
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.text_marks import Mark, TextMarks
 from fsd_core.errors import NotApplicable, NotGiven
@@ -182,6 +182,19 @@ def test_strings_are_found_in_the_text_of_several_tokens() -> None:
     assert watch.first(tokens("a\n\nUs"), tokens("er:er:"), "</think>") == Mark(3, "\n\nUser:")
     assert watch.after("\n\nUser:") is None
     assert watch.opened(tokens("<|channel|>analysis")) == "<|channel|>final"
+
+
+def test_marks_of_the_models_own_template_are_looked_for(models) -> None:
+    """Where a rule is lenient is read as scorers read it."""
+    tokenizer = toy_pair().tokenizer
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content.split('[/MUSE]')[-1] }}{% endfor %}"
+    config = DecodingConfig(acceptance=LOOSE, lenient_in="thoughts")
+    watch = _text_marks(models[0], tokenizer, config)
+    assert watch is not None
+    assert watch.opened(tokenizer("Assistant: [MUSE]\n")["input_ids"]) == "[/MUSE]"
+    assert watch.opened(tokenizer("Assistant: <think>\n")["input_ids"]) == "</think>"
+    assert watch.first([], tokenizer("[MUSE]")["input_ids"], None) == Mark(6, "[MUSE]")
+    assert watch.after("[MUSE]") == "[/MUSE]"
 
 
 def test_leniency_in_a_part_of_a_text_is_refused_where_nothing_is_lenient_or_nobody_reads(models) -> None:

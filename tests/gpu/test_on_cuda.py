@@ -46,9 +46,9 @@ from fsd_core.testing.acceptance import judging_rules
 from fsd_core.testing.decoding_checks import open_session, run
 from fsd_core.testing.drafting import toy_models
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
-from fsd_core.testing.transfers import no_waiting
 from tests.tools.toy_families import toy_family
 from tests.tools.toy_hybrids import HYBRIDS, STEPPED
+from tests.tools.transfers import no_waiting
 
 DEVICE = resolve_device(get_settings().device)
 SAMPLED = SamplingConfig(temperature=0.8, top_k=20, top_p=0.95)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from sqlalchemy import update
 
+from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import sessions_sentence
 from fsd_core.config import (
     Autoregressive,
@@ -18,14 +20,17 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable, Stale, WrongState
+from fsd_core.evaluation import runner
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import GenerationRow
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, Score, Task, get_task
+from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.testing.toy import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
 from tests.tools.threads_kept import threads_kept
 
@@ -504,3 +509,44 @@ def test_a_scorer_that_fails_costs_that_prompt_its_verdict_alone(
     assert rescore(repository, run_id) == 1  # the text is there to be judged
     assert repository.count_generations(run_id, outcome="failed") == 0
     assert {g.error for g in repository.generations(run_id)} == {None}
+
+
+def test_a_run_that_goes_on_under_another_reading_says_so(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, stop = new_run(repository), RunObserver(Stops(2, RuntimeError("killed")))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(runner, "READING_VERSION", 1)
+        with pytest.raises(RuntimeError, match="killed"):
+            execute_runs(repository, [run_id], lambda *_: pair, stop)
+    assert repository.run(run_id).reading_versions == (1,)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert repository.run(run_id).reading_versions == (1, READING_VERSION)
+    assert "not one accuracy" in read_differently([repository.run(run_id)])
+    rescore(repository, run_id)
+    assert repository.run(run_id).reading_versions == (READING_VERSION,)
+
+
+def test_a_run_stores_the_verdicts_of_the_published_filter(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(TASK), "published_filter", "(.)")
+    run_id = new_run(repository, limit=2)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert (repository.run(run_id).metrics or {})["published_correct"] == 0
+
+
+def test_marks_of_the_models_template_are_stored_and_read_again(repository: Repository) -> None:
+    pair, run_id = toy_pair(), new_run(repository, limit=2)
+    pair.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.content.split('[/MUSE]')[-1] }}{% else %}"
+        "{{ m.content }}{% endif %}{% endfor %}"
+    )
+    execute_runs(repository, [run_id], lambda *_: pair)
+    assert (repository.run(run_id).provenance or {})["thought_marks"] == "[MUSE] … [/MUSE]"
+    with repository._database.session() as session:
+        of = GenerationRow.run_id == run_id, GenerationRow.position == 0
+        values = {"text": "[MUSE]It may be\n#### 1", "stop_reason": "eos", "outcome": "wrong", "answer": "1"}
+        session.execute(update(GenerationRow).where(*of).values(values))
+    assert rescore(repository, run_id) == 1
+    assert repository.generations(run_id)[0].outcome == "truncated"

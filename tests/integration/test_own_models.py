@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from dashboard.runs.run_html import header_html, models_note_html
+from dashboard.runs.run_html import header_html, notes_html
 from fsd_core.config import (
     Autoregressive,
     ChainTopology,
@@ -94,9 +94,9 @@ def test_what_is_told_of_the_files_stands_on_the_run_s_page(near: Path, reposito
     run = repository.create_run(
         RunConfig(setting=SettingConfig(pair=f"path:{near}", decoding=DecodingConfig(max_new_tokens=2)), limit=1)
     )
-    assert str(models_note_html(repository.run(run))) == ""
+    assert str(notes_html(repository.run(run))) == ""
     execute_runs(repository, [run], lambda *_: pair)
-    page = str(models_note_html(repository.run(run)))
+    page = str(notes_html(repository.run(run)))
     assert "ends texts with '<|end|>', and the target" in unescape(page)
     assert "<|end|>" not in page
 

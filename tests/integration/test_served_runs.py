@@ -10,23 +10,32 @@ from threading import Barrier
 from typing import Any, cast
 
 import pytest
+from transformers import PreTrainedTokenizerBase
 
+from dashboard.runs.run_html import provenance_html
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.engines.engine_summary import measured_on
 from fsd_core.errors import Cancelled, EngineUnavailable, InvalidSetting, UnknownName
 from fsd_core.evaluation.observer import RunObserver
+from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.library.measuring import compare
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.thoughts import THOUGHT_MARKS
+from fsd_core.models.vocabularies import load_tokenizer
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.storage.records import READING_VERSIONS, GenerationView, RunView
+from fsd_core.tasks import get_task
+from fsd_core.tasks.readings import READING_VERSION
+from fsd_core.testing.toy import save_toy_pair
 from fsd_core.worker.local_runs import open_repository
 from tests.tools.toy_engine import Request, ToyEngine
 from tests.tools.worker_process import until
+from tests.unit.test_components import Reader
 
 SHARED: dict[str, Any] = {"max_new_tokens": 24}
 LIMIT = 6
@@ -100,7 +109,7 @@ def test_greedy_texts_are_the_targets_and_figures_are_those_of_the_loop_behind_i
         assert expected[unknown] > 0
     assert figures["time_per_output_token"] <= figures["time_per_output_token_p90"]
     assert figures["time_per_output_token_p90"] <= figures["time_per_output_token_p99"]
-    assert run.provenance == {"engine": "vLLM 9.8.7"}
+    assert run.provenance == {"engine": "vLLM 9.8.7", READING_VERSIONS: str(READING_VERSION)}
     assert [dict(session.conditions) for session in run.measurement_sessions] == [{"engine": "vLLM 9.8.7"}]
     asked = engine.asked[0]
     assert (asked["temperature"], asked["top_p"], asked["top_k"], asked["min_p"]) == (0.0, 1.0, -1, 0.0)
@@ -309,3 +318,64 @@ def test_the_library_measures_an_endpoint_beside_ours_under_several_loads(
         compare([setting], "arithmetic", 2, pair=pair, endpoints=["toy"], rates=[1.0], home=home)
     with pytest.raises(UnknownName, match="other"):
         compare([setting], "arithmetic", 4, pair=pair, endpoints=["other"], home=home)
+
+
+MUSE = """{% for m in messages %}{% set c = m.content %}{% if m.role == 'assistant' and '<|muse_start|>' in c %}
+{%- set c = c.split('<|muse_start|>')[0] + c.split('<|muse_end|>')[-1] %}{% endif %}{{ m.role }}: {{ c }}
+{% endfor %}assistant:OPEN"""
+"""thinks between special tokens that are no family's"""
+
+
+def thinker(folder: Path, *, opened: bool) -> tuple[str, PreTrainedTokenizerBase]:
+    """The name of a saved pair, and its tokenizer. ``opened``: whether prompts end inside of a thought."""
+    name = save_toy_pair(folder)
+    for role in ("target", "draft"):
+        tokenizer = load_tokenizer(folder / role)
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<|muse_start|>", "<|muse_end|>"]})
+        tokenizer.chat_template = MUSE.replace("OPEN", "<|muse_start|>" if opened else "")
+        tokenizer.save_pretrained(folder / role)
+    return name, load_tokenizer(folder / "target")
+
+
+def test_thoughts_of_an_engine_are_those_of_its_pairs_template(
+    repository: Repository, tmp_path: Path, engine: ToyEngine
+) -> None:
+    name, tokenizer = thinker(tmp_path, opened=False)
+    answer = get_task("arithmetic").all_examples()[0].reference
+
+    def thinks(request: Request) -> None:
+        """The engine leaves special tokens out of its texts."""
+        request.begin()
+        ids = tokenizer(f"<|muse_start|>#### 1<|muse_end|>#### {answer}", add_special_tokens=False)["input_ids"]
+        request.event(text=f"#### 1#### {answer}", token_ids=ids, finish_reason="stop")
+        request.end()
+
+    def never_ends(request: Request) -> None:
+        request.begin()
+        ids = tokenizer(f"<|muse_start|>#### {answer}", add_special_tokens=False)["input_ids"]
+        request.event(text=f"#### {answer}", token_ids=ids, finish_reason="stop")
+        request.end()
+
+    engine.faults += [thinks, never_ends]
+    run, (first, second, *_) = measured(repository, run_of(repository, name, engine.served()))
+    assert (run.provenance or {})[THOUGHT_MARKS] == "<|muse_start|> … <|muse_end|>"
+    assert (first.outcome, first.text) == ("correct", f"<|muse_start|>#### 1<|muse_end|>#### {answer}")
+    assert 0 < first.thought_tokens < first.tokens
+    assert (second.outcome, second.only_thought) == ("truncated", True)
+    assert "Thought marks<|muse_start|> … <|muse_end|>" in Reader(provenance_html(run, {})).text
+    assert rescore(repository, run.id) == 0  # by the marks that the run knows
+
+
+def test_a_prompt_that_opens_a_thought_opens_it_for_an_engine_too(
+    repository: Repository, tmp_path: Path, engine: ToyEngine
+) -> None:
+    name, _ = thinker(tmp_path, opened=True)
+
+    def cut_off(request: Request) -> None:
+        request.begin()
+        request.event(text="#### 7 it is", finish_reason="length")
+        request.end()
+
+    engine.faults += [cut_off]
+    run, (first, *_) = measured(repository, run_of(repository, name, engine.served()))
+    assert (run.error, first.outcome, first.only_thought) == (None, "truncated", True)

@@ -20,8 +20,9 @@ from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
-from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView
 from fsd_core.tasks.generators import long_problems
+from fsd_core.tasks.readings import READING_VERSION
 from tests.tools.sizes import PATIENCE
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ PROMPTS = 24
 PROVENANCE = {
     "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor",
     "git_revision": "c0ffee" * 7 + "+changes", "weights": {"target": "3f9c1a77b0d2e845", "draft": "0b6e5d21c4a7f983"},
+    READING_VERSIONS: str(READING_VERSION),
 }  # fmt: skip
 _HELD_OUT = 600
 THRESHOLDS = (0.05, 0.1, 0.2, 0.4)

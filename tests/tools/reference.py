@@ -22,10 +22,13 @@ SHARED_BY = 2
 COLUMNS = {
     "run": "id of the run", "name": "its label", "baseline": "whether the others are held against it",
     "status": "how far the run is", "experiment": "name of its experiment", "prompts_done": "prompts it has done",
+    "reading_versions": "versions of the reading that scored its answers",
     "setting.…": "the setting, as its JSON names it", "task": "name of the task", "limit": "prompts it was to do",
     "seed": "seed of all randomness", "dtype": "number format of the models", "device": "device of the models",
     "batch": "batch size, or prompts asked at once", "task_version": "version of a task of one's own",
     "n": "prompts, failed ones included", "correct": "prompts solved", "wrong": "prompts with a wrong answer",
+    "unread": "wrong ones in which no answer could be read",
+    "published_correct": "prompts solved by the filter of the benchmark's published figures",
     "truncated": "prompts cut off before an answer", "failed": "prompts that ended with an error",
     "unscored": "prompts without a reference", "rounds": "rounds of all texts", "drafted": "drafted tokens scored",
     "accepted": "drafted tokens kept", "lenient_tokens": "tokens that only a lossy rule keeps",

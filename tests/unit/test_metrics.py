@@ -34,6 +34,7 @@ class Generated:
     latency: float | None = None
     energy: float | None = None
     device_memory: int | None = None
+    unread: bool = False
     timed: bool = True
 
 

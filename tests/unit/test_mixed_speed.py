@@ -122,6 +122,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     lent = repository.create_experiment(plausible.sweep("Lent", limit=PROMPTS), enqueue=False)
     run = repository.experiment(lent).runs[1]
     about = conditions_of(plausible.PROVENANCE | {EXECUTOR: "ZeroGPU"})
+    repository.start_run(run.id, plausible.PROVENANCE)
     written = []
     for position, problem in enumerate(plausible.long_problems.held_out(PROMPTS)):
         written.append(plausible.generation(run, position, problem))

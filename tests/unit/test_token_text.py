@@ -56,3 +56,15 @@ def test_a_damaged_tokenizer_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "target" / "tokenizer.json").write_text("{")
     with pytest.raises(ModelUnavailable, match="tokenizer of the pair"):
         displayed_tokens(f"path:{tmp_path}", [])
+
+
+def test_marks_of_the_runs_model_are_shown_where_they_are_special_tokens(tmp_path: Path) -> None:
+    tokenizer = save_tokenizer(tmp_path)
+    tokenizer.add_special_tokens(["[MUSE]", "[/MUSE]"])
+    tokenizer.save(str(tmp_path / "target" / "tokenizer.json"))
+    ids = tokenizer.encode("[MUSE]a[/MUSE]b").ids
+    texts = [
+        "".join(token.text for token in displayed_tokens(f"path:{tmp_path}", [one_round(ids, 5)], marks))
+        for marks in ("", "[MUSE] … [/MUSE]")
+    ]
+    assert texts == ["ab", "[MUSE]a[/MUSE]b"]

@@ -92,10 +92,11 @@ def fill(repository: Repository) -> None:
         for position in range(2):
             conditions = {"threads": 1 + position}
             repository.record_generation(run.id, generation(position, f"{run.position} a ünï\n"), conditions)
-        repository.finish_run(run.id, {"accuracy": 1.0, "rates": [0.5, None]})
+        repository.finish_run(run.id, {"accuracy": 1.0, "rates": [0.5, None], "published_differs": {"wrong": [0]}})
         repository.mark_synced(repository.run(run.id), "copy")
     alone = repository.create_run(run_config(seed=9))
-    repository.start_run(alone, {"device": "cpu"})
+    about = {"reading_versions": "1, 2", "read_before": {"correct": 1}, "thought_marks": "<a> … </a>"}
+    repository.start_run(alone, {"device": "cpu"} | about)
     repository.record_generation(alone, generation(0), {"threads": 1})
     repository.cancel_run(alone, {"accuracy": 1.0})
     repository.mark(alone, 0, "Ann", "bad", "wrong ünit")

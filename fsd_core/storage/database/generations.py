@@ -53,9 +53,12 @@ class GenerationStore(Store):
             if run.losses:
                 run.losses = {key: n for key, n in run.losses.items() if key != str(record.position)} or None
 
-    def set_scores(self, run_id: str, scores: Mapping[int, tuple[str, str | None]], metrics: dict[str, Any]) -> None:
-        """Replace outcome and answer of generations, by their ids, and the run's metrics, which MLflow then gets
-        again."""
+    def set_scores(
+        self, run_id: str, scores: Mapping[int, tuple[str, str | None]], metrics: dict[str, Any],
+        provenance: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Replace outcome and answer of generations, by their ids, and the run's metrics, and its provenance if it is
+        given. MLflow then gets them again."""
         with self._database.session() as session:
             for id, (outcome, answer) in scores.items():
                 values = {"outcome": outcome, "answer": answer, "error": None}
@@ -64,6 +67,7 @@ class GenerationStore(Store):
                 )
             run = get_row(session, RunRow, run_id, "run")
             run.metrics, run.mlflow_synced_at = metrics, None
+            run.provenance = run.provenance if provenance is None else provenance
 
     def done_positions(self, run_id: str) -> set[int]:
         """Return the positions of the prompts that need not be done again."""

@@ -20,6 +20,8 @@ from fsd_core.storage.records.people_records import (
 )
 from fsd_core.storage.records.run_records import (
     ORIGIN,
+    READ_BEFORE,
+    READING_VERSIONS,
     Deletion,
     ExperimentName,
     ExperimentView,
@@ -34,6 +36,8 @@ from fsd_core.storage.records.work_records import ALIVE_SECONDS, UNDER_WAY, UNEN
 __all__ = [
     "ALIVE_SECONDS",
     "ORIGIN",
+    "READING_VERSIONS",
+    "READ_BEFORE",
     "UNDER_WAY",
     "UNENDED",
     "AccountEvent",

@@ -64,6 +64,11 @@ class _Generation:
         return True
 
     @property
+    def unread(self) -> bool:
+        """Whether it was not cut off, and no answer could be read in it."""
+        return self.outcome == "wrong" and self.answer is None
+
+    @property
     def only_thought(self) -> bool:
         """Whether all of it belongs to a thought, as of a text that was cut off inside of one."""
         return 0 < self.thought_tokens == self.tokens
@@ -119,6 +124,7 @@ class PromptCounts(NamedTuple):
     group: str = ""
     energy: float | None = None
     device_memory: int | None = None
+    unread: bool = False
     text: str = ""
     """read only if a metric of another package may need it"""
     timed: bool = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,10 @@ from fsd_core.storage.records.work_records import UNDER_WAY
 
 ORIGIN = "measured_elsewhere"
 """key of a run's provenance that says where figures come from that were not measured here"""
+READING_VERSIONS = "reading_versions"
+"""key of a run's provenance: by which versions of the reading its answers were scored"""
+READ_BEFORE = "read_before"
+"""key of a run's provenance: counts of its outcomes before another version of the reading scored them"""
 
 
 def fingerprint_of(fingerprint_origin: str) -> str:
@@ -103,6 +108,19 @@ class RunView:
     def speed_mixed(self) -> tuple[str, ...]:
         """Names of the differences between its measurement sessions; empty if its speeds and times are one figure."""
         return mixed([session.conditions for session in self.measurement_sessions])
+
+    @property
+    def reading_versions(self) -> tuple[int, ...]:
+        """Versions of the reading that scored its answers; several if it was resumed under another one. Version 1 for
+        runs of before they were recorded; empty if nothing was read here."""
+        recorded = re.findall(r"\b\d{1,4}\b", str((self.provenance or {}).get(READING_VERSIONS, 1)))
+        return tuple(sorted(set(map(int, recorded)))) if self.prompts_done and not self.measured_elsewhere else ()
+
+    @property
+    def as_read_before(self) -> RunView:
+        """The run with its counts from before another version of the reading rescored it; itself if none did."""
+        counts = (self.provenance or {}).get(READ_BEFORE)
+        return replace(self, metrics={**(self.metrics or {}), **counts}) if isinstance(counts, dict) else self
 
     @property
     def measured_elsewhere(self) -> bool:

@@ -66,7 +66,7 @@ class CustomTask(Task):
     def all_examples(self) -> tuple[Example, ...]:
         return self._examples
 
-    @property
+    @cached_property
     def thought_marks(self) -> Sequence[tuple[str, str]]:  # pyrefly: ignore[bad-override]
         """The marks that its file names, or else the usual ones."""
         return self._file.thought_marks or MARKS

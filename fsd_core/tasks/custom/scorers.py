@@ -97,7 +97,7 @@ def _part(reference: str) -> str:
 def _match_score(part: str | None, stop_reason: str) -> Score:
     if part is not None:
         return Score("correct", part)
-    return Score("truncated" if cut_off(stop_reason) else "wrong", None)
+    return Score("truncated", None) if cut_off(stop_reason) else Score("wrong", "")  # it was read: nothing is there
 
 
 def _judge_contains(text: str, example: Example, stop_reason: str) -> Score:

@@ -14,7 +14,7 @@ from sqlalchemy import (
     UniqueConstraint,
     false,
 )
-from sqlalchemy.orm import Mapped, mapped_column, relationship
+from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
 from fsd_core.config.model_names import LONGEST_NAME
 from fsd_core.storage.database.tables.table_base import Base, now
@@ -119,6 +119,7 @@ class GenerationRow(Base):
     text: Mapped[str] = mapped_column(Text)
     answer: Mapped[str | None] = mapped_column(Text)  # extracted from the text
     outcome: Mapped[str] = mapped_column(String(16))
+    unread: Mapped[bool] = column_property((outcome == "wrong") & answer.is_(None))
     stop_reason: Mapped[str] = mapped_column(String(16))  # eos, length, context, error
     error: Mapped[str | None] = mapped_column(Text)
     tokens: Mapped[int]

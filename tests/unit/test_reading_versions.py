@@ -1,0 +1,230 @@
+"""Runs know by which version of the reading their answers were scored, and every door says where versions meet."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.comparison_endpoints import comparison_endpoints
+from dashboard.compare.export_files import csv_text
+from dashboard.compare.latex import latex
+from dashboard.compare.report import markdown
+from dashboard.compare.report_parts import frozen_comparison
+from dashboard.review.proposal_html import proposal_html
+from dashboard.review.review_answers import review_answer
+from dashboard.review.use_html import use_html
+from dashboard.runs.run_html import notes_html, provenance_html
+from dashboard.server.api import api_routes
+from dashboard.settings.measurements import measurements
+from dashboard.settings.setting_html import runs_html
+from dashboard.tables.run_record import run_record
+from fsd_core.analysis.reading_versions import read_differently
+from fsd_core.cli import output
+from fsd_core.cli.commands import app
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.review.approvals import approval_of, check_setting
+from fsd_core.review.pooling import pooled
+from fsd_core.review.review_service import ReviewService
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import RunRow
+from fsd_core.storage.records import READING_VERSIONS, PromptCounts, RunView
+from fsd_core.storage.review_events import Requirements
+from fsd_core.tasks import Example, Score, get_task
+from fsd_core.tasks.readings import READING_VERSION
+from fsd_core.worker import local_runs
+from tests.tools.copies import copy_of
+from tests.tools.plausible import add_finished, filled_file
+from tests.unit.test_components import Reader
+
+ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
+NOW = f"version {READING_VERSION} of the reading"
+TOLD = f"Answers were scored by versions 1 and {READING_VERSION} of the reading: not one accuracy. Without generating, "
+USE = "chat"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
+
+
+@pytest.fixture
+def repository(measured: Path, database_url: str) -> Iterator[Repository]:
+    with copy_of(measured, database_url) as repository:
+        yield repository
+
+
+@pytest.fixture
+def runs(repository: Repository) -> list[RunView]:
+    return list(repository.experiment(repository.experiments()[0].id).runs)
+
+
+@pytest.fixture
+def prompts(repository: Repository, runs: list[RunView], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task has the prompts that the runs were asked."""
+    asked = tuple(Example(g.example_id, g.prompt, g.reference) for g in repository.generations(runs[0].id))
+    monkeypatch.setattr(type(get_task("arithmetic")), "all_examples", lambda self: asked)
+
+
+def read_by(repository: Repository, run: RunView, versions: str | None) -> RunView:
+    """The run as if these versions had scored it; ``None``: as before they were recorded."""
+    about = {key: value for key, value in (run.provenance or {}).items() if key != READING_VERSIONS}
+    with repository._database.session() as session:
+        session.get_one(RunRow, run.id).provenance = about | ({READING_VERSIONS: versions} if versions else {})
+    return repository.run(run.id)
+
+
+def test_a_run_without_a_version_was_read_by_the_first(repository: Repository, runs: list[RunView]) -> None:
+    assert runs[0].reading_versions == (READING_VERSION,)
+    assert read_by(repository, runs[0], None).reading_versions == (1,)
+    assert read_by(repository, runs[0], "1, 2").reading_versions == (1, 2)
+    assert replace(runs[0], prompts_done=0).reading_versions == ()
+
+
+def test_runs_of_two_versions_are_named_with_what_reads_them_again(repository: Repository, runs: list[RunView]) -> None:
+    assert read_differently(runs) == ""
+    old = [read_by(repository, run, None) for run in runs[:2]]
+    assert read_differently(old) == ""  # one version, if an early one
+    again = f"`rescore {(runs[0].experiment_id or '')[:8]}` scores them again."
+    assert read_differently([*old, runs[2]]) == TOLD + again
+
+
+def test_rounds_of_a_calibration_are_one_measurement_by_all_their_versions(runs: list[RunView]) -> None:
+    config = runs[2].config.model_copy(update={"shuffled": True})
+    rounds = [
+        replace(runs[2], id=versions, config=config, provenance={READING_VERSIONS: versions}) for versions in ("1", "2")
+    ]
+    (pool,) = pooled(rounds, {"1": {0: _counts()}, "2": {1: _counts()}})
+    assert pool.run.reading_versions == (1, 2)
+
+
+def _counts() -> PromptCounts:
+    return PromptCounts("correct", "eos", 10, 5, 10, 5, 0, 1.0, 1.0, 0.1)
+
+
+def test_compare_its_files_and_its_call_say_so(repository: Repository, runs: list[RunView]) -> None:
+    read_by(repository, runs[2], None)
+    ids = [run.id for run in runs]
+    found = compare(repository, ids, None)
+    (warning,) = found.warnings
+    assert warning.startswith(TOLD)
+    table = pd.read_csv(io.StringIO(csv_text(found)), dtype=str)
+    assert table["reading_versions"].tolist() == ["1" if at == 2 else str(READING_VERSION) for at in range(len(runs))]
+    assert TOLD in table["warnings"][0]
+    assert TOLD in markdown(found, "Two readings")
+    assert f"versions 1 and {READING_VERSION} of the reading" in latex(found)
+    (metrics,) = frozen_comparison(found, "Two readings", "", ["metrics"]).tables
+    assert TOLD in metrics.note
+    _, compare_runs = comparison_endpoints(repository, "")
+    assert compare_runs(runs=ids)["warnings"] == [warning]
+    assert compare(repository, ids[:2], None).warnings == []
+
+
+def test_a_setting_a_run_and_the_command_line_say_so(
+    repository: Repository, runs: list[RunView], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = read_by(repository, runs[3], "1, 2")
+    page = Reader(notes_html(run)).text
+    assert TOLD in page
+    assert "Reading versions1, 2" in Reader(provenance_html(run, {})).text
+    assert notes_html(runs[2]) == ""
+    assert (run_record(run)["reading_versions"], output.run_json(run)["reading_versions"]) == ([1, 2], [1, 2])
+    output.print_runs([runs[0], run])
+    assert TOLD in " ".join(capsys.readouterr().out.split())
+    output.print_runs(runs[:2])
+    assert "of the reading" not in capsys.readouterr().out
+    # The setting's own run is of one version, its baseline of another.
+    read_by(repository, runs[3], None)
+    assert TOLD in Reader(runs_html(measurements(repository, [repository.run(runs[3].id)]), {})).text
+    assert "of the reading" not in Reader(runs_html(measurements(repository, [runs[4]]), {})).text
+
+
+def test_no_accuracy_is_promised_across_versions(repository: Repository, runs: list[RunView]) -> None:
+    service = ReviewService(repository)
+    service.describe(ANN, "Chat", requirements=Requirements(margin=20))
+    proposal = service.propose(ANN, USE, [runs[3].id], [runs[0].id])
+    assert service.review(proposal).open_requirements == ()
+    read_by(repository, runs[0], None)
+    review = service.review(proposal)
+    assert review.open_requirements == ("margin",)
+    (finding,) = review.evidence[0].findings
+    assert (finding.outcome, TOLD in finding.text) == ("undecided", True)
+    (check, _), *_ = check_setting(repository, service.use(USE), runs[3].setting_id).requirements
+    assert TOLD in check.text
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_verdict_stays_as_it_was_with_a_note(
+    repository: Repository, runs: list[RunView], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = ReviewService(repository)
+    service.describe(ANN, "Chat", requirements=Requirements(margin=20))
+    for run in (runs[0], runs[3]):
+        read_by(repository, run, None)
+    proposal = service.propose(ANN, USE, [runs[3].id], [runs[0].id])
+    review = service.review(proposal)
+    assert review.note == ""  # nothing is approved yet
+    service.submit_review(BOB, review, "approve", "", review.use.sequence)
+    before = check_setting(repository, service.use(USE))
+    assert before.passes
+    assert before.approval is not None
+    assert before.approval.note.startswith(f"Scored before {NOW}: the verdict stays. Without generating, ")
+
+    monkeypatch.setattr(
+        type(get_task("arithmetic")),
+        "score_answer",
+        lambda self, text, example, stop: Score("wrong" if example.id.endswith("3") else "correct", example.reference),
+    )
+    assert rescore(repository, runs[0].id) > 0
+    assert rescore(repository, runs[3].id) > 0
+    again, outcomes = repository.run(runs[3].id), ("correct", "wrong", "truncated", "failed")
+    assert again.reading_versions == (READING_VERSION,)
+    assert [(again.metrics or {})[name] for name in outcomes] == [21, 3, 0, 0]
+    former, stored = again.as_read_before.metrics or {}, runs[3].metrics or {}
+    assert [former[name] for name in outcomes] == [stored[name] for name in outcomes] != [21, 3, 0, 0]
+    approval = approval_of(repository, service.use(USE))
+    assert approval is not None
+    note = f"Its answers were scored again since by {NOW}: the verdict stays."
+    assert (approval.evidence, approval.doubts, approval.note) == ("intact", [], note)
+    review = service.review(proposal)
+    assert (review.status.approved_by, review.status.stale, review.note) == (("Bob",), (), note)
+    assert note in Reader(proposal_html(review, "A setting")).text
+    assert note in Reader(use_html(service.use(USE), {}, approval)).text
+    assert review_answer(review, {}, "")["note"] == note
+    web = FastAPI()
+    web.include_router(api_routes(repository))
+    assert TestClient(web).get(f"/api/v1/uses/{USE}/check").json()["approval"]["note"] == note
+    monkeypatch.setattr(local_runs, "open_repository", lambda settings: repository)
+    app(["review", "check", USE], standalone_mode=False)
+    assert note in capsys.readouterr().err
+    assert json.dumps(approval.as_json())
+
+    # A scorer that was mended within a version is other evidence, as ever.
+    monkeypatch.setattr(
+        type(get_task("arithmetic")), "score_answer", lambda self, text, example, stop: Score("wrong", None)
+    )
+    assert rescore(repository, runs[3].id) > 0
+    changed = approval_of(repository, service.use(USE))
+    assert changed is not None
+    assert (changed.evidence, changed.note) == ("changed", "")
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_run_that_reads_as_before_records_the_version_all_the_same(
+    repository: Repository, runs: list[RunView]
+) -> None:
+    rescore(repository, runs[1].id)  # so that the second time nothing changes
+    read_by(repository, runs[1], None)
+    repository.mark_synced(repository.run(runs[1].id), "copy")
+    assert rescore(repository, runs[1].id) == 0
+    assert repository.run(runs[1].id).reading_versions == (READING_VERSION,)
+    assert runs[1].id in [run.id for run in repository.unsynced_runs()]

@@ -174,7 +174,7 @@ def _verdict(cells: Sequence[Cell], margin: float | None, same_text: bool) -> Ve
     paired = next((cell.paired for cell in cells if cell.paired is not None), None)
     if paired is None:
         return None
-    return identical(paired) if same_text else verdict(paired, margin)
+    return identical(paired) if same_text and not paired.sequential else verdict(paired, margin)
 
 
 class RunProgress(NamedTuple):

@@ -24,7 +24,7 @@ from dashboard.ui.components import (
 from dashboard.ui.metric_text import figure
 from dashboard.ui.quantities import DASH, ago, interval, quantity
 from dashboard.ui.templates import Html, joined, render
-from fsd_core.analysis.cells import ratio_mixed, speedup
+from fsd_core.analysis.cells import accuracy_difference, ratio_mixed, speedup
 from fsd_core.conditions import differences
 from fsd_core.errors import NoEquivalent
 from fsd_core.formatting import count
@@ -166,6 +166,7 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         with_interval(
             figure(m, "accuracy"),
             interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
+            _against(measurement),
         ),
         with_interval(
             rough(quantity(*time, "s"), time[0] is not None and time[1] is None),
@@ -178,6 +179,16 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         pill(next((run.status for run in measurement.measured.runs if run.status != "finished"), "finished")),
         ago(run.created_at),
     )
+
+
+def _against(measurement: MeasuredBaselines) -> Html | str:
+    """Return what the bets of a calibration show of a setting's accuracy; empty for other runs and for its target."""
+    measured, target = measurement.measured, measurement.target
+    if measured.calibration is None or target is None or measured.run.setting_id == target.run.setting_id:
+        return ""
+    prompts = {measured.run.id: measured.prompts, target.run.id: target.prompts}
+    paired = accuracy_difference(measured.run, target.run, prompts)
+    return render("settings/setting.html", "against", paired.text) if paired else ""
 
 
 def _ratio(measured: Pool, baseline: Pool | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -106,15 +106,17 @@ class Measurements:
 def gains(
     evidence: Measurements, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int
 ) -> dict[int, float]:
+    """Return :func:`gained` of the prompts of ``order[start:end]``."""
+    return gained(evidence.of(decoding), evidence.of(target), evidence.order[start:end])
+
+
+def gained(done: Counts, reference: Counts, positions: Iterable[int]) -> dict[int, float]:
     """Return 1 for a prompt that only the setting solves, -1 for one that only the target solves, else 0, by position.
 
     A prompt that the setting failed counts as not solved. Prompts that the target failed or nothing scores are left
     out.
     """
-    done, reference = evidence.of(decoding), evidence.of(target)
-    both = [
-        (i, done[i].outcome, reference[i].outcome) for i in evidence.order[start:end] if i in done and i in reference
-    ]
+    both = [(i, done[i].outcome, reference[i].outcome) for i in positions if i in done and i in reference]
     return {
         i: (result == "correct") - float(ref == "correct")
         for i, result, ref in both

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fsd_core.calibration.measured import Measurements
@@ -10,12 +12,13 @@ from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import NotApplicable, WrongState
+from fsd_core.errors import FsdError, NotApplicable, WrongState
+from fsd_core.storage.records import Trial
 from fsd_core.tasks.custom.lookup import find_task
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import PromptCounts, RunView
+    from fsd_core.storage.records import ExperimentView, PromptCounts, RunView
 
 
 def calibration_status(
@@ -65,3 +68,51 @@ def ended_by_time(repository: Repository, id: str) -> Outcome:
     if status.reason != "minutes":
         raise WrongState(f"The calibration {id} did not end for want of time: {verdict(experiment.config, status)}")
     return status
+
+
+def latest_status(repository: Repository, experiment: ExperimentView) -> CalibrationStep | Outcome:
+    """Return the status of a calibration, computed again once a run ends or is scored again, or time is given.
+
+    It is too slow for every prompt and every poll. Raises as :func:`calibration_status`.
+    """
+    return _latest_status(repository, experiment.id, _stage(experiment))
+
+
+def trials(repository: Repository, experiment: ExperimentView) -> Mapping[DecodingConfig, Trial]:
+    """Return what bets on each setting's fresh prompts in a calibration rest on. Nothing is where its task is gone."""
+    try:
+        return _latest_trials(repository, experiment.id, _stage(experiment))
+    except FsdError:
+        return {}
+
+
+def _stage(experiment: ExperimentView) -> tuple[object, ...]:
+    """Return what differs once a calibration has got further."""
+    assert isinstance(experiment.config, CalibrationConfig)
+    runs = ((run.status, (run.metrics or {}).get("accuracy")) for run in experiment.runs)
+    return (experiment.config.all_minutes, *runs)
+
+
+@lru_cache(64)
+def _latest_status(repository: Repository, id: str, _: object) -> CalibrationStep | Outcome:
+    experiment = repository.experiment(id)
+    assert isinstance(experiment.config, CalibrationConfig)
+    return calibration_status(repository, experiment.config, experiment.runs)
+
+
+@lru_cache(8)
+def _latest_trials(repository: Repository, id: str, stage: object) -> Mapping[DecodingConfig, Trial]:
+    experiment = repository.experiment(id)
+    config = experiment.config
+    assert isinstance(config, CalibrationConfig)
+    evidence, start, finalists = measurements(repository, config, experiment.runs), config.choosing, config.finalists
+    with suppress(FsdError):  # where it cannot go on, its fresh prompts still say what they say
+        status = _latest_status(repository, id, stage)
+        finalists = max(1, len(status.finalists)) if isinstance(status, Outcome) else finalists
+    target, order = evidence.of(config.target), evidence.order
+    end = max((place for place, position in enumerate(order, 1) if position in target), default=0)
+    fresh = tuple(filter(evidence.is_whole(start, end), order[start:end]))
+    bets = fresh, evidence.groups, evidence.largest_cluster, config.accuracy_bound, finalists
+    return {
+        one: Trial({i: done[i] for i in order[:start] if i in done}, *bets) for one, done in evidence.counts.items()
+    }

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsd_core.calibration.status import trials
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.storage.records import Trial
 
 if TYPE_CHECKING:
+    from fsd_core.config import DecodingConfig
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
 
@@ -67,12 +70,24 @@ def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
     return [tuple(sorted(group.values(), key=lambda run: run.position)) for group in groups.values()]
 
 
-def pooled(runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
+def pooled(repository: Repository | None, runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
     """Return the measurements of the runs. A prompt that was done twice counts as in the later run.
 
-    Where a calibration timed its finalists again, only the times of that time count.
+    Where a calibration timed its finalists again, only the times of that time count. Without a ``repository`` no run is
+    of a calibration. Raises ``UnknownName`` as above.
     """
-    return [_pool(group, prompts) for group in grouped(runs)]
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    trial_of: dict[str | None, Mapping[DecodingConfig, Trial]] = {}
+    for id in filter(None, ids):
+        assert repository is not None
+        trial_of[id] = trials(repository, repository.experiment(id))
+    pools = [_pool(group, prompts) for group in grouped(runs)]
+    return [
+        pool._replace(run=replace(pool.run, trial=trial_of[pool.calibration].get(pool.run.decoding, Trial())))
+        if pool.calibration
+        else pool
+        for pool in pools
+    ]
 
 
 def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:

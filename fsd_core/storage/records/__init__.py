@@ -26,6 +26,7 @@ from fsd_core.storage.records.run_records import (
     RunName,
     RunValues,
     RunView,
+    Trial,
     fingerprint_of,
     same_weights,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "SettingView",
     "TaskView",
     "TokenView",
+    "Trial",
     "WorkerView",
     "fingerprint_of",
     "same_weights",

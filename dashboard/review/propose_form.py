@@ -23,6 +23,7 @@ from dashboard.ui.components import link, notice, show
 from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import View
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.reviewers import possible_reviewers
@@ -49,7 +50,7 @@ class ProposeForm:
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
         self._choices = [self.use, *self.evidence.both]
-        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed]
+        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed, self.use_form.margin]
         self.outputs = [self.head, self.first_use, *self._choices, self.reviewers]
 
     def listen(self, view: View) -> None:
@@ -87,6 +88,9 @@ class ProposeForm:
             asked.fill(self.use, uses[0].id)
         if asked.opening and calibration and not asked[self.rationale]:
             asked.fill(self.rationale, calibration_verdict(repository, calibration))
+            config = repository.experiment(calibration).config
+            if isinstance(config, CalibrationConfig) and config.goal == "accuracy":
+                asked.fill(self.use_form.margin, f"{config.margin:g}")
         choices = [(use.name, use.id) for use in uses], choices_of(measurements), choices_of(baselines)
         people = possible_reviewers(repository, [asked.person.name])
         if not asked.differs("form", setting, choices, people):

@@ -98,20 +98,16 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
 
 
 def _runs_links(measured: Sequence[RunView]) -> list[Html]:
-    """Return links to a comparison of its runs and to its newest calibration.
-
-    Rounds cannot be compared, because each has its own prompts.
-    """
-    rounds = [run for run in measured if is_calibration_round(run)]
-    runs = [run.id for run in measured if not is_calibration_round(run)]
+    """Return links to a comparison of its runs of its own and to its newest calibration."""
+    calibrations = dict.fromkeys(run.experiment_id for run in measured if is_calibration_round(run))
     links = []
-    if runs:
+    if runs := [run.id for run in measured if not is_calibration_round(run)]:
         text = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
         links.append(link(f"compare?runs={','.join(runs[:_COMPARED])}", text))
-    if rounds:
-        many = len({run.experiment_id for run in rounds}) > 1
-        text = "Its newest calibration" if many else "Its calibration"
-        links.append(link(f"runs?experiment={rounds[0].experiment_id or ''}", text))
+    for id in [*calibrations][:1]:
+        links.append(
+            link(f"runs?experiment={id}", "Its newest calibration" if calibrations.keys() - {id} else "Its calibration")
+        )
     return links
 
 

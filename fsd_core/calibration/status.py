@@ -53,21 +53,26 @@ def measurements(repository: Repository, config: CalibrationConfig, runs: Sequen
     return Measurements(order, counts, failed, again, groups)
 
 
-def ended_by_time(repository: Repository, id: str) -> Outcome:
-    """Return the outcome of a calibration that its minutes ended.
+def ended(repository: Repository, id: str, only: str) -> tuple[CalibrationConfig, Sequence[RunView], Outcome]:
+    """Return a calibration that has ended. ``only``: what is done with calibrations alone, as the end of a sentence.
 
-    Raises as :func:`calibration_status`, and ``InvalidSetting`` for another kind of experiment, before the end, and
-    if something else ended it.
+    Raises as :func:`calibration_status`, and ``InvalidSetting`` for another kind of experiment and before the end.
     """
     experiment = repository.experiment(id)
     if not isinstance(experiment.config, CalibrationConfig):
-        raise NotApplicable(f"The experiment {id} is no calibration: only these are given time.")
+        raise NotApplicable(f"The experiment {id} is no calibration: only {only}.")
     status = calibration_status(repository, experiment.config, experiment.runs)
     if not isinstance(status, Outcome):
         raise WrongState(f"The calibration {id} has not ended: resume it, or wait for its end.")
-    if status.reason != "minutes":
-        raise WrongState(f"The calibration {id} did not end for want of time: {verdict(experiment.config, status)}")
-    return status
+    return experiment.config, experiment.runs, status
+
+
+def ended_by_time(repository: Repository, id: str) -> Outcome:
+    """Return the outcome of a calibration that its minutes ended. Raises as :func:`ended`, and for another end."""
+    config, _, outcome = ended(repository, id, "these are given time")
+    if outcome.reason != "minutes":
+        raise WrongState(f"The calibration {id} did not end for want of time: {verdict(config, outcome)}")
+    return outcome
 
 
 def latest_status(repository: Repository, experiment: ExperimentView) -> CalibrationStep | Outcome:

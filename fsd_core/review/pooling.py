@@ -58,6 +58,23 @@ def fresh_rounds(repository: Repository, calibration: str, setting_id: str) -> l
     return on_fresh_prompts(repository, (run for run in runs if run.metrics and is_calibration_round(run)))
 
 
+def whole_rounds(repository: Repository, runs: Sequence[RunView]) -> list[RunView]:
+    """Return the runs with every round of a calibration that counts with one of them: of its setting, and on fresh
+    prompts, or on those that chose. Beside rounds on fresh prompts those that chose are left out."""
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    rounds = [run for id in ids if id is not None for run in repository.experiment(id).runs]
+    fresh = {run.id for run in on_fresh_prompts(repository, rounds)}
+    tried = {run.experiment_id for run in runs if run.id in fresh}
+    result: list[RunView] = []
+    for run in runs:
+        key = run.experiment_id, run.setting_id, run.id in fresh
+        if not is_calibration_round(run):
+            result.append(run)
+        elif run.id in fresh or run.experiment_id not in tried:
+            result += [other for other in rounds if (other.experiment_id, other.setting_id, other.id in fresh) == key]
+    return result
+
+
 def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
     """Return the runs to pool, in the order of each group's first run, and rounds in the order of their prompts.
 
@@ -83,7 +100,9 @@ def pooled(repository: Repository | None, runs: Sequence[RunView], prompts: Prom
         trial_of[id] = trials(repository, repository.experiment(id))
     pools = [_pool(group, prompts) for group in grouped(runs)]
     return [
-        pool._replace(run=replace(pool.run, trial=trial_of[pool.calibration].get(pool.run.decoding, Trial())))
+        pool._replace(
+            run=replace(pool.run, trial=trial_of[pool.calibration].get(pool.run.decoding, Trial()), rounds=pool.runs)
+        )
         if pool.calibration
         else pool
         for pool in pools
@@ -104,6 +123,7 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
         return Pool(first, runs, counted, writers)
     combined = replace(
         first,
+        status=next((run.status for run in runs if run.status != "finished"), "finished"),
         metrics=summarise(list(counted.values()), None) if counted else None,
         prompts_done=len(counted),
         prompts_total=sum(run.prompts_total for run in runs if not run.config.again),

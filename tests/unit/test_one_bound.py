@@ -2,80 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from dashboard.compare.answer_html import answers_html
+from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs, selected_runs
+from dashboard.compare.export_files import record as exported
+from dashboard.compare.export_links import named_runs, query_of
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.setting_html import runs_html
-from fsd_core.calibration.planning import CalibrationStep, Outcome
-from fsd_core.calibration.status import calibration_status
-from fsd_core.config import DecodingConfig, SettingConfig
-from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.evaluation.aggregate import summarise
+from fsd_core.config import SettingConfig
 from fsd_core.formatting import number
 from fsd_core.review.approvals import check_setting
-from fsd_core.review.pooling import fresh_rounds
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.noninferiority import LEVEL, p_value, verdict
 from fsd_core.statistics.paired import paired_difference, sequential_difference
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.tasks.generators import long_problems
-from tests.tools.plausible import PROVENANCE, generation, new_repository, record
+from tests.tools.plausible import new_repository
+from tests.tools.searched import CHOOSING, FRESH, LOSSY, MARGIN, ONE_LOST, SOLVED, Searched, search
 
 ANN = Person("Ann", "admin")
-CHOOSING, FRESH, MARGIN = 16, 112, 5.0
-FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1, 0.2, 0.4", "draft_length": [5]})
-LOSSY = [one for one in FOUND if not one.acceptance.lossless]
-SOLVED: Callable[[int], bool] = lambda place: place % 10 > 0  # noqa: E731
-"""by the place of a prompt in the order of its use: what the target solves"""
-ONE_LOST: Callable[[int], bool] = lambda place: SOLVED(place) and place != 61  # noqa: E731
-
-
-class Searched(NamedTuple):
-    """A calibration that has ended."""
-
-    repository: Repository
-    id: str
-    config: CalibrationConfig
-    outcome: Outcome
-
-    def runs(self, decoding: DecodingConfig) -> list[str]:
-        setting = SettingConfig(pair=self.config.pair, decoding=decoding).id
-        return [run.id for run in fresh_rounds(self.repository, self.id, setting)]
-
-
-def search(
-    repository: Repository, solved: Mapping[DecodingConfig, Callable[[int], bool]],
-    target: Callable[[int], bool] = SOLVED, margin: float = MARGIN,
-) -> Searched:  # fmt: skip
-    """A calibration in which the lossy settings solve these prompts, and everything exact what the target does."""
-    config = CalibrationConfig(
-        name="Sums", decodings=tuple(FOUND), margin=margin, limit=CHOOSING + FRESH, choosing=CHOOSING, minutes=1000
-    )  # fmt: skip
-    id, problems = repository.create_experiment(config, enqueue=False), long_problems.held_out(600)
-    places = {position: place for place, position in enumerate(config.round_runs(FOUND, 0, 600)[0].positions(600))}
-    while isinstance(at := calibration_status(repository, config, repository.experiment(id).runs), CalibrationStep):
-        for run in repository.runs(repository.extend_experiment(id, config.round_runs(at.decodings, at.start, at.end))):
-            repository.start_run(run.id, PROVENANCE)
-            speed = 4.0 if run.decoding == config.target else 2.0 if run.decoding.acceptance.lossless else 1.0
-            texts = []
-            for position in run.config.positions(600):
-                right = solved.get(run.decoding, target)(places[position])
-                text = generation(run, position, problems[position])
-                seconds = speed * (1 + 0.01 * (position % 7))
-                texts.append(
-                    replace(text, outcome="correct" if right else "wrong", seconds=seconds, cpu_seconds=seconds)
-                )
-            record(repository, run.id, texts)
-            repository.finish_run(run.id, summarise(texts, (text.records for text in texts)))
-    return Searched(repository, id, config, at)
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +99,47 @@ def test_prompts_that_are_added_until_they_suffice_fool_the_fixed_interval_and_n
         fooled[1] += verdict(bets, 10).kind == "non-inferior"  # its capital is the highest at any look
     assert fooled[0] > 0.075 * worlds
     assert fooled[1] <= 0.05 * worlds
+
+
+def compared(searched: Searched, ids: list[str] | None = None) -> ComparedRuns:
+    return compare(searched.repository, ids or experiment_runs(searched.repository, searched.id), None)
+
+
+def test_the_whole_calibration_is_compared_as_one_body_of_evidence(searched: Searched) -> None:
+    """Also from one round of it, and by the margin of its promise."""
+    whole, first = compared(searched), searched.outcome.finalists[0]
+    fresh = [run for run in searched.repository.experiment(searched.id).runs if run.config.first >= CHOOSING]
+    assert len(whole.rows) == len({run.decoding for run in fresh}) < len(fresh)
+    assert whole.margin == MARGIN
+    for comparison in (
+        whole,
+        compared(searched, [searched.runs(one)[2] for one in (searched.config.target, first.decoding)]),
+    ):
+        row = next(row for row in comparison.rows if row.run.decoding == first.decoding)
+        assert row.verdict is not None
+        assert (row.verdict.kind, row.verdict.p_value, row.verdict.n) == ("undecided", None, FRESH)
+        (paired,) = [cell.paired for cell in row.cells if cell.paired]
+        assert paired.interval.low == pytest.approx(first.at_least)
+        told = comparison.recommendation
+        assert told is not None
+        assert f"the calibration has not decided on {row.name}." in told.sentence
+        assert told.sentence.endswith(" On 112 prompts.")
+        assert told.undecided_id is None
+    assert answers_html(whole).count("on 112 prompts, by the bounds of their calibration") >= len(whole.rows) - 1
+    assert {exported(row, whole.margin)["mcnemar_p"] for row in whole.rows} == {None}
+    again = query_of(whole.runs, whole.baseline, whole.margin)
+    assert "margin" not in again
+    assert [
+        run.ids for run in selected_runs(searched.repository, named_runs(again.removeprefix("runs=").partition("&")[0]))
+    ] == [run.ids for run in whole.runs]
+
+
+def test_what_did_no_fresh_prompts_is_left_out_and_named(tmp_path: Path) -> None:
+    slow = search(new_repository(tmp_path), dict.fromkeys(LOSSY, lambda place: place % 2 > 0))
+    comparison = compared(slow)
+    assert slow.outcome.finalists == ()
+    assert [row.run.ids for row in comparison.rows if len(row.run.ids) > 1]  # the turns that chose, as one
+    assert {row.verdict for row in comparison.rows if not row.run.decoding.acceptance.lossless} == {None}
+    told = comparison.recommendation
+    assert told is not None
+    assert "no fresh prompt of theirs is scored" in told.sentence

@@ -37,10 +37,15 @@ class Trial(NamedTuple):
     groups: Mapping[int, str] = MappingProxyType({})
     most: int = 1
     """prompts of the largest group"""
-    bound: float = 0.5
+    bound: float = 0.49
     """mean of (1 + gain) / 2 at the margin of the promise"""
     finalists: int = 1
     """that share the chance of an error"""
+
+    @property
+    def margin(self) -> float:
+        """Points of accuracy that the calibration lets a setting lose."""
+        return round(100 * (1 - 2 * self.bound), 6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +92,13 @@ class RunView:
     edits: int = 0
     """number of edits of name, note, tags and archiving"""
     trial: Trial | None = None
-    """of the rounds of a calibration that are pooled in it"""
+    rounds: tuple[RunView, ...] = ()
+    """of a calibration, that are pooled in it"""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the runs that it is: of its rounds, or its own."""
+        return tuple(run.id for run in self.rounds) or (self.id,)
 
     @property
     def conditions(self) -> list[Conditions]:

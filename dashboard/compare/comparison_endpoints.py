@@ -63,8 +63,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
             runs: ids of the runs
             experiment: id of an experiment, instead of its runs' ids
             baseline: id of the run to compare with. Default: the first that has metrics
-            margin: points of accuracy that may be lost, 0 to 20, for the verdict. Default: those of the runs'
-                calibration, or 2
+            margin: points of accuracy that may be lost, 0 to 20. Default: those of the runs' calibration, or 2
         """
         ids = runs or (experiment_runs(repository, experiment) if experiment else [])
         if not ids:

@@ -200,7 +200,7 @@ class ComparePage:
 
         @cache
         def comparison() -> ComparedRuns:
-            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin, runs)
+            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin)
 
         updates = self._choices(asked, choice) | self.views.redraw(asked)
         pinned = [[run.id for run in runs], baseline and baseline.id]

@@ -20,7 +20,7 @@ from fsd_core.evaluation.aggregate import so_far
 from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
 from fsd_core.formatting import count
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.review.pooling import pooled, whole_rounds
+from fsd_core.review.pooling import is_calibration_round, pooled, whole_rounds
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def selected_runs(repository: Repository, run_ids: Sequence[str]) -> list[RunVie
     Rounds of a calibration are one measurement for each setting (:func:`whole_rounds`).
     """
     runs = whole_rounds(repository, _existing(repository, run_ids))
-    prompts = repository.prompts(run.id for run in runs if run.config.shuffled)
+    prompts = repository.prompts(run.id for run in runs if is_calibration_round(run))
     return [pool.run for pool in pooled(repository, runs, prompts)][:MOST_COMPARED_RUNS]
 
 
@@ -119,23 +119,21 @@ def baseline_of(runs: Sequence[RunView], baseline_id: str | None) -> RunView | N
 
 
 def compare(
-    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: Margin = "usual",
-    selected: Sequence[RunView] | None = None,
-) -> ComparedRuns:  # fmt: skip
-    """Compare the runs that exist. Unknown ids become a warning.
+    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: Margin = "usual"
+) -> ComparedRuns:
+    """Compare the runs that exist, as :func:`selected_runs`. Unknown ids become a warning.
 
     Without a known baseline, the first run with metrics is the baseline. A margin outside of 0 to 20 points becomes a
-    warning, and then no verdict is given. ``selected`` are :func:`selected_runs`, if they were read already.
+    warning, and then no verdict is given.
     """
     requested = list(dict.fromkeys(run_ids))
-    selected = selected_runs(repository, requested) if selected is None else selected
-    rounds = [one for run in selected for one in run.rounds or (run,)]
-    pools = pooled(repository, rounds, repository.prompts(run.id for run in rounds if run.metrics or run.prompts_done))
+    existing = _existing(repository, requested)
+    rounds = whole_rounds(repository, existing)
+    counts = repository.prompts(run.id for run in rounds if run.metrics or run.prompts_done)
+    pools = pooled(repository, rounds, counts)[:MOST_COMPARED_RUNS]
     prompts = {pool.run.id: pool.prompts for pool in pools}
     runs = [so_far(pool.run, pool.prompts) for pool in pools]
-    left_out = _existing(repository, [id for id in requested if id not in {run.id for run in rounds}])
-    existing = {run.id for run in (*rounds, *left_out)}
-    only_chose = {run.setting_id for run in left_out} - {run.setting_id for run in runs}
+    only_chose = {run.setting_id for run in existing} - {run.setting_id for run in rounds}
     warnings = (
         [f"{count(len(only_chose), 'setting')} did no fresh prompt of a calibration: left out."] if only_chose else []
     )
@@ -145,7 +143,7 @@ def compare(
         margin = None
         warnings.append(f"{error} No verdict is given.")
     most = _MOST_READ if any(run.rounds for run in runs) else MOST_COMPARED_RUNS
-    warnings += request_warnings(requested, most, baseline_id, existing)
+    warnings += request_warnings(requested, most, baseline_id, {run.id for run in existing})
     baseline = baseline_of(runs, baseline_id)
     names = run_names(runs)
     warnings += comparability(runs, names, prompts)

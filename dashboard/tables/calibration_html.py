@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dashboard.ui.actions import button
@@ -65,27 +66,18 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     )
 
 
-def calibration_headline(repository: Repository, e: ExperimentView) -> str:
-    """Return the result of a calibration in one sentence. Empty until it has ended, and for other experiments."""
+def calibration_text(
+    repository: Repository, e: ExperimentView, told: Callable[[CalibrationConfig, Outcome], str]
+) -> str:
+    """Return what is told of a calibration that has ended: its verdict or its headline. Empty until then, for other
+    experiments, and where its card says why."""
     if not isinstance(e.config, CalibrationConfig):
         return ""
     try:
         outcome = latest_status(repository, e)
-    except FsdError:  # its card says why
+    except FsdError:
         return ""
-    return headline(e.config, outcome) if isinstance(outcome, Outcome) else ""
-
-
-def calibration_verdict(repository: Repository, id: str) -> str:
-    """Return the sentences in which a calibration ended. Empty while it goes on and for another experiment.
-
-    Raises ``UnknownName`` for no experiment.
-    """
-    experiment = repository.experiment(id)
-    if not isinstance(experiment.config, CalibrationConfig):
-        return ""
-    outcome = latest_status(repository, experiment)
-    return verdict(experiment.config, outcome) if isinstance(outcome, Outcome) else ""
+    return told(e.config, outcome) if isinstance(outcome, Outcome) else ""
 
 
 def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:

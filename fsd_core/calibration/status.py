@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -80,15 +79,28 @@ def latest_status(repository: Repository, experiment: ExperimentView) -> Calibra
 
     It is too slow for every prompt and every poll. Raises as :func:`calibration_status`.
     """
-    return _latest_status(repository, experiment.id, _stage(experiment))
+    status, _ = _latest(repository, experiment.id, _stage(experiment))
+    if isinstance(status, FsdError):
+        raise status.with_traceback(None)
+    return status
 
 
 def trials(repository: Repository, experiment: ExperimentView) -> Mapping[DecodingConfig, Trial]:
     """Return what bets on each setting's fresh prompts in a calibration rest on. Nothing is where its task is gone."""
+    config = experiment.config
+    assert isinstance(config, CalibrationConfig)
     try:
-        return _latest_trials(repository, experiment.id, _stage(experiment))
+        status, evidence = _latest(repository, experiment.id, _stage(experiment))
     except FsdError:
         return {}
+    start, order, target = config.choosing, evidence.order, evidence.of(config.target)
+    end = max((place for place, position in enumerate(order, 1) if position in target), default=0)
+    fresh = tuple(filter(evidence.is_whole(start, end), order[start:end]))
+    finalists = max(1, len(status.finalists)) if isinstance(status, Outcome) else config.finalists
+    bets = fresh, evidence.groups, evidence.largest_cluster, config.accuracy_bound, finalists
+    return {
+        one: Trial({i: done[i] for i in order[:start] if i in done}, *bets) for one, done in evidence.counts.items()
+    }
 
 
 def _stage(experiment: ExperimentView) -> tuple[object, ...]:
@@ -98,26 +110,13 @@ def _stage(experiment: ExperimentView) -> tuple[object, ...]:
     return (experiment.config.all_minutes, *runs)
 
 
-@lru_cache(64)
-def _latest_status(repository: Repository, id: str, _: object) -> CalibrationStep | Outcome:
+@lru_cache(32)
+def _latest(repository: Repository, id: str, _: object) -> tuple[CalibrationStep | Outcome | FsdError, Measurements]:
+    """Return the status, or why it cannot go on, and what its runs measured."""
     experiment = repository.experiment(id)
     assert isinstance(experiment.config, CalibrationConfig)
-    return calibration_status(repository, experiment.config, experiment.runs)
-
-
-@lru_cache(8)
-def _latest_trials(repository: Repository, id: str, stage: object) -> Mapping[DecodingConfig, Trial]:
-    experiment = repository.experiment(id)
-    config = experiment.config
-    assert isinstance(config, CalibrationConfig)
-    evidence, start, finalists = measurements(repository, config, experiment.runs), config.choosing, config.finalists
-    with suppress(FsdError):  # where it cannot go on, its fresh prompts still say what they say
-        status = _latest_status(repository, id, stage)
-        finalists = max(1, len(status.finalists)) if isinstance(status, Outcome) else finalists
-    target, order = evidence.of(config.target), evidence.order
-    end = max((place for place, position in enumerate(order, 1) if position in target), default=0)
-    fresh = tuple(filter(evidence.is_whole(start, end), order[start:end]))
-    bets = fresh, evidence.groups, evidence.largest_cluster, config.accuracy_bound, finalists
-    return {
-        one: Trial({i: done[i] for i in order[:start] if i in done}, *bets) for one, done in evidence.counts.items()
-    }
+    evidence = measurements(repository, experiment.config, experiment.runs)
+    try:
+        return next_step(experiment.config, evidence), evidence
+    except FsdError as error:
+        return error, evidence

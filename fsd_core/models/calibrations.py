@@ -56,8 +56,9 @@ class PairCalibration(NamedTuple):
 
 
 def calibration_of(pair: str) -> PairCalibration | None:
-    """Return a pair's calibration, or ``None`` if no setting was free or nothing was measured. A copy of a shipped pair's
-    folder may hold other weights by now.
+    """Return a pair's calibration, or ``None`` if no setting was free or nothing was measured.
+
+    A copy of a shipped pair's folder may hold other weights by now.
 
     Raises whatever ``get_pair`` raises, and ``ModelUnavailable`` for an unreadable file.
     """

@@ -99,14 +99,12 @@ def pooled(repository: Repository | None, runs: Sequence[RunView], prompts: Prom
         assert repository is not None
         trial_of[id] = trials(repository, repository.experiment(id))
     pools = [_pool(group, prompts) for group in grouped(runs)]
-    return [
-        pool._replace(
-            run=replace(pool.run, trial=trial_of[pool.calibration].get(pool.run.decoding, Trial()), rounds=pool.runs)
-        )
-        if pool.calibration
-        else pool
-        for pool in pools
-    ]
+    return [pool._replace(run=_tried(pool, trial_of[pool.calibration])) if pool.calibration else pool for pool in pools]
+
+
+def _tried(pool: Pool, trial_of: Mapping[DecodingConfig, Trial]) -> RunView:
+    trial = trial_of.get(pool.run.decoding, Trial())
+    return replace(pool.run, trial=trial, rounds=tuple(run.id for run in pool.runs))
 
 
 def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:

@@ -47,13 +47,7 @@ class PairedDifference:
     def prompts_text(self) -> str:
         """The number of prompts, and of how many that stand alone they say as much: ``80 prompts, as 20 alone``."""
         alone = math.floor(self.n / self.design_effect)
-        more = (
-            ", by the bounds of their calibration"
-            if self.sequential
-            else f", as {alone:,} alone"
-            if alone < self.n
-            else ""
-        )
+        more = f", as {alone:,} alone" if alone < self.n else ", by the bounds of their calibration" * self.sequential
         return count(self.n, "prompt") + more
 
 

@@ -13,11 +13,16 @@ from dashboard.compare.export_files import record as exported
 from dashboard.compare.export_links import named_runs, query_of
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.setting_html import runs_html
+from dashboard.tables.calibration_html import calibration_html
+from fsd_core.calibration.measured import TargetAccuracy
+from fsd_core.calibration.summary import as_json, headline
+from fsd_core.calibration.summary import verdict as verdict_of
 from fsd_core.config import SettingConfig
 from fsd_core.formatting import number
 from fsd_core.review.approvals import check_setting
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.noninferiority import LEVEL, p_value, verdict
 from fsd_core.statistics.paired import paired_difference, sequential_difference
 from fsd_core.storage.review_events import Requirements
@@ -143,3 +148,28 @@ def test_what_did_no_fresh_prompts_is_left_out_and_named(tmp_path: Path) -> None
     told = comparison.recommendation
     assert told is not None
     assert "no fresh prompt of theirs is scored" in told.sentence
+
+
+def test_the_search_says_what_the_target_solves(searched: Searched) -> None:
+    told = verdict_of(searched.config, searched.outcome)
+    assert "The target alone solves 115 of 128 prompts (90 %, 83 to 94)." in told
+    answer = as_json(searched.config, searched.outcome)
+    assert (answer["target"]["solved"], answer["target"]["prompts"]) == (115, 128)
+
+
+def test_where_the_target_solves_next_to_nothing_that_is_the_verdict(tmp_path: Path) -> None:
+    """It is no setting that keeps the promise, for whatever loses everything would do so, too."""
+    lost = search(new_repository(tmp_path), {}, lambda place: place == 3)
+    assert lost.outcome.target is not None
+    told = f"The target alone solves {lost.outcome.target.text}"
+    assert (lost.outcome.reason, lost.outcome.chosen.sure, lost.outcome.more) == ("unsolved", False, None)
+    assert headline(lost.config, lost.outcome) == f"{told}: too few to hold a setting against."
+    answer = verdict_of(lost.config, lost.outcome)
+    assert "The prompts may lack the form that the pair knows" in answer
+    assert "Use " not in answer
+    card = calibration_html(lost.repository, lost.repository.experiment(lost.id))
+    assert card is not None
+    assert "Propose" not in card
+    assert TargetAccuracy(1, 8, wilson(1, 8)).is_next_to_nothing(2)
+    assert not TargetAccuracy(2, 8, wilson(2, 8)).is_next_to_nothing(2)
+    assert not TargetAccuracy(60, 600, wilson(60, 600)).is_next_to_nothing(2)  # a hard task

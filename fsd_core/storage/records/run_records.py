@@ -92,13 +92,12 @@ class RunView:
     edits: int = 0
     """number of edits of name, note, tags and archiving"""
     trial: Trial | None = None
-    rounds: tuple[RunView, ...] = ()
-    """of a calibration, that are pooled in it"""
+    rounds: tuple[str, ...] = ()
+    """ids of the rounds of a calibration that are pooled in it"""
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the runs that it is: of its rounds, or its own."""
-        return tuple(run.id for run in self.rounds) or (self.id,)
+        return self.rounds or (self.id,)
 
     @property
     def conditions(self) -> list[Conditions]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
+from dashboard.compare.compared_runs import compare
 from dashboard.compare.export_files import csv_text, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.compare.report import markdown
@@ -26,8 +26,11 @@ def export(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Runs or experiments, by the beginning of an id.")],
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("results"),
     margin: Annotated[
-        float, typer.Option(help="Points of accuracy that may be lost, 0 to 20, for the verdict on each run.")
-    ] = DEFAULT_MARGIN,
+        float | None,
+        typer.Option(
+            help="Points of accuracy that may be lost, 0 to 20, for the verdict. [default: a calibration's, or 2]"
+        ),
+    ] = None,
     baseline: Annotated[
         str | None, typer.Option(help="Run that the others are compared with. [default: the target alone]")
     ] = None,
@@ -45,7 +48,9 @@ def export(
     for id in ids:
         work = find_work(repository, id.lower())
         runs = [run.id for run in work.runs]
-        comparison = compare(repository, runs, _baseline(work.title, runs, baseline), margin)
+        comparison = compare(
+            repository, runs, _baseline(work.title, runs, baseline), "usual" if margin is None else margin
+        )
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")

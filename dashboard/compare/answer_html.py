@@ -179,7 +179,7 @@ def _points(row: ComparisonRow) -> AnswerCell:
     text, ends = delta_text(cell.delta, metric, digits)
     text = text.removesuffix(" pts")
     about = f"{text} ({ends})" if ends else text + _why(text)
-    shared = f", {cell.paired.n} prompts in common" if cell.paired else ""
+    shared = f", on {cell.paired.prompts_text}" if cell.paired else ""
     return AnswerCell(text, about + shared, value=cell.delta.value)
 
 

@@ -18,6 +18,7 @@ from dashboard.compare.compared_runs import (
     experiment_runs,
     progress,
     selected_runs,
+    usual_margin,
 )
 from dashboard.compare.comparison_html import no_runs_html, warnings_html
 from dashboard.compare.cost_section import CostSection
@@ -169,6 +170,10 @@ class ComparePage:
                 problem = notice(str(error), "bad")
         runs = selected_runs(self.repository, ids)
         margin = named_margin(asked.address.get("margin", "")) if asked.opening else asked[self.margin]
+        usual, before = usual_margin(runs), asked.shown.get("usual margin")
+        if margin == "usual" or (margin is not None and f"{margin:g}" == before):
+            margin = usual
+        asked.shown["usual margin"] = f"{usual:g}"
         margin = None if margin is None else float(margin)
         return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
 
@@ -195,7 +200,7 @@ class ComparePage:
 
         @cache
         def comparison() -> ComparedRuns:
-            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin, runs)
+            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin)
 
         updates = self._choices(asked, choice) | self.views.redraw(asked)
         pinned = [[run.id for run in runs], baseline and baseline.id]
@@ -241,8 +246,7 @@ class ComparePage:
         if asked.differs("names", names):
             updates[self.baseline] = gr.Dropdown(names)
         asked.fill(self.baseline, choice.baseline and choice.baseline.id)
-        if asked.opening:
-            asked.fill(self.margin, choice.margin)
+        asked.fill(self.margin, choice.margin)
         return updates
 
     def _picker(self, asked: Asked, choice: Choice) -> Updates:

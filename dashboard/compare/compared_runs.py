@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dashboard.compare.comparison_warnings import UNFINISHED, comparability, request_warnings, unmatched_warnings
-from fsd_core.analysis.cells import Cell, cells
+from fsd_core.analysis.cells import Cell, cells, shared
 from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.analysis.recommendation import Recommendation, comparable_times, recommend
 from fsd_core.analysis.series import run_names
@@ -19,7 +19,9 @@ from fsd_core.conditions import MIXED_MARK, taken_sentence
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import so_far
 from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
+from fsd_core.formatting import count
 from fsd_core.models.model_pairs import pair_title
+from fsd_core.review.pooling import is_calibration_round, pooled, whole_rounds
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, identical, verdict
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
 MOST_COMPARED_RUNS = 100
+_MOST_READ = 2000  # rounds of calibrations are many
 DEFAULT_MARGIN = 2.0
+Margin = float | Literal["usual"] | None
+"""points of accuracy, those that are usual for the runs, or nothing valid"""
 MARKED = (
     f"{MIXED_MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ, "
     "or by an executor that is shared."
@@ -91,42 +96,60 @@ class ComparedRuns(NamedTuple):
 
 
 def selected_runs(repository: Repository, run_ids: Sequence[str]) -> list[RunView]:
-    """Return the runs that exist, in the order of their ids, at most ``MOST_COMPARED_RUNS``."""
-    requested = list(dict.fromkeys(run_ids))[:MOST_COMPARED_RUNS]
-    possible = [run_id for run_id in requested if _ID.fullmatch(run_id)]
-    by_id = {run.id: run for run in repository.runs(ids=possible, limit=MOST_COMPARED_RUNS)} if possible else {}
-    return [by_id[run_id] for run_id in requested if run_id in by_id]
+    """Return the runs that exist, in the order of their ids, at most ``MOST_COMPARED_RUNS``.
+
+    Rounds of a calibration are one measurement for each setting (:func:`whole_rounds`).
+    """
+    runs = whole_rounds(repository, _existing(repository, run_ids))
+    prompts = repository.prompts(run.id for run in runs if is_calibration_round(run))
+    return [pool.run for pool in pooled(repository, runs, prompts)][:MOST_COMPARED_RUNS]
+
+
+def _existing(repository: Repository, run_ids: Sequence[str]) -> list[RunView]:
+    possible = [run_id for run_id in dict.fromkeys(run_ids) if _ID.fullmatch(run_id)][:_MOST_READ]
+    by_id = {run.id: run for run in repository.runs(ids=possible, limit=None)} if possible else {}
+    return [by_id[run_id] for run_id in possible if run_id in by_id]
+
+
+def usual_margin(runs: Sequence[RunView]) -> float:
+    """Return the points of accuracy that a calibration of the runs lets a setting lose, or else 2."""
+    return next((run.trial.margin for run in runs if run.trial), DEFAULT_MARGIN)
 
 
 def baseline_of(runs: Sequence[RunView], baseline_id: str | None) -> RunView | None:
     """Return the run of this id, or else the first run with metrics, of those measured here if there are any, or else
     the first run."""
-    named = next((run for run in runs if run.id == baseline_id), None)
+    named = next((run for run in runs if baseline_id in run.ids), None)
     with_figures = sorted((run for run in runs if run.metrics), key=lambda run: run.measured_elsewhere)
     return named or next(iter(with_figures or runs), None)
 
 
 def compare(
-    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: float | None = DEFAULT_MARGIN,
-    selected: Sequence[RunView] | None = None,
-) -> ComparedRuns:  # fmt: skip
-    """Compare the runs that exist. Unknown ids become a warning.
+    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: Margin = "usual"
+) -> ComparedRuns:
+    """Compare the runs that exist, as :func:`selected_runs`. Unknown ids become a warning.
 
     Without a known baseline, the first run with metrics is the baseline. A margin outside of 0 to 20 points becomes a
-    warning, and then no verdict is given. ``selected`` are the runs, if they were read already.
+    warning, and then no verdict is given.
     """
     requested = list(dict.fromkeys(run_ids))
-    selected = selected_runs(repository, requested) if selected is None else selected
-    prompts = repository.prompts(run.id for run in selected if run.metrics or run.prompts_done)
-    runs = [so_far(run, prompts.get(run.id, {})) for run in selected]
-    by_id = {run.id: run for run in runs}
-    warnings = []
+    existing = _existing(repository, requested)
+    rounds = whole_rounds(repository, existing)
+    counts = repository.prompts(run.id for run in rounds if run.metrics or run.prompts_done)
+    pools = pooled(repository, rounds, counts)[:MOST_COMPARED_RUNS]
+    prompts = {pool.run.id: pool.prompts for pool in pools}
+    runs = [so_far(pool.run, pool.prompts) for pool in pools]
+    only_chose = {run.setting_id for run in existing} - {run.setting_id for run in rounds}
+    warnings = (
+        [f"{count(len(only_chose), 'setting')} did no fresh prompt of a calibration: left out."] if only_chose else []
+    )
     try:
-        margin = checked_margin(margin)
+        margin = checked_margin(usual_margin(runs) if margin == "usual" else margin)
     except InvalidSetting as error:
         margin = None
         warnings.append(f"{error} No verdict is given.")
-    warnings += request_warnings(requested, MOST_COMPARED_RUNS, baseline_id, by_id)
+    most = _MOST_READ if any(run.rounds for run in runs) else MOST_COMPARED_RUNS
+    warnings += request_warnings(requested, most, baseline_id, {run.id for run in existing})
     baseline = baseline_of(runs, baseline_id)
     names = run_names(runs)
     warnings += comparability(runs, names, prompts)
@@ -142,10 +165,12 @@ def compare(
         rows.append(ComparisonRow(run, names[run.id], run.id == baseline.id, results[run.id], *findings))
     verdicts = {row.run.id: row.verdict for row in rows}
     points = {id: 100 * cell.paired.difference for id, row in results.items() for cell in row if cell.paired}
-    return ComparedRuns(
-        runs, baseline, rows, warnings, prompts, margin, times_text(runs, baseline, names, prompts),
-        recommend(runs, baseline, prompts, names, verdicts, points, margin),
-    )  # fmt: skip
+    found = recommend(runs, baseline, prompts, names, verdicts, points, margin)
+    if numbers := sorted({len(shared(run, baseline, prompts)[0]) for run in runs if run.id != baseline.id} - {0}):
+        on = f"{numbers[0]:,} to " * (len(numbers) > 1) + count(numbers[-1], "prompt")
+        found = found._replace(sentence=f"{found.sentence} On {on}.")
+    times = times_text(runs, baseline, names, prompts)
+    return ComparedRuns(runs, baseline, rows, warnings, prompts, margin, times, found)
 
 
 def times_text(runs: Sequence[RunView], baseline: RunView, names: Mapping[str, str], prompts: Prompts) -> str:
@@ -180,7 +205,7 @@ def _verdict(cells: Sequence[Cell], margin: float | None, same_text: bool) -> Ve
     paired = next((cell.paired for cell in cells if cell.paired is not None), None)
     if paired is None:
         return None
-    return identical(paired) if same_text else verdict(paired, margin)
+    return identical(paired) if same_text and not paired.sequential else verdict(paired, margin)
 
 
 class RunProgress(NamedTuple):

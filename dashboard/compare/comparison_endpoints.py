@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_COMPARED_RUNS, compare, experiment_runs
+from dashboard.compare.compared_runs import MOST_COMPARED_RUNS, compare, experiment_runs
 from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import RunAnswer, run_record
@@ -50,7 +50,7 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
         runs: list[Id] = [],  # noqa: B006  # read, never written; a tuple would have no schema
         experiment: Id = "",
         baseline: Id = "",
-        margin: float = DEFAULT_MARGIN,
+        margin: float | None = None,
     ) -> ComparisonAnswer:
         """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
 
@@ -63,12 +63,12 @@ def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoin
             runs: ids of the runs
             experiment: id of an experiment, instead of its runs' ids
             baseline: id of the run to compare with. Default: the first that has metrics
-            margin: points of accuracy that may be lost, 0 to 20, for the verdict
+            margin: points of accuracy that may be lost, 0 to 20. Default: those of the runs' calibration, or 2
         """
         ids = runs or (experiment_runs(repository, experiment) if experiment else [])
         if not ids:
             raise NotGiven(f"No run is named: give runs (at most {MOST_COMPARED_RUNS} ids), or an experiment.")
-        comparison = compare(repository, ids, baseline or None, margin)
+        comparison = compare(repository, ids, baseline or None, "usual" if margin is None else margin)
         if not comparison.runs:
             raise UnknownName("None of these runs is in this database: list_runs has those that are.")
         found = comparison.recommendation

@@ -98,7 +98,7 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
         text = text if differing else "no prompt differs"
         notes = [
             *(p_values(cell) if differing else ()),
-            f"n = {paired.prompts_text}" if paired.design_effect > 1 else f"n = {paired.n}",
+            f"n = {paired.prompts_text}" if paired.design_effect > 1 or paired.sequential else f"n = {paired.n}",
         ]
     if cell.rare is not None:
         notes.append(f"runaways up to {cell.rare.share}")
@@ -106,8 +106,8 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
 
 
 def p_values(cell: Cell) -> list[str]:
-    """Return McNemar's p and, if several runs were tested, the Holm-corrected p."""
-    if cell.paired is None:
+    """Return McNemar's p and, if several runs were tested, the Holm-corrected p; none where bounds of bets decide."""
+    if cell.paired is None or cell.paired.sequential:
         return []
     p, corrected = cell.paired.p_value, cell.corrected_p
     return [p_value(p)] + ([] if corrected is None or corrected == p else [f"Holm {p_value(corrected)}"])

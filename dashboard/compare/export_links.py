@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, ComparedRuns, compare
+from dashboard.compare.compared_runs import ComparedRuns, Margin, compare, usual_margin
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.tables.spreadsheet import download
@@ -38,7 +38,7 @@ def query_of(runs: Sequence[RunView], baseline: RunView | None, margin: float | 
     if not runs or not baseline:
         return ""
     ids = ",".join(run.id for run in runs)
-    margins = {} if margin in (None, DEFAULT_MARGIN) else {"margin": f"{margin:g}"}
+    margins = {} if margin in (None, usual_margin(runs)) else {"margin": f"{margin:g}"}
     return urlencode({"runs": ids, "baseline": baseline.id} | margins, safe=",")
 
 
@@ -47,10 +47,12 @@ def named_runs(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def named_margin(text: str) -> float | None:
+def named_margin(text: str) -> Margin:
     """Return the margin in such a query, in points, or ``None`` if it is not a number."""
+    if not text:
+        return "usual"
     try:
-        margin = float(text) if text else DEFAULT_MARGIN
+        margin = float(text)
     except ValueError:
         return None
     return margin if isfinite(margin) else None

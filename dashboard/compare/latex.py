@@ -169,7 +169,7 @@ def cell_lines(cell: Cell, metric: Metric) -> list[str]:
 
 def _p(cell: Cell) -> str:
     """Return the p-value of an accuracy, corrected if several were tested, or a dash."""
-    if cell.paired is None:
+    if cell.paired is None or cell.paired.sequential:
         return "--"
     p = cell.paired.p_value if cell.corrected_p is None else cell.corrected_p
     return p_value(p).removeprefix("p ").removeprefix("= ")

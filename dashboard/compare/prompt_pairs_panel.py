@@ -121,7 +121,8 @@ class PromptPairsPanel(Section):
                 parts.append(notice(f"The two runs have no prompt {prompt.number} in common.", "warn"))
             return {self.summary: joined(parts)}
 
+        ids = {run.id: run.ids for run in now.runs}
         return self.reader.redraw(
-            asked, RunPair(run_a, run_b, names[run_a], names[run_b]), [now.stages[run_a], now.stages[run_b]],
+            asked, RunPair(ids[run_a], ids[run_b], names[run_a], names[run_b]), [now.stages[run_a], now.stages[run_b]],
             which="all" if asked.opening and prompt else None, linked=linked, about=summary, slow=True,
         )  # fmt: skip

@@ -112,6 +112,7 @@ class CalibrationAnswer(_Calibration, total=False):
     equal_within: float | None
     taken_share: float | None
     timed_again: bool
+    target: dict[str, Any] | None
 
 
 class TaskAnswer(TypedDict):

@@ -252,12 +252,13 @@ class ExperimentForm:
                 asked.fill(self.fields["limit"], size)
 
     def redraw_hint(self, asked: Asked) -> Updates:
-        """Return the source of the pair's defaults, if it differs. What was measured on another task goes."""
+        """Return the source of the pair's defaults, if it differs: what was measured of this pair on this task, or that
+        nothing was. Of a pair that cannot be told nothing is said."""
         values = self.values(asked)
         pair, task = values[self.fields["pair"]], values[self.fields["task"]]
-        if pair not in MODEL_PAIRS or not asked.differs("hint", pair, task):
+        if not asked.differs("hint", pair, task):
             return {}
-        return {self.measured: escape(pair_defaults(pair).hint(task))}
+        return {self.measured: escape(pair_defaults(pair).hint(task)) if self._is_known(pair) else ""}
 
     def choose_task(self, asked: Asked, name: str, before: Mapping[str, str]) -> None:
         """Choose a task, and no more prompts than it has, unless somebody has changed these fields since ``before``.

@@ -18,11 +18,13 @@ from dashboard.review.evidence_fields import (
 )
 from dashboard.review.reviewers_field import reviewers_field
 from dashboard.review.use_form import UseForm
-from dashboard.tables.calibration_html import calibration_verdict
+from dashboard.tables.calibration_html import calibration_text
 from dashboard.ui.components import link, notice, show
 from dashboard.ui.question import Asked, Updates, Values
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import View
+from fsd_core.calibration.summary import verdict
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import UnderReview, UnknownName
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.reviewers import possible_reviewers
@@ -49,7 +51,7 @@ class ProposeForm:
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
         self._choices = [self.use, *self.evidence.both]
-        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed]
+        self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed, self.use_form.margin]
         self.outputs = [self.head, self.first_use, *self._choices, self.reviewers]
 
     def listen(self, view: View) -> None:
@@ -86,7 +88,10 @@ class ProposeForm:
         if uses and not asked[self.use]:
             asked.fill(self.use, uses[0].id)
         if asked.opening and calibration and not asked[self.rationale]:
-            asked.fill(self.rationale, calibration_verdict(repository, calibration))
+            found = repository.experiment(calibration)
+            asked.fill(self.rationale, calibration_text(repository, found, verdict))
+            if isinstance(found.config, CalibrationConfig) and found.config.goal == "accuracy":
+                asked.fill(self.use_form.margin, f"{found.config.margin:g}")
         choices = [(use.name, use.id) for use in uses], choices_of(measurements), choices_of(baselines)
         people = possible_reviewers(repository, [asked.person.name])
         if not asked.differs("form", setting, choices, people):

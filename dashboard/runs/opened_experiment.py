@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.records import ExperimentView
 
 _POLL_SECONDS = 3.0
 
@@ -77,21 +76,4 @@ def header_html(e: ExperimentView, repository: Repository) -> Html:
         resting = resting_on(repository, (run.id for run in e.runs))
         buttons.append(actions.delete_button("experiment", e.id, deletion, resting))
     about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
-    comparable = comparable_runs(e)
-    compared = f"runs={','.join(run.id for run in comparable)}" if comparable else f"experiment={e.id}"
-    return render(
-        "runs/experiment.html", "header", e, about=about, actions=buttons, compared=compared,
-        number=len(comparable or e.runs),
-    )  # fmt: skip
-
-
-def comparable_runs(e: ExperimentView) -> list[RunView]:
-    """Return the runs of a calibration on the same prompts, of the round of most prompts; nothing for another
-    experiment, whose runs all have the same prompts."""
-    if not isinstance(e.config, CalibrationConfig):
-        return []
-    rounds = defaultdict[tuple[int, int, bool], list["RunView"]](list)
-    for run in e.runs:
-        if run.metrics and not run.predicted:
-            rounds[run.config.first, run.config.limit or 0, run.config.again].append(run)
-    return max(rounds.values(), key=lambda runs: (len(runs) > 1, runs[0].prompts_done, len(runs)), default=[])
+    return render("runs/experiment.html", "header", e, about, buttons, isinstance(e.config, CalibrationConfig))

@@ -49,8 +49,8 @@ def measurements(repository: Repository, runs: Sequence[RunView]) -> list[Measur
     run_ids = {run.id for run in (*runs, *(run for group in baselines.values() for run in group)) if run.metrics}
     prompts = repository.prompts(run_ids)
     return [
-        _with_baselines(pool, baselines.get(pool.run.experiment_id or "", ()), prompts)
-        for pool in _pools(runs, prompts)
+        _with_baselines(repository, pool, baselines.get(pool.run.experiment_id or "", ()), prompts)
+        for pool in _pools(repository, runs, prompts)
     ]
 
 
@@ -59,17 +59,19 @@ def _measured(repository: Repository, experiment: str, kind: str) -> list[RunVie
     return [run for run in runs if run.metrics]
 
 
-def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
+def _pools(repository: Repository, runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
     """Return the measurements with their metrics recomputed. Those of several runs are recomputed already."""
     return [
         pool if len(pool.runs) > 1 else pool._replace(run=refreshed(pool.run, pool.prompts))
-        for pool in pooled(list(runs), prompts)
+        for pool in pooled(repository, list(runs), prompts)
     ]
 
 
-def _with_baselines(measured: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
+def _with_baselines(
+    repository: Repository, measured: Pool, baselines: Sequence[RunView], prompts: Prompts
+) -> MeasuredBaselines:
     same_load = [run for run in baselines if run.config.load == measured.run.config.load]
-    pools = _pools(alike(measured.run, same_load), prompts)
+    pools = _pools(repository, alike(measured.run, same_load), prompts)
     target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
     return MeasuredBaselines(
         measured,

@@ -24,7 +24,7 @@ from dashboard.ui.components import (
 from dashboard.ui.metric_text import figure
 from dashboard.ui.quantities import DASH, ago, interval, quantity
 from dashboard.ui.templates import Html, joined, render
-from fsd_core.analysis.cells import ratio_mixed, speedup
+from fsd_core.analysis.cells import accuracy_difference, ratio_mixed, speedup
 from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import differences
 from fsd_core.errors import NoEquivalent
@@ -99,20 +99,16 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
 
 
 def _runs_links(measured: Sequence[RunView]) -> list[Html]:
-    """Return links to a comparison of its runs and to its newest calibration.
-
-    Rounds cannot be compared, because each has its own prompts.
-    """
-    rounds = [run for run in measured if is_calibration_round(run)]
-    runs = [run.id for run in measured if not is_calibration_round(run)]
+    """Return links to a comparison of its runs of its own and to its newest calibration."""
+    calibrations = dict.fromkeys(run.experiment_id for run in measured if is_calibration_round(run))
     links = []
-    if runs:
+    if runs := [run.id for run in measured if not is_calibration_round(run)]:
         text = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
         links.append(link(f"compare?runs={','.join(runs[:_COMPARED])}", text))
-    if rounds:
-        many = len({run.experiment_id for run in rounds}) > 1
-        text = "Its newest calibration" if many else "Its calibration"
-        links.append(link(f"runs?experiment={rounds[0].experiment_id or ''}", text))
+    for id in [*calibrations][:1]:
+        links.append(
+            link(f"runs?experiment={id}", "Its newest calibration" if calibrations.keys() - {id} else "Its calibration")
+        )
     return links
 
 
@@ -168,6 +164,7 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         with_interval(
             figure(m, "accuracy"),
             interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
+            _against(measurement),
         ),
         with_interval(
             rough(quantity(*time, "s"), time[0] is not None and time[1] is None),
@@ -180,6 +177,16 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         pill(next((run.status for run in measurement.measured.runs if run.status != "finished"), "finished")),
         ago(run.created_at),
     )
+
+
+def _against(measurement: MeasuredBaselines) -> Html | str:
+    """Return what the bets of a calibration show of a setting's accuracy; empty for other runs and for its target."""
+    measured, target = measurement.measured, measurement.target
+    if measured.calibration is None or target is None or measured.run.setting_id == target.run.setting_id:
+        return ""
+    prompts = {measured.run.id: measured.prompts, target.run.id: target.prompts}
+    paired = accuracy_difference(measured.run, target.run, prompts)
+    return render("settings/setting.html", "against", paired.text) if paired else ""
 
 
 def _ratio(measured: Pool, baseline: Pool | None) -> str:

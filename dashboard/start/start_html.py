@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.tables.calibration_html import calibration_headline
+from dashboard.tables.calibration_html import calibration_text
 from dashboard.ui.quantities import ago, texts_done
 from dashboard.ui.templates import Html, render
 from dashboard.ui.trade_off import TradeOffPoint, trade_off
+from fsd_core.calibration.summary import headline
 from fsd_core.formatting import count
 from fsd_core.models.calibrations import calibration_of
 from fsd_core.models.model_pairs import MODEL_PAIRS, pair_title
@@ -59,9 +60,9 @@ def news_html(repository: Repository, waiting: int) -> Html:
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]
     waits = [News("review", f"{count(waiting, 'proposal')} for your verdict")] if waiting else []
     found = (
-        News(f"runs?experiment={e.id}", headline, f"{e.name}, {ago(e.created_at)}")
+        News(f"runs?experiment={e.id}", told, f"{e.name}, {ago(e.created_at)}")
         for e in experiments
-        if not e.under_way and (headline := calibration_headline(repository, e))
+        if not e.under_way and (told := calibration_text(repository, e, headline))
     )
     parts = {
         "Running": running, "Waits for you": waits, "Decided last": _decided(repository),

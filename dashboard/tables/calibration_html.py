@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import Column, notice, table
@@ -11,7 +11,7 @@ from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.trade_off import TradeOffPoint, trade_off
 from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.status import latest_status
 from fsd_core.calibration.summary import goal_text, headline, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -32,7 +32,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         return None
     spent = f"{e.decoding_seconds / 60:.1f} of {config.all_minutes:g} min of decoding"
     try:
-        outcome = _status_of(repository, e, config)
+        outcome = latest_status(repository, e)
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
@@ -66,27 +66,18 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     )
 
 
-def calibration_headline(repository: Repository, e: ExperimentView) -> str:
-    """Return the result of a calibration in one sentence. Empty until it has ended, and for other experiments."""
+def calibration_text(
+    repository: Repository, e: ExperimentView, told: Callable[[CalibrationConfig, Outcome], str]
+) -> str:
+    """Return what is told of a calibration that has ended: its verdict or its headline. Empty until then, for other
+    experiments, and where its card says why."""
     if not isinstance(e.config, CalibrationConfig):
         return ""
     try:
-        outcome = _status_of(repository, e, e.config)
-    except FsdError:  # its card says why
+        outcome = latest_status(repository, e)
+    except FsdError:
         return ""
-    return headline(e.config, outcome) if isinstance(outcome, Outcome) else ""
-
-
-def calibration_verdict(repository: Repository, id: str) -> str:
-    """Return the sentences in which a calibration ended. Empty while it goes on and for another experiment.
-
-    Raises ``UnknownName`` for no experiment.
-    """
-    experiment = repository.experiment(id)
-    if not isinstance(experiment.config, CalibrationConfig):
-        return ""
-    outcome = calibration_status(repository, experiment.config, experiment.runs)
-    return verdict(experiment.config, outcome) if isinstance(outcome, Outcome) else ""
+    return told(e.config, outcome) if isinstance(outcome, Outcome) else ""
 
 
 def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:
@@ -126,22 +117,3 @@ def _row(result: SettingResult) -> tuple[str, ...]:
         row.accepted,
         render("tables/calibration.html", "over_exact", row.over_exact, row.interval),
     )
-
-
-def _status_of(repository: Repository, e: ExperimentView, config: CalibrationConfig) -> Any:
-    run_states = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
-    return _cached_status(repository, e.id, run_states, config.all_minutes)
-
-
-@lru_cache(64)
-def _cached_status(
-    repository: Repository, id: str, run_states: tuple[tuple[str, float | None], ...], minutes: float
-) -> Any:
-    """Return the calibration's status, cached until a run ends or is scored again (``run_states``) or ``minutes``
-    change.
-
-    It is too slow for every prompt and every poll.
-    """
-    experiment = repository.experiment(id)
-    assert isinstance(experiment.config, CalibrationConfig)
-    return calibration_status(repository, experiment.config, experiment.runs)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.same_distribution import same_distribution
 from fsd_core.analysis.series import metrics
+from fsd_core.calibration.measured import gained
 from fsd_core.conditions import differences
 from fsd_core.evaluation.prompt_clusters import clusters_of
 from fsd_core.evaluation.runaways import Runaways, is_moved, runaways
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 from fsd_core.statistics.intervals import Estimate
-from fsd_core.statistics.paired import PairedDifference, holm, paired_difference
+from fsd_core.statistics.paired import PairedDifference, holm, paired_difference, sequential_difference
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
@@ -48,13 +49,14 @@ class Cell(NamedTuple):
     def verdict(self, metric: Metric) -> int:
         """Return +1 if the run is significantly better than the baseline, -1 if significantly worse, else 0.
 
-        Accuracy uses McNemar's exact test, Holm-corrected. Every other metric uses the interval of its delta. A score
-        interval can exclude 0 where the exact test is not significant, so only one of them decides.
+        Accuracy uses McNemar's exact test, Holm-corrected, or the bounds of a calibration. Every other metric uses the
+        interval of its delta. A score interval can exclude 0 where the exact test is not significant, so only one of
+        them decides.
         """
         if self.delta is None:
             return 0
         neutral = 1.0 if metric.as_ratio else 0.0
-        if self.paired is not None:
+        if self.paired is not None and not self.paired.sequential:
             p = self.paired.p_value if self.corrected_p is None else self.corrected_p
             low = high = self.delta.value if p < SIGNIFICANT else neutral
         else:
@@ -85,7 +87,9 @@ def cells(runs: Sequence[RunView], baseline: RunView, prompts: Prompts) -> dict[
     P-values are Holm-corrected if several runs are compared to the baseline.
     """
     rows = {run.id: _row(run, baseline, prompts) for run in runs}
-    tested = [(id, i, c.paired) for id, row in rows.items() for i, c in enumerate(row) if c.paired is not None]
+    tested = [
+        (id, i, c.paired) for id, row in rows.items() for i, c in enumerate(row) if c.paired and not c.paired.sequential
+    ]
     corrected = holm([paired.p_value for *_, paired in tested])
     for (id, i, _), p in zip(tested, corrected, strict=True):
         rows[id][i] = rows[id][i]._replace(corrected_p=p)
@@ -114,7 +118,7 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
             value = getattr(cell.delta, end) if cell.delta else None
             columns[metric.delta_key + ("" if end == "value" else f"_{end}")] = None if value is None else value / scale
         if metric.key == "accuracy":
-            columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
+            columns["mcnemar_p"] = cell.paired.p_value if cell.paired and not cell.paired.sequential else None
             columns["mcnemar_p_holm"] = cell.corrected_p
     rare = rare_of(cells)
     columns["runaways_at_most"] = rare.most if rare else None
@@ -162,7 +166,7 @@ def _cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> 
     if is_per_model and (run.pair, only_model(run)) != (baseline.pair, only_model(baseline)):
         return Cell(value, None, comment=comment)
     if metric.key == "accuracy":
-        return _accuracy(value, *shared(run, baseline, prompts))
+        return _accuracy(value, run, baseline, prompts)
     return Cell(value, against(run, baseline, metric, prompts), comment=comment)
 
 
@@ -214,9 +218,23 @@ def _seconds_per_solved(counts: Counts) -> float | None:
     return sum(done.seconds for done in counts.values()) / num_solved if num_solved else None
 
 
-def _accuracy(value: Estimate, run: Counts, baseline: Counts) -> Cell:
-    a, b = solved(run), solved(baseline)
-    if not a.keys() & b.keys():
+def _accuracy(value: Estimate, run: RunView, baseline: RunView, prompts: Prompts) -> Cell:
+    paired = accuracy_difference(run, baseline, prompts)
+    if paired is None:
         return Cell(value, None)
-    paired = paired_difference(a, b, clusters=clusters_of(run))
     return Cell(value, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
+
+
+def accuracy_difference(run: RunView, baseline: RunView, prompts: Prompts) -> PairedDifference | None:
+    """Return the run's accuracy less the baseline's on the prompts that both have done; ``None`` without a scored one.
+
+    A calibration goes on until its prompts suffice, so of its prompts the fresh ones count, and its bets decide.
+    """
+    ours, theirs = shared(run, baseline, prompts)
+    trial = run.trial or baseline.trial
+    if trial is None:
+        a, b = solved(ours), solved(theirs)
+        return paired_difference(a, b, clusters=clusters_of(ours)) if a.keys() & b.keys() else None
+    chose, reference = (side.trial.chose if side.trial else {} for side in (run, baseline))
+    fresh, earlier = gained(ours, theirs, trial.fresh), gained(chose, reference, chose)
+    return sequential_difference(fresh, earlier, *trial[2:]) if fresh else None

@@ -91,20 +91,23 @@ def recommend(
     promising = {
         id: verdict.prompts
         for id, verdict in undecided.items()
-        if verdict.prompts and points.get(id, -margin) > -margin and answer.is_faster(id, best)
+        if points.get(id, -margin) > -margin and answer.is_faster(id, best)
     }
-    if promising:
-        id = min(promising, key=lambda one: (promising[one], answer.runs[one].decoding.acceptance.baseline))
-        more = count(max(1, promising[id] - undecided[id].n), "more prompt")
+    if decidable := {id: prompts for id, prompts in promising.items() if prompts}:
+        id = min(decidable, key=lambda one: (decidable[one], answer.runs[one].decoding.acceptance.baseline))
+        more = count(max(1, decidable[id] - undecided[id].n), "more prompt")
         sentence = f"No lossy setting is {answer.reach} yet: about {more} would decide on {names[id]}."
-        return Recommendation(_joined(sentence, fallback, still), best, id, promising[id])
+        return Recommendation(_joined(sentence, fallback, still), best, id, decidable[id])
     several = len(lossy) > 1
-    if undecided:
+    if tried := [id for id in promising if answer.runs[id].trial]:
+        why = f"the calibration has not decided on {names[tried[0]]}"
+    elif undecided:
         why = "what is undecided loses more so far, or is not faster"
     elif any(lossy.values()):
         why = "all of them are worse" if several else "it is worse"
     else:
-        why = "no prompt of theirs is scored" if several else "no prompt of it is scored"
+        fresh = "fresh " * any(answer.runs[id].trial for id in lossy)
+        why = f"no {fresh}prompt of {'theirs' if several else 'it'} is scored"
     sentence = f"No lossy setting is known to be {answer.reach}: {why}."
     return Recommendation(_joined(sentence, fallback, still), best)
 

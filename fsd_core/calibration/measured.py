@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from fsd_core.conditions import taken
 from fsd_core.config import DecodingConfig
 from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time, steady_seconds
 from fsd_core.evaluation.versus import Versus, versus
+from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
-from fsd_core.statistics.clusters import by_group
+from fsd_core.statistics.clusters import by_group, clustered_wilson
+from fsd_core.statistics.intervals import Interval
 from fsd_core.storage.records import PromptCounts
 
 Counts = Mapping[int, PromptCounts]
@@ -103,18 +106,47 @@ class Measurements:
         return sum(spent) / len(spent) if spent else 0.0
 
 
+class TargetAccuracy(NamedTuple):
+    """What the target alone solves of the prompts that it did."""
+
+    solved: int
+    prompts: int
+    interval: Interval
+
+    @property
+    def text(self) -> str:
+        """Such as ``160 of 176 prompts (91 %, 86 to 94)``."""
+        share, low, high = (f"{100 * part:.0f}" for part in (self.solved / self.prompts, *self.interval))
+        return f"{self.solved:,} of {count(self.prompts, 'prompt')} ({share} %, {low} to {high})"
+
+    def is_next_to_nothing(self, margin: float) -> bool:
+        """Whether it is an eighth at most, of which ``margin`` points may be the half."""
+        return 8 * self.solved <= self.prompts and self.interval.low <= 2 * margin / 100
+
+
+def target_accuracy(evidence: Measurements, target: DecodingConfig) -> TargetAccuracy | None:
+    """Return the target's accuracy on the prompts that it did; ``None`` if nothing scores them."""
+    outcomes = {i: count.outcome for i, count in evidence.of(target).items() if count.outcome != "unscored"}
+    hits = [outcome == "correct" for outcome in outcomes.values()]
+    if not hits:
+        return None
+    return TargetAccuracy(sum(hits), len(hits), clustered_wilson(hits, evidence.clusters([*outcomes])))
+
+
 def gains(
     evidence: Measurements, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int
 ) -> dict[int, float]:
+    """Return :func:`gained` of the prompts of ``order[start:end]``."""
+    return gained(evidence.of(decoding), evidence.of(target), evidence.order[start:end])
+
+
+def gained(done: Counts, reference: Counts, positions: Iterable[int]) -> dict[int, float]:
     """Return 1 for a prompt that only the setting solves, -1 for one that only the target solves, else 0, by position.
 
     A prompt that the setting failed counts as not solved. Prompts that the target failed or nothing scores are left
     out.
     """
-    done, reference = evidence.of(decoding), evidence.of(target)
-    both = [
-        (i, done[i].outcome, reference[i].outcome) for i in evidence.order[start:end] if i in done and i in reference
-    ]
+    both = [(i, done[i].outcome, reference[i].outcome) for i in positions if i in done and i in reference]
     return {
         i: (result == "correct") - float(ref == "correct")
         for i, result, ref in both

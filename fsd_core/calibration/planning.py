@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fsd_core.calibration.findings import SettingResult, SettingTrial, forecast, of_exact, rank
-from fsd_core.calibration.measured import Measurements, ranking, steady_speedup
+from fsd_core.calibration.measured import Measurements, TargetAccuracy, ranking, steady_speedup, target_accuracy
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, FINALISTS, CalibrationConfig
 from fsd_core.errors import FsdError
@@ -60,7 +60,8 @@ class Outcome:
     chosen: SettingResult
     """the setting to use: a finalist that keeps the promise, or exact SD"""
     reason: str
-    """why it ended: ``sure``, ``nothing-faster`` (no finalist), ``hopeless``, ``prompts`` or ``minutes``"""
+    """why it ended: ``sure``, ``nothing-faster`` (no finalist), ``hopeless``, ``prompts`` or ``minutes``; or
+    ``unsolved``: the target solves so little that a promise of its accuracy says nothing"""
     finalists: tuple[SettingResult, ...]
     more: MoreWanted | None = None
     """if the minutes ended it: the effort that decides if prompts continue like those so far"""
@@ -78,6 +79,8 @@ class Outcome:
     """whether their times are those of a second time"""
     grouped: bool = False
     """whether prompts of the task depend on each other in groups, each of which counts once"""
+    target: TargetAccuracy | None = None
+    """``None`` if nothing is scored"""
 
 
 class MoreWanted(NamedTuple):
@@ -204,6 +207,9 @@ def _try_finalists(
     best = None if best is None else ranked.first
     results = {setting: trial.finding(end) for setting, trial in trials.items()}
     selected = results[best] if best is not None else of_exact(config, evidence, exact, end)
+    target = target_accuracy(evidence, config.target)
+    if config.goal == "accuracy" and target is not None and target.is_next_to_nothing(config.margin):
+        reason, selected = "unsolved", replace(selected, sure=False)
     timed = tuple(dict.fromkeys((config.target, exact, *finalists, *ranked.equal)))
     more = _more_wanted(evidence, config.target, exact, trials, undecided, end) if reason == "minutes" else None
     return Outcome(
@@ -218,6 +224,7 @@ def _try_finalists(
         evidence.taken(timed, end),
         all(evidence.again.get(setting) for setting in timed),
         evidence.largest_cluster > 1,
+        target,
     )
 
 

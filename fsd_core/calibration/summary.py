@@ -27,12 +27,20 @@ def goal_text(config: CalibrationConfig) -> str:
 
 def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     """Return how the calibration ended, and what to use."""
-    return f"{_verdict(config, outcome)}{_times(outcome)}"
+    target = f" {_target(config, outcome)}." if outcome.target and outcome.reason != "unsolved" else ""
+    return f"{_verdict(config, outcome)}{target}{_times(outcome)}"
+
+
+def _target(config: CalibrationConfig, outcome: Outcome) -> str:
+    assert outcome.target is not None
+    return f"The {'target alone' if config.endpoint is None else 'strict engine'} solves {outcome.target.text}"
 
 
 def headline(config: CalibrationConfig, outcome: Outcome) -> str:
     """Return the one sentence that somebody takes along."""
     selected = outcome.chosen
+    if outcome.reason == "unsolved":
+        return f"{_target(config, outcome)}: too few to hold a setting against."
     if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
         return f"Use exact SD, {selected.decoding.label}: no lossy setting is sure to be better."
     if not selected.sure:
@@ -43,6 +51,8 @@ def headline(config: CalibrationConfig, outcome: Outcome) -> str:
 
 def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     selected, promise = outcome.chosen, goal_text(config)
+    if outcome.reason == "unsolved":
+        return f"{headline(config, outcome)} The prompts may lack the form that the pair knows: read some answers."
     if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
         use = f"Use exact SD: {selected.decoding.label}{_speeds_of_exact(selected)}."
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
@@ -146,6 +156,7 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
         "more": outcome.more and outcome.more._asdict(),
         "equal_in_time": [_named(config, decoding) for decoding in outcome.equal], "equal_within": outcome.equal_within,
         "taken_share": outcome.taken, "timed_again": outcome.timed_again,
+        "target": outcome.target and outcome.target._asdict(),
     }  # fmt: skip
 
 

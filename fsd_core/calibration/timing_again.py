@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.status import calibration_status, measurements
+from fsd_core.calibration.status import ended, measurements
 from fsd_core.config import RunConfig
-from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
-from fsd_core.errors import NotApplicable, NotEnough, WrongState
+from fsd_core.config.calibration_config import FEWEST_CHOOSING
+from fsd_core.errors import NotEnough
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -24,17 +23,11 @@ TIMED_SECONDS = 60.0
 def runs_again(repository: Repository, id: str) -> list[RunConfig]:
     """Return the runs that time the target, exact SD and the finalists of a calibration again, for about a minute.
 
-    They are on fresh prompts if these settings did any. Raises as ``calibration_status``, and ``InvalidSetting`` for
-    another kind of experiment, before the end, and where one setting alone was timed.
+    They are on fresh prompts if these settings did any. Raises as ``ended``, and ``InvalidSetting`` where one setting
+    alone was timed.
     """
-    experiment = repository.experiment(id)
-    config = experiment.config
-    if not isinstance(config, CalibrationConfig):
-        raise NotApplicable(f"The experiment {id} is no calibration: only the finalists of one are timed again.")
-    outcome = calibration_status(repository, config, experiment.runs)
-    if not isinstance(outcome, Outcome):
-        raise WrongState(f"The calibration {id} has not ended: resume it, or wait for its end.")
-    evidence = measurements(repository, config, experiment.runs)
+    config, runs, outcome = ended(repository, id, "the finalists of one are timed again")
+    evidence = measurements(repository, config, runs)
     settings = outcome.timed
     start = 0 if evidence.lacks_any(settings, config.choosing, config.choosing + FEWEST_CHOOSING) else config.choosing
     seconds = sum(evidence.seconds_each(setting) for setting in settings)

@@ -21,7 +21,7 @@ from fsd_core.statistics import betting
 
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
-SIGNIFICANCE_LEVEL = 0.05
+SIGNIFICANCE_LEVEL = betting.LEVEL
 """largest chance of naming a setting that misses the goal"""
 FINALISTS = 3
 """largest number of settings tested on fresh prompts; the chance of an error is shared among them"""

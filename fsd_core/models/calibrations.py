@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.json_files import LARGEST_JSON, bounded_text
-from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 
 REGIONS = ("free", "open", "traded", "ruined")
 """effects on accuracy, from the least to the most leniency"""
@@ -56,20 +56,23 @@ class PairCalibration(NamedTuple):
 
 
 def calibration_of(pair: str) -> PairCalibration | None:
-    """Return a pair's calibration, or ``None`` if it was not measured or no setting was free.
+    """Return a pair's calibration, or ``None`` if no setting was free or nothing was measured.
+
+    A copy of a shipped pair's folder may hold other weights by now.
 
     Raises whatever ``get_pair`` raises, and ``ModelUnavailable`` for an unreadable file.
     """
     file = get_pair(pair).calibration
-    return None if file is None else _read(file)
+    return None if file is None else _read(file, pair)
 
 
 @cache
-def _read(file: Path) -> PairCalibration | None:
+def _read(file: Path, pair: str) -> PairCalibration | None:
     try:
         content = json.loads(bounded_text(file, LARGEST_JSON))
         greedy = content["samplings"]["greedy"]
-        return _calibration(content, greedy) if greedy["free"] else None
+        is_other = content.get("pair", pair) in MODEL_PAIRS.keys() - {pair}
+        return _calibration(content, greedy) if greedy["free"] and not is_other else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelUnavailable(
             f"The calibration {file} cannot be read: delete it, or measure it anew with "

@@ -67,7 +67,7 @@ def _hidden(repository: Repository, proposal: Proposal, voter: str) -> dict[str,
     """
     runs, baselines, _ = measured_runs(repository, proposal)
     prompts = repository.prompts(run.id for run in (*runs, *baselines) if run.metrics)
-    matched = matched_pools(runs, baselines, prompts)
+    matched = matched_pools(repository, runs, baselines, prompts)
     if not matched:
         return {}
     pool, reference = matched[0]

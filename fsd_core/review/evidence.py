@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.analysis.cells import against, cell, ratio_mixed, speedup, unseen_runaways
+from fsd_core.analysis.cells import accuracy_difference, against, ratio_mixed, speedup, unseen_runaways
 from fsd_core.analysis.prompt_identity import rendered_differently
 from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.analysis.same_distribution import same_distribution
@@ -81,10 +81,10 @@ def evidence(
     count as one run, paired with the baseline's rounds of the same calibration.
 
     A run without such a baseline is paired with the first one. They share no prompt, so everything is undecided.
-    ``repository`` says which texts are identical.
+    ``repository`` says which texts are identical, and when a calibration ended.
     """
     results = []
-    for pool, reference in matched_pools(runs, baselines, prompts):
+    for pool, reference in matched_pools(repository, runs, baselines, prompts):
         both = pool.run, reference.run, _prompts(pool, reference)
         same = repository is not None and _same_texts(repository, pool, reference)
         results.append(Evidence(pool, reference, tuple(_findings(requirements, *both, same_texts=same))))
@@ -92,13 +92,13 @@ def evidence(
 
 
 def matched_pools(
-    runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
+    repository: Repository | None, runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
 ) -> list[tuple[Pool, Pool]]:  # fmt: skip
     """Return each measurement of the setting with that of the baseline which is compared with it."""
-    references = pooled(baselines, prompts)
+    references = pooled(repository, baselines, prompts)
     return [
         (pool, max(references, key=partial(_similarity, pool)))  # the first of equally similar ones
-        for pool in (pooled(runs, prompts) if references else ())
+        for pool in (pooled(repository, runs, prompts) if references else ())
     ]
 
 
@@ -217,7 +217,7 @@ def taken_of(prompts: Prompts) -> float | None:
 def _accuracy(
     margin: float, run: RunView, baseline: RunView, prompts: Prompts, *, same_texts: bool
 ) -> RequirementCheck:
-    paired = cell(run, baseline, METRICS["accuracy"], prompts).paired
+    paired = accuracy_difference(run, baseline, prompts)
     if paired is None:
         return RequirementCheck("margin", "undecided", "no scored prompt in common with the baseline")
     if same_texts and same_distribution(run, baseline):
@@ -226,14 +226,9 @@ def _accuracy(
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(result.kind, "undecided")  # pyright: ignore[reportAssignmentType]
     if readings := read_differently([run, baseline]):
         outcome = "undecided"
-    low, high = (100 * end for end in paired.interval)
-    points = (
-        f"{number(100 * paired.difference, 1, signed=True)} points "
-        f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.prompts_text}"
-    )
     if outcome == "undecided" and same_distribution(run, baseline):
-        return RequirementCheck("margin", "met", f"{points}: {_EXACT}")
-    text = f"{points}: {result.sentence(margin)}"
+        return RequirementCheck("margin", "met", f"{paired.text}: {_EXACT}")
+    text = f"{paired.text}: {result.sentence(margin)}"
     return RequirementCheck("margin", outcome, f"{text}. {readings}" if readings else text)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsd_core.calibration.status import trials
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.storage.records import READING_VERSIONS
+from fsd_core.storage.records import READING_VERSIONS, Trial
 
 if TYPE_CHECKING:
+    from fsd_core.config import DecodingConfig
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
 
@@ -56,6 +58,23 @@ def fresh_rounds(repository: Repository, calibration: str, setting_id: str) -> l
     return on_fresh_prompts(repository, (run for run in runs if run.metrics and is_calibration_round(run)))
 
 
+def whole_rounds(repository: Repository, runs: Sequence[RunView]) -> list[RunView]:
+    """Return the runs with every round of a calibration that counts with one of them: of its setting, and on fresh
+    prompts, or on those that chose. Beside rounds on fresh prompts those that chose are left out."""
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    rounds = [run for id in ids if id is not None for run in repository.experiment(id).runs]
+    fresh = {run.id for run in on_fresh_prompts(repository, rounds)}
+    tried = {run.experiment_id for run in runs if run.id in fresh}
+    result: list[RunView] = []
+    for run in runs:
+        key = run.experiment_id, run.setting_id, run.id in fresh
+        if not is_calibration_round(run):
+            result.append(run)
+        elif run.id in fresh or run.experiment_id not in tried:
+            result += [other for other in rounds if (other.experiment_id, other.setting_id, other.id in fresh) == key]
+    return result
+
+
 def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
     """Return the runs to pool, in the order of each group's first run, and rounds in the order of their prompts.
 
@@ -68,12 +87,24 @@ def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
     return [tuple(sorted(group.values(), key=lambda run: run.position)) for group in groups.values()]
 
 
-def pooled(runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
+def pooled(repository: Repository | None, runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
     """Return the measurements of the runs. A prompt that was done twice counts as in the later run.
 
-    Where a calibration timed its finalists again, only the times of that time count.
+    Where a calibration timed its finalists again, only the times of that time count. Without a ``repository`` no run is
+    of a calibration. Raises ``UnknownName`` as above.
     """
-    return [_pool(group, prompts) for group in grouped(runs)]
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    trial_of: dict[str | None, Mapping[DecodingConfig, Trial]] = {}
+    for id in filter(None, ids):
+        assert repository is not None
+        trial_of[id] = trials(repository, repository.experiment(id))
+    pools = [_pool(group, prompts) for group in grouped(runs)]
+    return [pool._replace(run=_tried(pool, trial_of[pool.calibration])) if pool.calibration else pool for pool in pools]
+
+
+def _tried(pool: Pool, trial_of: Mapping[DecodingConfig, Trial]) -> RunView:
+    trial = trial_of.get(pool.run.decoding, Trial())
+    return replace(pool.run, trial=trial, rounds=tuple(run.id for run in pool.runs))
 
 
 def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
@@ -90,6 +121,7 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
         return Pool(first, runs, counted, writers)
     combined = replace(
         first,
+        status=next((run.status for run in runs if run.status != "finished"), "finished"),
         metrics=summarise(list(counted.values()), None) if counted else None,
         provenance=(first.provenance or {})
         | {READING_VERSIONS: str({i for run in runs for i in run.reading_versions})},

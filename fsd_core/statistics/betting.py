@@ -19,6 +19,8 @@ import numpy as np
 
 from fsd_core.statistics.clusters import sums
 
+LEVEL = 0.05
+"""the chance of an error that all bets of one search share"""
 SHARES = np.array([0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
 _EVENLY = 0.2
 """part of the capital that is spread evenly, regardless of earlier earnings"""

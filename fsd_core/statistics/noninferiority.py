@@ -10,11 +10,12 @@ import numpy as np
 
 from fsd_core.errors import OutOfRange
 from fsd_core.formatting import count
+from fsd_core.statistics.betting import LEVEL
 from fsd_core.statistics.paired import PairedDifference, tango_score
 
 _MARGINS = (0.0, 20.0)
 """lowest and highest margin, in points of accuracy"""
-LEVEL, POWER = 0.05, 0.8
+POWER = 0.8
 _NUISANCES = 40
 _NEGLIGIBLE = 1e-9
 
@@ -25,7 +26,8 @@ class Verdict(NamedTuple):
     kind: str
     """``identical``, ``non-inferior``, ``worse`` or ``undecided``"""
     p_value: float | None
-    """one-sided p-value of being worse by the margin or more; ``None`` for identical texts, which nothing tests"""
+    """one-sided p-value of being worse by the margin or more; ``None`` for identical texts, which nothing tests,
+    and for a sequential difference"""
     prompts: int | None
     """if undecided: about how many prompts in all would show one or the other"""
     n: int = 0
@@ -63,9 +65,13 @@ def verdict(paired: PairedDifference, margin: float) -> Verdict:
 
     It is non-inferior if :func:`p_value` is below 5 %. Otherwise it is worse if McNemar's exact test, one-sided, finds
     that the run solves fewer than the baseline. Of prompts in clusters the counts are divided by their design effect,
-    and rounded against the run. Raises ``InvalidSetting`` for a margin outside 0 to 20.
+    and rounded against the run. Of a sequential difference its bounds decide instead of both tests.
+    Raises ``InvalidSetting`` for a margin outside 0 to 20.
     """
     share, effect = checked_margin(margin) / 100, paired.design_effect
+    if paired.sequential:
+        low, high = paired.interval
+        return Verdict("non-inferior" if low > -share else "worse" if high < 0 else "undecided", None, None, paired.n)
     gained, lost = math.floor(paired.only_a / effect), math.ceil(paired.only_b / effect)
     p = p_value(gained, lost, max(gained + lost, math.floor(paired.n / effect)), share)
     if p < LEVEL:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fsd_core.formatting import count
-from fsd_core.statistics.clusters import design_effect, numbered, sign_flip, sums
+from fsd_core.formatting import count, number
+from fsd_core.statistics import betting
+from fsd_core.statistics.clusters import by_group, design_effect, numbered, sign_flip, sums
 from fsd_core.statistics.intervals import Interval
 
 
@@ -20,7 +21,7 @@ class PairedDifference:
 
     difference: float
     interval: Interval
-    """Tango's score interval"""
+    """Tango's score interval, or the bounds of bets (:mod:`fsd_core.statistics.betting`)"""
     p_value: float
     """two-sided exact McNemar test of "neither is better"; 1 if they never disagree. Of clusters it is the exact test
     of their sums' signs"""
@@ -33,12 +34,48 @@ class PairedDifference:
     """one-sided p-value of the same test for "``a`` is worse"; 1 if they never disagree"""
     design_effect: float = 1.0
     """how many of the prompts say as much as one that stands alone (:mod:`fsd_core.statistics.clusters`)"""
+    sequential: bool = False
+    """whether the number of prompts followed from their outcomes. A p-value then says what the interval excludes"""
+
+    @property
+    def text(self) -> str:
+        """In points, such as ``−0.9 points [−4.9, +2.5] on 112 prompts``."""
+        value, low, high = (number(100 * end, 1, signed=True) for end in (self.difference, *self.interval))
+        return f"{value} points [{low}, {high}] on {self.prompts_text}"
 
     @property
     def prompts_text(self) -> str:
         """The number of prompts, and of how many that stand alone they say as much: ``80 prompts, as 20 alone``."""
         alone = math.floor(self.n / self.design_effect)
-        return count(self.n, "prompt") + (f", as {alone:,} alone" if alone < self.n else "")
+        more = f", as {alone:,} alone" if alone < self.n else ", by the bounds of their calibration" * self.sequential
+        return count(self.n, "prompt") + more
+
+
+def sequential_difference(
+    gained: Mapping[int, float], earlier: Mapping[int, float], groups: Mapping[int, str], most: int, bound: float,
+    bets: int,
+) -> PairedDifference:  # fmt: skip
+    """Return the difference of two runs on prompts whose number followed from their outcomes, such as a calibration's.
+
+    gained: 1, −1 or 0 for each prompt by position, in the order of use, at least one; earlier: the same of other
+    prompts, from which the stakes follow; groups: by position, of prompts that depend on each other, ``most`` in the
+    largest; bound: the mean of (1 + gain) / 2 that is bet against; bets: how many share the level.
+    """
+    (values, clusters), (before, clusters_before) = (
+        ((1 + np.array([*gains.values()], float)) / 2, by_group(gains, groups)) for gains in (gained, earlier)
+    )
+
+    def at_least(values: np.ndarray, before: np.ndarray, against: float) -> float:
+        stakes = betting.stakes(betting.together(before, clusters_before, most, against), against)
+        return 2 * betting.lower_bound(values, stakes, betting.LEVEL / bets, clusters, most) - 1
+
+    ends = Interval(at_least(values, before, bound), -at_least(1 - values, 1 - before, 0.5))
+    p_worse, p_better = (betting.LEVEL if refuted else 1.0 for refuted in (ends.high < 0, ends.low > 0))
+    only_a, only_b = (int((values == won).sum()) for won in (1, 0))
+    return PairedDifference(
+        (only_a - only_b) / len(values), ends, min(p_worse, p_better), only_a, only_b, len(values), p_worse,
+        sequential=True,
+    )  # fmt: skip
 
 
 def paired_difference(

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import gradio as gr
 import pytest
 
+from fsd_core.config import SettingConfig
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from tests.tools.plausible import do_prompts, finish, sweep
+from tests.tools.searched import LOSSY, ONE_LOST, search
 from tests.tools.shown_page import Application, ShownPage
 
 ANN = Person("Ann", "author")
@@ -205,3 +207,23 @@ def test_a_section_is_drawn_once_it_is_opened(application: Application, runs: Se
     page.unfold("All figures")
     assert len(page.rows("Metrics of the runs")) == 7
     assert page.look() == set()
+
+
+def test_a_calibration_brings_its_margin(
+    application: Application, repository: Repository, runs: Sequence[RunView]
+) -> None:
+    """Into the comparison and into the first use; a margin that somebody typed stays."""
+    searched = search(repository, dict.fromkeys(LOSSY, ONE_LOST))
+    page = application.open(address(*runs[:2]), ANN)
+    page.want(runs={"experiment": searched.id})
+    assert (page.field("Margin"), len(lines(page))) == (5.0, 5)
+    assert "On 112 prompts." in page.text
+    page.type("Margin", 7.0)
+    page.want(runs={"experiment": runs[0].experiment_id})
+    assert page.field("Margin") == 7.0
+    opened = application.open(f"compare?experiment={searched.id}", ANN)
+    assert opened.field("Margin") == 5.0
+    again = application.open(f"compare?{opened.field('Link to this comparison').removeprefix('?')}", ANN)
+    assert (again.field("Margin"), lines(again)) == (5.0, lines(opened))
+    chosen = SettingConfig(pair="bundled", decoding=searched.config.target).id
+    assert application.open(f"review?propose={chosen}&calibration={searched.id}", ANN).field("Accuracy") == "5"

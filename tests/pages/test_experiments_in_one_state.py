@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.ui.pair_defaults import pair_defaults
+from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
 from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.model_names import name_of_models
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView
@@ -173,3 +174,12 @@ def test_an_experiment_that_somebody_deleted_is_told_at_its_button(page: ShownPa
     page.click("Archive", id)
     assert "There is no experiment" in page.text
     assert card(page, "One") == ""
+
+
+def test_what_was_measured_of_one_pair_is_not_shown_beside_another(application: Application, empty: Repository) -> None:
+    """Not beside one that nobody has measured, and not beside a name of which nothing is known."""
+    told, own = pair_defaults("bundled").sentence, name_of_models({"target": "farm/Hen-7B", "draft": "farm/Egg-1B"})
+    page = application.open("experiments", ANN)
+    for pair, shown in ((own, UNCALIBRATED), ("bundled", told), ("nobody", ""), ("bundled", told), (own, UNCALIBRATED)):
+        page.type("Model pair", pair)
+        assert [sentence for sentence in (told, UNCALIBRATED) if sentence in page.text] == [shown][: bool(shown)]

@@ -25,13 +25,17 @@ def rows(length: int) -> list[dict[str, Any]]:
     ]
 
 
-def written(folder: Path, **changed: Any) -> str:
+def written(folder: Path, pair: str | None = None, **changed: Any) -> str:
     """A local pair that was calibrated; its name."""
     save_toy_pair(folder)
     exact = {"acceptance": "speculative", "draft_length": 4, "region": "free"}
     free = rows(12)[1] | {"speedup": 1.5}
     greedy = {"exact": exact, "free": free, "example": "arithmetic-0003", "rows": [exact, *rows(6), *rows(12)]}
-    told = {"task": "arithmetic", "prompts": 600, "samplings": {"greedy": greedy | changed}}
+    told = ({"pair": pair} if pair else {}) | {
+        "task": "arithmetic",
+        "prompts": 600,
+        "samplings": {"greedy": greedy | changed},
+    }
     (folder / "calibration.json").write_text(json.dumps(told))
     return f"path:{folder}"
 
@@ -51,6 +55,8 @@ def test_the_telling_thresholds_are_the_best_and_the_ends_of_each_region(tmp_pat
 def test_where_nothing_is_free_or_measured_the_usual_values_stand(tmp_path: Path) -> None:
     assert calibration_of(written(tmp_path, free={})) is None
     assert calibration_of("smollm2-135m") is None
+    assert calibration_of(written(tmp_path / "mine", pair="path:elsewhere")) is not None  # the folder was moved
+    assert calibration_of(written(tmp_path / "copy", pair="bundled")) is None  # whatever is in it by now
     usual = pair_defaults("smollm2-135m")
     assert usual.sentence == UNCALIBRATED
     assert (usual.threshold, usual.limit, usual.example) == (0.1, 50, None)

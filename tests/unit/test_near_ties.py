@@ -204,7 +204,7 @@ def test_finalists_are_timed_again_and_only_times_change(
     target = SettingConfig(pair="bundled", decoding=config.target).id
     sides = [fresh_rounds(repository, calibration, one) for one in (setting, target)]
     prompts = repository.prompts(run.id for one in sides for run in one)
-    pool, reference = (pooled(one, prompts)[0] for one in sides)
+    pool, reference = (pooled(repository, one, prompts)[0] for one in sides)
     both = {pool.run.id: pool.prompts, reference.run.id: reference.prompts}
     fast = speedup(pool.run, reference.run, both)
     assert fast is not None

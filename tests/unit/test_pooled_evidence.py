@@ -141,7 +141,7 @@ def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_co
     assert before.evidence[0].findings == service.review(desk_proposed(service, fresh, target)).evidence[0].findings
     # All of them would have been 64: what is left out matters.
     every = [*done.runs(LOSSY, fresh=False), *done.runs(LOSSY, fresh=True)]
-    assert len(pooled(every, repository.prompts([*chose, *fresh]))[0].prompts) == 64
+    assert len(pooled(repository, every, repository.prompts([*chose, *fresh]))[0].prompts) == 64
 
 
 def desk_proposed(service: ReviewService, runs: list[str], baselines: list[str]) -> str:
@@ -153,7 +153,7 @@ def test_no_prompt_counts_twice(repository: Repository) -> None:
     done = calibration(repository, (*CHOOSING, (16, 32), (24, 40)))  # turns that overlap, as after a repair
     runs = done.runs(LOSSY, fresh=True)
     prompts = repository.prompts(run.id for run in runs)
-    (pool,) = pooled([*runs, runs[0]], prompts)
+    (pool,) = pooled(repository, [*runs, runs[0]], prompts)
     assert len(pool.prompts) == 24 == (pool.run.metrics or {})["n"]
     assert len(pool.runs) == 2
     overlap = prompts[runs[0].id].keys() & prompts[runs[1].id].keys()
@@ -180,13 +180,13 @@ def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
 def test_a_measurement_stands_under_all_conditions_of_its_turns(repository: Repository, done: Calibrated) -> None:
     runs = done.runs(LOSSY, fresh=True)
     prompts = repository.prompts(run.id for run in runs)
-    assert pooled(runs, prompts)[0].run.speed_mixed == ()
+    assert pooled(repository, runs, prompts)[0].run.speed_mixed == ()
     other = replace(
         runs[1].measurement_sessions[0],
         conditions={**runs[1].measurement_sessions[0].conditions, "cpu": "Another processor"},
     )
     mixed = [runs[0], replace(runs[1], measurement_sessions=(other,)), runs[2]]
-    assert pooled(mixed, prompts)[0].run.speed_mixed != ()
+    assert pooled(repository, mixed, prompts)[0].run.speed_mixed != ()
 
 
 def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(

@@ -6,9 +6,10 @@ import gradio as gr
 import pytest
 
 from dashboard.review.propose_form import ProposeForm
-from dashboard.tables.calibration_html import calibration_verdict
+from dashboard.tables.calibration_html import calibration_text
 from dashboard.ui.question import Asked
 from fsd_core.calibration.status import CalibrationStep, calibration_status
+from fsd_core.calibration.summary import verdict as verdict_of
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.review.review_service import ReviewService
@@ -52,7 +53,7 @@ def opened(repository: Repository, calibration: str, rationale: str = "") -> tup
 
 @pytest.mark.wide
 def test_the_rationale_begins_with_the_verdict_of_the_calibration(repository: Repository, calibration: str) -> None:
-    verdict = calibration_verdict(repository, calibration)
+    verdict = calibration_text(repository, repository.experiment(calibration), verdict_of)
     assert verdict.startswith("Use ")
     form, question = opened(repository, calibration)
     assert question.filled[form.rationale] == verdict
@@ -64,6 +65,6 @@ def test_what_was_typed_stays(repository: Repository, calibration: str) -> None:
 
 
 def test_other_experiments_have_no_verdict(repository: Repository) -> None:
-    assert calibration_verdict(repository, add_finished(repository, limit=3)) == ""
+    assert calibration_text(repository, repository.experiment(add_finished(repository, limit=3)), verdict_of) == ""
     waiting = repository.create_experiment(CONFIG, enqueue=False)
-    assert calibration_verdict(repository, waiting) == ""
+    assert calibration_text(repository, repository.experiment(waiting), verdict_of) == ""

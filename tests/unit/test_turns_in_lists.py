@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.opened_experiment import comparable_runs, header_html
+from dashboard.compare.compared_runs import compare
+from dashboard.runs.opened_experiment import header_html
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.siblings import on_same_prompts, sibling_runs
@@ -142,12 +143,12 @@ def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_
 
 
 def test_a_picker_offers_no_turns_and_a_calibration_only_what_can_be_compared(repository: Repository, id: str) -> None:
-    """Of its turns those on the same prompts, of the round of most prompts."""
+    """Its fresh prompts, pooled by setting."""
     alone = repository.create_run(RunConfig(setting=SettingConfig(pair=CONFIG.pair, decoding=KEPT)))
     assert [run.id for run in repository.run_names(99)] == [alone]
     experiment = repository.experiment(id)
-    compared = comparable_runs(experiment)
-    assert [run.decoding for run in compared] == [CONFIG.target, EXACT[0], KEPT]
-    assert {(run.config.first, run.prompts_total) for run in compared} == {(32, 32)}
-    (address,) = re.findall(r'href="compare\?runs=([0-9a-f,]+)">Compare the', header_html(experiment, repository))
-    assert address.split(",") == [run.id for run in compared]
+    assert f'<a href="compare?experiment={id}">Compare its settings</a>' in header_html(experiment, repository)
+    compared = compare(repository, [run.id for run in experiment.runs], None).runs
+    assert [(run.decoding, run.prompts_done) for run in compared] == [
+        (one, 48) for one in (CONFIG.target, EXACT[0], KEPT)
+    ]

@@ -28,6 +28,7 @@ from fsd_core.storage.records.run_records import (
     RunName,
     RunValues,
     RunView,
+    Trial,
     fingerprint_of,
     same_weights,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "SettingView",
     "TaskView",
     "TokenView",
+    "Trial",
     "WorkerView",
     "fingerprint_of",
     "same_weights",

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fsd_core.conditions import Conditions, conditions_of, mixed
 from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
-from fsd_core.storage.records.generation_records import MeasurementSession
+from fsd_core.storage.records.generation_records import MeasurementSession, PromptCounts
 from fsd_core.storage.records.work_records import UNDER_WAY
 
 ORIGIN = "measured_elsewhere"
@@ -29,6 +30,27 @@ def fingerprint_of(fingerprint_origin: str) -> str:
 def same_weights(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
     """Whether no role that both have differs, and both or neither are known."""
     return bool(first) == bool(second) and all(first[role] == second[role] for role in first.keys() & second.keys())
+
+
+class Trial(NamedTuple):
+    """The trial of a calibration that a measurement is of. Its outcomes said when it ended, so its bets decide."""
+
+    chose: Mapping[int, PromptCounts] = MappingProxyType({})
+    """what the same setting did on the prompts that chose"""
+    fresh: tuple[int, ...] = ()
+    """prompts that count, in the order of their use"""
+    groups: Mapping[int, str] = MappingProxyType({})
+    most: int = 1
+    """prompts of the largest group"""
+    bound: float = 0.49
+    """mean of (1 + gain) / 2 at the margin of the promise"""
+    finalists: int = 1
+    """that share the chance of an error"""
+
+    @property
+    def margin(self) -> float:
+        """Points of accuracy that the calibration lets a setting lose."""
+        return round(100 * (1 - 2 * self.bound), 6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +96,13 @@ class RunView:
     """hidden from lists and choices unless requested, never from links"""
     edits: int = 0
     """number of edits of name, note, tags and archiving"""
+    trial: Trial | None = None
+    rounds: tuple[str, ...] = ()
+    """ids of the rounds of a calibration that are pooled in it"""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return self.rounds or (self.id,)
 
     @property
     def conditions(self) -> list[Conditions]:

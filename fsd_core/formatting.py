@@ -35,12 +35,13 @@ def decimals(value: float, low: float | None, high: float | None) -> int:
     return min(max(0, -math.floor(math.log10(scale))), MOST_DECIMALS)
 
 
-def number(value: float, digits: int, signed: bool = False) -> str:
-    """Return ``value`` with a true minus sign, and a plus sign if ``signed``. A rounded zero has no sign.
+def number(value: float | None, digits: int, signed: bool = False, times: float = 1) -> str:
+    """Return ``value``, ``times`` so much, with a true minus sign, and a plus sign if ``signed``. A rounded zero has no
+    sign.
 
-    What is no finite number is a dash.
+    What is no finite number, or unknown, is a dash.
     """
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value := value * times):
         return DASH
     text = f"{abs(value):,.{digits}f}"
     if not text.strip("0.,"):

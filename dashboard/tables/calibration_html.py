@@ -83,14 +83,17 @@ def calibration_text(
 def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:
     """Return accuracy against speed of the finalists, exact SD and what is chosen; nothing where nothing is scored."""
     results = {result.decoding: result for result in (*outcome.finalists, outcome.chosen)}
-    points = [_point(result, result.decoding == outcome.chosen.decoding) for result in results.values()]
+    points = [point for result in results.values() if (point := _point(result, result is outcome.chosen))]
     if not any(point.is_exact for point in points):
         points.append(TradeOffPoint("SD", 1.0, 0.0, is_exact=True))
     margin = config.margin if config.goal == "accuracy" else None
     return trade_off(points, margin, f"Accuracy against speed. {headline(config, outcome)}") if results else Html()
 
 
-def _point(result: SettingResult, is_chosen: bool) -> TradeOffPoint:
+def _point(result: SettingResult, is_chosen: bool) -> TradeOffPoint | None:
+    """Return a finalist's place on the picture; ``None`` if its speed or its accuracy was not measured."""
+    if result.over_exact is None or result.difference is None:
+        return None
     ends, least, is_exact = result.over_exact_interval, result.at_least, result.decoding.acceptance.is_exact
     return TradeOffPoint(
         result.decoding.label, result.over_exact, 100 * result.difference,

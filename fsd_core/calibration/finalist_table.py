@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from fsd_core.calibration.findings import SettingResult
-from fsd_core.formatting import DASH, number
+from fsd_core.formatting import number
 
 FINALIST_COLUMNS = ("Finalist", "Prompts", "Points", "Points, at least", "Accepted, %", "× as fast as SD")
 
@@ -33,9 +32,9 @@ def finalist_row(result: SettingResult) -> FinalistRow:
         label=result.decoding.label,
         certainty="sure" if result.sure else "not sure",
         prompts=str(result.prompts),
-        difference=DASH if math.isnan(result.difference) else number(100 * result.difference, 1, signed=True),
-        at_least=DASH if result.at_least is None else number(100 * result.at_least, 1, signed=True),
-        accepted=f"{100 * result.acceptance:.0f}",
-        over_exact=f"{result.over_exact:.2f}",
+        difference=number(result.difference, 1, signed=True, times=100),
+        at_least=number(result.at_least, 1, signed=True, times=100),
+        accepted=number(result.acceptance, 0, times=100),
+        over_exact=number(result.over_exact, 2),
         interval=f"{ends.low:.2f} to {ends.high:.2f}" if ends else "",
     )

@@ -18,7 +18,6 @@ from fsd_core.calibration.measured import (
 )
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, SIGNIFICANCE_LEVEL, CalibrationConfig
-from fsd_core.evaluation.versus import Versus
 from fsd_core.statistics import betting
 from fsd_core.statistics.intervals import Interval
 
@@ -48,16 +47,16 @@ class SettingResult:
     """fresh prompts that it did"""
     sure: bool
     """whether it keeps the promise at the significance level; exact SD always keeps those of accuracy and speed"""
-    difference: float
-    """share of prompts solved less the target's; NaN if nothing is scored"""
+    difference: float | None
+    """share of prompts solved less the target's; ``None`` if nothing is scored"""
     at_least: float | None
     """lower confidence bound of ``difference``; ``None`` if accuracy is not the goal, 0 if nothing is lost"""
-    acceptance: float
-    """mean over answers of accepted / drafted tokens; NaN if nothing was drafted"""
-    over_exact: float
-    """answers written in the time that exact SD takes for one; NaN without fresh prompts"""
+    acceptance: float | None
+    """mean over answers of accepted / drafted tokens; ``None`` if nothing was drafted"""
+    over_exact: float | None
+    """answers written in the time that exact SD takes for one; ``None`` without fresh prompts"""
     over_exact_interval: Interval | None
-    over_target: float
+    over_target: float | None
 
 
 class TrialStatus(NamedTuple):
@@ -224,13 +223,9 @@ def _result(
         gains(evidence, decoding, config.target, start, end).values(),
         acceptance_rates(evidence, decoding, start, end).values(),
     )
-    over_exact, over_target = (
-        speedup(evidence, decoding, other, start, end) or Versus(math.nan) for other in (exact, config.target)
-    )
+    exactly, alone = (speedup(evidence, decoding, other, start, end) for other in (exact, config.target))
     fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
-        decoding, fresh, sure, fmean(solved) if solved else math.nan, at_least,
-        fmean(rates) if rates else math.nan, over_exact.value,
-        over_exact.interval,
-        over_target.value,
+        decoding, fresh, sure, fmean(solved) if solved else None, at_least, fmean(rates) if rates else None,
+        exactly.value if exactly else None, exactly.interval if exactly else None, alone.value if alone else None,
     )  # fmt: skip

@@ -45,7 +45,7 @@ def headline(config: CalibrationConfig, outcome: Outcome) -> str:
         return f"Use exact SD, {selected.decoding.label}: no lossy setting is sure to be better."
     if not selected.sure:
         return f"No setting is sure to keep the promise yet: {goal_text(config)}."
-    faster = "" if math.isnan(selected.over_exact) else f"{selected.over_exact:.2g} × as fast as exact SD, "
+    faster = "" if selected.over_exact is None else f"{selected.over_exact:.2g} × as fast as exact SD, "
     return f"Use {selected.decoding.label}: {faster}{goal_text(config)}."
 
 
@@ -116,11 +116,11 @@ def finding_text(finding: SettingResult) -> str:
     """Return the result of one finalist: ``-0.4 points of accuracy against the target (at least -1.7 with 95 %
     confidence), 92 % accepted, on 320 fresh prompts; 1.41 × as fast as exact SD …``."""
     parts, reference = [], "the strict engine" if finding.decoding.acceptance.by_endpoint else "the target"
-    if not math.isnan(finding.difference):
+    if finding.difference is not None:
         parts.append(f"{100 * finding.difference:+.1f} points of accuracy against {reference}")
     if finding.at_least is not None and not finding.decoding.acceptance.is_exact and parts:
         parts[0] += f" (at least {100 * finding.at_least:+.1f} with {_CONFIDENCE})"
-    if not math.isnan(finding.acceptance):
+    if finding.acceptance is not None:
         parts.append(f"{100 * finding.acceptance:.0f} % of drafted tokens accepted")
     text = f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}"
     return text.replace("-", "−")
@@ -162,15 +162,11 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
 
 def _plain(config: CalibrationConfig, finding: SettingResult) -> dict[str, Any]:
     ends = finding.over_exact_interval
-    figures = {
+    return _named(config, finding.decoding) | {
         "prompts": finding.prompts, "sure": finding.sure, "difference": finding.difference,
         "at_least": finding.at_least, "acceptance": finding.acceptance, "over_exact": finding.over_exact,
         "over_exact_low": ends and ends.low, "over_exact_high": ends and ends.high, "over_target": finding.over_target,
     }  # fmt: skip
-    values = {
-        name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()
-    }
-    return _named(config, finding.decoding) | values
 
 
 def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any]:

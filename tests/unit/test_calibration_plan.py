@@ -302,7 +302,7 @@ def test_what_nothing_scores_promises_no_accuracy_and_is_not_told_as_0_points() 
     found = unscored(config(goal="acceptance", acceptance=0.9))
     assert found.chosen.sure
     assert found.chosen.prompts > 0
-    assert math.isnan(found.chosen.difference)
+    assert found.chosen.difference is None
     assert "points" not in finding_text(found.chosen)
     promised = unscored(config())
     assert promised.chosen.decoding.acceptance.lossless  # nothing was shown of any other

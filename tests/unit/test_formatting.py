@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from dashboard.ui.quantities import ago, duration, durations, interval, moment, percent, quantity
-from fsd_core.formatting import Written, count, written
+from fsd_core.formatting import Written, count, number, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -130,3 +130,8 @@ def test_a_figure_is_marked_only_where_its_kind_has_an_interval_that_it_lacks() 
     assert written(85.2, digits=1, points=True, rough=True).with_ends(" ({} to {})") == "≈ 85.2"
     assert written(83.1, 80.2, 86.1, points=True, rough=True).with_ends(" ({} to {})") == "83 (80 to 86)"
     assert written(85.2).with_ends(" ({} to {})") == "85.2"
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan, math.inf, -math.inf])
+def test_what_is_no_finite_number_is_a_dash(unknown: float | None) -> None:
+    assert number(unknown, 2, signed=True, times=100) == "–"

@@ -232,7 +232,7 @@ def test_a_second_time_on_the_prompts_that_chose_is_read(repository: Repository,
         assert math.isfinite(one.over_target)
     assert after.chosen.over_target == pytest.approx(4.0, rel=0.02)
     assert "nan" not in verdict(config, after)
-    unknown = replace(after, chosen=replace(after.chosen, over_exact=math.nan, over_target=math.nan))
+    unknown = replace(after, chosen=replace(after.chosen, over_exact=None, over_target=None))
     assert "nan" not in verdict(config, unknown)
 
 

@@ -21,6 +21,7 @@ from dashboard.ui.question import Act, Asked, Updates
 from dashboard.ui.templates import Html, script
 from dashboard.ui.uploads import UPLOAD, uploaded
 from dashboard.ui.view import View
+from fsd_core.calibration.request import margins_for
 from fsd_core.formatting import count
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -119,7 +120,8 @@ class CustomTasksPanel:
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
-            return checked_html(checked, name)
+            too_few = "" if checked.scorer == "none" or checked.problems else margins_for(len(checked.lines))
+            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [too_few]))), name)
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})

@@ -184,12 +184,12 @@ class SettingTrial:
         remaining_chance = chance(observed, self._bound, fresh, self._level * capital)
         return TrialStatus(capital >= 1 / self._level, remaining_chance, preferred)
 
-    def lacks(self, end: int) -> int | None:
+    def lacks(self, end: int, most: int | None = None) -> int | None:
         """Return how many more fresh prompts make it sure if they are like those so far.
 
-        ``None`` if all remaining prompts are too few.
+        ``None`` if ``most`` are too few, by default all that remain.
         """
-        bet, remaining = self._values(end), self._config.limit - end
+        bet, remaining = self._values(end), self._config.limit - end if most is None else most
         if self._config.goal == "speed":
             return max(0, 2 * FEWEST_CHOOSING - len(bet.values))
         groups = betting.lacking(

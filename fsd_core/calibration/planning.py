@@ -38,6 +38,8 @@ TRIAL_ROUND = 16
 HOPELESS = 0.02
 CLOSE = 0.05
 """relative speed by which a setting must beat a sure one to be tried further"""
+_MOST_LINES = 10_000
+"""further prompts than which a task is not asked for more"""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ class Outcome:
     """whether prompts of the task depend on each other in groups, each of which counts once"""
     target: TargetAccuracy | None = None
     """``None`` if nothing is scored"""
+    lines: int | None = None
+    """where all the prompts there are decide nothing: how many more a task would need, if these go on like those so
+    far; ``None`` if no number does, or enough are left"""
 
 
 class MoreWanted(NamedTuple):
@@ -225,6 +230,7 @@ def _try_finalists(
         all(evidence.again.get(setting) for setting in timed),
         evidence.largest_cluster > 1,
         target,
+        _lines_wanted(trials, undecided, end, config.limit) if reason in ("minutes", "prompts") and not more else None,
     )
 
 
@@ -266,6 +272,14 @@ def _more_wanted(
     prompts = TRIAL_ROUND * math.ceil(min(lacking) / TRIAL_ROUND)
     seconds = sum(evidence.seconds_each(setting) for setting in dict.fromkeys((target, exact, *undecided)))
     return MoreWanted(prompts, prompts * seconds / 60)
+
+
+def _lines_wanted(
+    trials: Mapping[DecodingConfig, SettingTrial], undecided: Sequence[DecodingConfig], end: int, limit: int
+) -> int | None:
+    """Return how many prompts more than there are make a finalist sure; ``None`` if no likely number does."""
+    lacking = [prompts for setting in undecided if (prompts := trials[setting].lacks(end, _MOST_LINES)) is not None]
+    return max(1, min(lacking) - (limit - end)) if lacking else None
 
 
 def _end_reason(

@@ -136,6 +136,18 @@ def _check_groups(config: CalibrationConfig, task: Task) -> None:
         )
 
 
+def margins_for(prompts: int) -> str:
+    """Return which margins a search can be sure of with so many scored prompts; empty if the usual one is one."""
+    usual = CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH)
+    if prompts >= usual.fewest:
+        return ""
+    asked = ((margin, usual.model_copy(update={"margin": float(margin)}).fewest) for margin in range(2, 21))
+    least = next((margin for margin, fewest in asked if fewest <= prompts), None)
+    return f"To be sure of {usual.margin:g} points a search takes {usual.fewest} prompts, and these are {prompts}: " + (
+        f"they do for {least} points or more." if least else "too few for any margin of up to 20 points."
+    )
+
+
 def is_told_to_engines(option: Option) -> bool:
     """Whether an option says how a running engine that is calibrated judges or samples, and not how it drafts."""
     return option.part == "acceptance" or option.name in SHARED_OPTIONS

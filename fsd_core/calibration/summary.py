@@ -11,7 +11,8 @@ from fsd_core.conditions import taken_sentence
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 from fsd_core.evaluation.time_ranking import equal_text
-from fsd_core.formatting import number
+from fsd_core.formatting import count, number
+from fsd_core.statistics.noninferiority import about
 
 _CONFIDENCE = f"{100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
 
@@ -61,7 +62,7 @@ def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     sure = "" if config.goal == "speed" else f" with {_CONFIDENCE}"
     better = _better(config)
     more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
-            "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
+            "prompts": f" The prompts ended before a {better} one was decided. {_more(outcome)}".rstrip()}  # fmt: skip
     return (
         f"Use {selected.decoding.label}: {promise}{sure}, by {selected.prompts} fresh prompts. "
         f"It is {_speeds(selected)}."
@@ -193,11 +194,16 @@ def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def _more(outcome: Outcome) -> str:
-    """Return the measurement that would decide; empty if the time did not end it."""
-    if outcome.reason != "minutes":
+    """Return the measurement that would decide; empty if neither time nor prompts ended it."""
+    if outcome.reason not in ("minutes", "prompts"):
         return ""
+    if outcome.more is None and outcome.lines is None:
+        return "Prompts like those so far decide nothing, however many there are."
     if outcome.more is None:
-        return "If the prompts that are left are like those so far, they decide no more."
+        assert outcome.lines is not None
+        return (
+            f"If prompts go on like those so far, a task with about {count(about(outcome.lines), 'more line')} decides."
+        )
     prompts, minutes = outcome.more
     return (
         f"If prompts go on like those so far, about {prompts} more fresh ones make a finalist sure, "

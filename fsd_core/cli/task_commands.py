@@ -49,6 +49,7 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, grou
 
     Raises ``InvalidSetting`` after every problem was printed to standard error.
     """
+    from fsd_core.calibration.request import margins_for
     from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.scorers import SCORERS
     from fsd_core.tasks.custom.shapes import FieldNames
@@ -62,7 +63,8 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, grou
         output.say(problem.sentence)
     if checked.unlisted:
         output.say(f"And {checked.unlisted:,} more.")
-    for sentence in checked.notes:
+    too_few = "" if checked.scorer == "none" or checked.problems else margins_for(len(checked.lines))
+    for sentence in (*checked.notes, *filter(None, [too_few])):
         output.say(f"note: {sentence}")
     if checked.problems:
         raise UnfitTask(f"{file} has {checked.summary}: nothing can be measured on it yet.")

@@ -257,7 +257,9 @@ def test_where_the_prompts_will_hardly_decide_no_time_is_asked_for() -> None:
     asked = config(minutes=8, margin=2.5, limit=300)
     outcome, _ = calibrated(asked, world(asked, truth, 1))
     assert (outcome.reason, outcome.more) == ("minutes", None)
-    assert "If the prompts that are left are like those so far, they decide no more." in verdict(asked, outcome)
+    assert outcome.lines is not None
+    assert "If prompts go on like those so far, a task with about" in verdict(asked, outcome)
+    assert 100 < outcome.lines < 10_000  # it loses 1.9 points of 2.5
 
 
 def test_other_goals_are_acceptance_and_speed() -> None:

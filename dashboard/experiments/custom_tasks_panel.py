@@ -31,6 +31,7 @@ from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.tasks.custom.similar import grouped, noted
+from fsd_core.tasks.suitable import form_hint
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
@@ -121,7 +122,8 @@ class CustomTasksPanel:
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
             too_few = "" if checked.scorer == "none" or checked.problems else margins_for(len(checked.lines))
-            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [too_few]))), name)
+            form = form_hint(asked[self.form.fields["pair"]], (line.model_input for line in checked.lines))
+            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [form, too_few]))), name)
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})

@@ -17,10 +17,11 @@ from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import MODEL_PAIRS, is_known
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import get_task
+from fsd_core.tasks.suitable import NARROW_HINT
 
 EXAMPLES = 8
 BUNDLED = "bundled"
-HINT = "This pair knows only problems of the form “Question: … Answer:”. The text is sent as it is."
+HINT = f"{NARROW_HINT} The text is sent as it is."
 CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
 QUESTIONS = (
     "Why is the sky blue? Answer in three sentences.",

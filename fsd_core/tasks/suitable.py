@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from fsd_core.formatting import count
+from fsd_core.models.chat_messages import Messages
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.models.specs import PairSpec
 from fsd_core.tasks import TASKS, Task
+
+NARROW_HINT = "This pair knows only problems of the form “Question: … Answer:”."
+_NARROW_FORM = re.compile(r"\s*Question: .*\n\s*Answer:\s*", re.DOTALL)
+
+
+def form_hint(pair: str, prompts: Iterable[str | Messages]) -> str:
+    """Return that prompts lack the form that a pair knows, and how many; empty if none does, or it knows others."""
+    lacking = [one for one in prompts if not (isinstance(one, str) and _NARROW_FORM.fullmatch(one))]
+    if not lacking or pair not in MODEL_PAIRS or not MODEL_PAIRS[pair].narrow:
+        return ""
+    return (
+        f"{NARROW_HINT} {count(len(lacking), 'prompt')} of this file {'has' if len(lacking) == 1 else 'have'} another."
+    )
 
 
 def suits(task: str, pair: PairSpec) -> bool:

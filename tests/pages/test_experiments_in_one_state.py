@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 
 from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
@@ -183,3 +186,17 @@ def test_what_was_measured_of_one_pair_is_not_shown_beside_another(application: 
     for pair, shown in ((own, UNCALIBRATED), ("bundled", told), ("nobody", ""), ("bundled", told), (own, UNCALIBRATED)):
         page.type("Model pair", pair)
         assert [sentence for sentence in (told, UNCALIBRATED) if sentence in page.text] == [shown][: bool(shown)]
+
+
+@pytest.mark.parametrize(("form", "told"), [("Question: {} + 1 = ?\nAnswer:", False), ("{} + 1 = ?", True)])
+def test_a_dropped_file_is_told_for_how_much_it_does_and_whether_the_pair_knows_its_form(
+    page: ShownPage, form: str, told: bool
+) -> None:
+    lines = [json.dumps({"question": form.format(i), "answer": f"So, all in all: #### {i + 1}"}) for i in range(200)]
+    content = "\n".join(lines).encode()
+    file = {"file": "sums.jsonl", "size": len(content), "data": base64.b64encode(content).decode()}
+    page.do("dropped file", {"action": "check", **file, "task": "arithmetic", "limit": 100})
+    assert "Scorer: Number" in page.text
+    assert "these are 200: they do for 4 points or more" in page.text
+    assert ("This pair knows only problems of the form" in page.text) is told
+    assert ("200 prompts of this file have another" in page.text) is told

@@ -54,8 +54,7 @@ def login_routes(repository: Repository, cookie: str) -> APIRouter:
             )
         except FsdError as error:
             return HTMLResponse(_page(request, local_address(next), name, told_to_strangers(error)), 403)
-        must_change = await run_sync(repository.has_one_time_password, name.strip())
-        response = RedirectResponse(root_of(request) + ("/password" if must_change else local_address(next)), 303)
+        response = RedirectResponse(root_of(request) + local_address(next), 303)
         set_session_cookie(response, request, cookie, secret)
         return response
 

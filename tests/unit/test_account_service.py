@@ -213,7 +213,7 @@ def browser_of(service: AccountService) -> Callable[[], TestClient]:
 def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[], TestClient]) -> None:
     once, here, there = service.new_password(CAT, "Ann"), browser_of(), browser_of()
     answer = here.post("/login", data={"name": "Ann", "password": once, "next": "/runs"})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/password")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/runs")
     assert "New password again" in here.get("/password").text
     for path in ("/", "/people", "/review"):  # until then it opens nothing else
         page = here.get(path, headers={"Accept": "text/html", "Sec-Fetch-Dest": "document"})

@@ -103,12 +103,6 @@ class AccountStore(Store):
                 _log(session, by, "token revoked", token.name, f"of {name}")
                 session.delete(token)
 
-    def has_one_time_password(self, name: str) -> bool:
-        """Whether somebody has yet to choose a password of their own."""
-        with self._database.session(readonly=True) as session:
-            row = session.get(UserRow, name)
-            return row is not None and row.one_time_until is not None
-
     def password_of(self, name: str) -> str | None:
         """Return the hash of a user's password; ``None`` for an unknown name."""
         with self._database.session(readonly=True) as session:

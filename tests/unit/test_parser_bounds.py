@@ -115,7 +115,7 @@ def test_json_of_models_is_read_within_bounds_or_not_at_all(tmp_path: Path, monk
         (tmp_path / name).write_bytes(data)
         assert read_object(tmp_path / name) == {}
         with pytest.raises(ModelUnavailable, match=r"calibration .* cannot be read"):
-            _read(tmp_path / name)
+            _read(tmp_path / name, "mine")
         assert differing_tokens(tmp_path / name, tmp_path / name) is None
     (tmp_path / "large.json").write_text('{"a": 1}')
     assert read_object(tmp_path / "large.json") == {"a": 1}

@@ -101,9 +101,10 @@ def test_runs_of_two_versions_are_named_with_what_reads_them_again(repository: R
 def test_rounds_of_a_calibration_are_one_measurement_by_all_their_versions(runs: list[RunView]) -> None:
     config = runs[2].config.model_copy(update={"shuffled": True})
     rounds = [
-        replace(runs[2], id=versions, config=config, provenance={READING_VERSIONS: versions}) for versions in ("1", "2")
+        replace(runs[2], id=versions, experiment_id=None, config=config, provenance={READING_VERSIONS: versions})
+        for versions in ("1", "2")
     ]
-    (pool,) = pooled(rounds, {"1": {0: _counts()}, "2": {1: _counts()}})
+    (pool,) = pooled(None, rounds, {"1": {0: _counts()}, "2": {1: _counts()}})
     assert pool.run.reading_versions == (1, 2)
 
 

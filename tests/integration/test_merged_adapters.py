@@ -73,7 +73,7 @@ def test_an_adapter_whose_merge_is_another_model_is_refused(tmp_path: Path, monk
     model = toy_family("llama", tie_word_embeddings=True)
     trained(get_peft_model(model, LoraConfig(r=4, target_modules=["lm_head"]))).save_pretrained(tmp_path)
     monkeypatch.setattr(adapters, "_untie", lambda model: None)  # as it would be of a kind that nobody thought of
-    with pytest.raises(ModelUnavailable, match="cannot be merged.*logits differ by"):
+    with pytest.raises(ModelUnavailable, match=r"cannot be merged.*logits differ by"):
         adapted(toy_family("llama", tie_word_embeddings=True), tmp_path)
 
 

@@ -32,7 +32,7 @@ from fsd_core.cli import output
 from fsd_core.cli.commands import app
 from fsd_core.evaluation.rescoring import rescore
 from fsd_core.review.approvals import approval_of, check_setting
-from fsd_core.review.pooling import pooled
+from fsd_core.review.pooling import _pool
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
@@ -101,10 +101,9 @@ def test_runs_of_two_versions_are_named_with_what_reads_them_again(repository: R
 def test_rounds_of_a_calibration_are_one_measurement_by_all_their_versions(runs: list[RunView]) -> None:
     config = runs[2].config.model_copy(update={"shuffled": True})
     rounds = [
-        replace(runs[2], id=versions, experiment_id=None, config=config, provenance={READING_VERSIONS: versions})
-        for versions in ("1", "2")
+        replace(runs[2], id=versions, config=config, provenance={READING_VERSIONS: versions}) for versions in ("1", "2")
     ]
-    (pool,) = pooled(None, rounds, {"1": {0: _counts()}, "2": {1: _counts()}})
+    pool = _pool(tuple(rounds), {"1": {0: _counts()}, "2": {1: _counts()}})
     assert pool.run.reading_versions == (1, 2)
 
 

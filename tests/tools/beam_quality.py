@@ -1,6 +1,6 @@
 """What beams do to answers, and what speculative beams save: every prompt by all contenders in turn.
 
-python -m tests.tools.beam_quality --prompts 60    writes docs/results/beams-bundled.md
+python -m tests.tools.beam_quality --prompts 60    prints the table of docs/results/beams-bundled.csv
 
 Each prompt goes to all contenders before the next one, in an order that rotates, so that a machine that slows down
 slows all alike. Times are given as ratios only. An idle core needs about three seconds for a prompt.
@@ -9,7 +9,6 @@ slows all alike. Times are given as ratios only. An idle core needs about three 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from fsd_core.config import (
     Autoregressive,
@@ -22,7 +21,7 @@ from fsd_core.config import (
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.ratios import ratio_interval
-from tests.tools.documents import RESULTS, commit
+from tests.tools.documents import commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 
@@ -93,11 +92,10 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=60)
     parser.add_argument("--longest", type=int, default=128, help="tokens of an answer")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     entries = contenders(asked.longest)
     answer_in_turns(asked.pair, entries, asked.prompts, asked.seed)
-    (asked.out or RESULTS / f"beams-{asked.pair}.md").write_text(document(entries, asked), encoding="utf-8")
+    print(document(entries, asked))
 
 
 if __name__ == "__main__":

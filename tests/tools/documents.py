@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import subprocess
@@ -20,6 +21,12 @@ SHELL = ("", "bash")
 """the languages of blocks that hold commands"""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r'<!-- not run(?: where it says "([^"]+)")?: (.+?) -->', re.DOTALL)
+
+
+def index() -> list[dict[str, str]]:
+    """The table of measured comparisons: file, title, pair, task, prompts, temperature, machine, commit, command."""
+    with (RESULTS / "index.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def commit() -> str:

@@ -1,6 +1,6 @@
 """What a table of tri-grams learns from prompt to prompt, and suffixes: every prompt by all contenders in turn.
 
-python -m tests.tools.learning_curve --prompts 60    writes docs/results/tri-grams-on-arithmetic.md
+python -m tests.tools.learning_curve --prompts 60    prints the table of docs/results/tri-grams-on-arithmetic.csv
 python -m tests.tools.learning_curve --pair smollm2-135m --prompts 30    another pair on the first of its own tasks
 
 All tables but that of training texts begin empty. Each prompt goes to all contenders before the next one, in an order
@@ -11,7 +11,6 @@ same on any machine.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from fsd_core.config import (
     Autoregressive,
@@ -28,7 +27,7 @@ from fsd_core.config import (
 )
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.storage.records import GenerationRecord
-from tests.tools.documents import RESULTS, commit
+from tests.tools.documents import commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 
 STRETCH = 10
@@ -108,15 +107,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=60)
     parser.add_argument("--pair", default="bundled")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     task = get_pair(asked.pair).tasks[0]
     command = f"FSD_THREADS=1 python -m tests.tools.learning_curve --pair {asked.pair} --prompts {asked.prompts}"
     entries = contenders()
     answer_in_turns(asked.pair, entries, asked.prompts, 0)
-    page = document(entries, command, asked.pair, task)
-    with_pair = "" if asked.pair == "bundled" else f"-with-{asked.pair}"
-    (asked.out / f"tri-grams-on-{task}{with_pair}.md").write_text(page, encoding="utf-8")
+    print(document(entries, command, asked.pair, task))
 
 
 if __name__ == "__main__":

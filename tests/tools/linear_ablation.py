@@ -1,6 +1,6 @@
 """What the parts of grouped linear attention bring: targets of equal size and training, on held-out problems.
 
-python -m tests.tools.linear_ablation FOLDER    writes docs/results/linear-ablation.md
+python -m tests.tools.linear_ablation FOLDER    prints the table of docs/results/linear-ablation.csv
 
 FOLDER holds what ``train linear-target --parts PARTS --out FOLDER/PARTS`` wrote, for each of the parts.
 """
@@ -14,7 +14,7 @@ from typing import get_args
 
 from fsd_core.statistics.intervals import wilson
 from fsd_core.training.linear_target import Parts
-from tests.tools.documents import RESULTS, commit
+from tests.tools.documents import commit
 
 TITLES: dict[Parts, str] = {
     "softmax": "Softmax attention",
@@ -33,7 +33,7 @@ def row(parts: Parts, training: dict) -> str:
 
 
 def main(folder: Path) -> None:
-    """Read the trainings, and write the page."""
+    """Read the trainings, and print the page."""
     trainings = {
         parts: json.loads((folder / parts / "target" / "training.json").read_text()) for parts in get_args(Parts)
     }
@@ -48,7 +48,6 @@ def main(folder: Path) -> None:
         f"temperature 0; commit {commit()}",
         steps=steps, group=trainings["all"]["plan"]["group"], taps=trainings["all"]["plan"]["taps"],
     )  # fmt: skip
-    (RESULTS / "linear-ablation.md").write_text(page)
     print(page)
 
 

@@ -1,6 +1,6 @@
 """A step against the length of the text, with softmax attention and with grouped linear attention: random weights.
 
-python -m tests.tools.linear_roofline    writes docs/results/linear-attention-steps.md
+python -m tests.tools.linear_roofline    prints the table of docs/results/linear-attention-steps.csv
 
 Both models have SmolLM2-135M's shape. Their texts mean nothing: what is measured is how long a step takes, and how much
 of a text is kept. The two are asked in turn at each length.
@@ -19,7 +19,7 @@ from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.linear_cache import LinearCache
 from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
-from tests.tools.documents import RESULTS, commit
+from tests.tools.documents import commit
 
 SHAPE = {
     "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
@@ -66,7 +66,7 @@ def measured(length: int, steps: int, pair: tuple[LanguageModel, LanguageModel])
 
 
 def main(steps: int) -> None:
-    """Measure, and write the page."""
+    """Measure, and print the page."""
     pair, rows = models(), []
     for length in LENGTHS:
         seconds, sizes = measured(length, steps, pair)
@@ -78,8 +78,7 @@ def main(steps: int) -> None:
         f"model pair none; task none; prompts 0; {steps} steps at each length; temperature 0; {threads} thread(s) of a "
         f"CPU; commit {commit()}"
     )
-    page = PAGE.format(rows="\n".join(rows), facts=facts, steps=steps, threads=threads)
-    (RESULTS / "linear-attention-steps.md").write_text(page)
+    print(PAGE.format(rows="\n".join(rows), facts=facts, steps=steps, threads=threads))
 
 
 PAGE = """\

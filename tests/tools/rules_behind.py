@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from fsd_core.analysis.behind import MEASURED
 from fsd_core.config import RULES
-from tests.tools.documents import RESULTS
+from tests.tools.documents import RESULTS, index
 
 _ENDS = ("difference", "low", "high")
 _COLUMNS = (
     "rule", "pair", "task", "temperature", "ratio", "quality", *_ENDS, "best", *(f"best_{end}" for end in _ENDS),
     "source",
 )  # fmt: skip
-_ABOUT = re.compile(r"^model pair (\S+); task (\S+); .*; temperature ([\d.]+);", re.MULTILINE)
 
 
 def text() -> str:
@@ -34,10 +32,8 @@ def text() -> str:
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
     name = path.name.removesuffix(".matched.csv")
-    about = _ABOUT.search((RESULTS / f"{name}.md").read_text(encoding="utf-8"))
-    if about is None:
-        raise SystemExit(f"{name}.md does not say which pair, task and temperature it is of.")
-    pair, task, temperature = about.groups()
+    about = next(row for row in index() if row["file"] == f"{name}.csv")
+    pair, task, temperature = about["pair"], about["task"], about["temperature"]
     with path.open(encoding="utf-8", newline="") as file:
         points = [row for row in csv.DictReader(file) if row["point"] == "ratio"]
     best = {row["at"]: row for row in points if row["rank"] == "leads"}

@@ -96,7 +96,9 @@ class Settings(BaseSettings):
         default=None, description="Folder that cannot hold a database, to which the databases are copied every minute."
     )
     model_roots: str = Field(
-        default="", description="Folders below which the pages take models, with commas between; any without access."
+        default="",
+        description="Folders below which the pages take models, with commas between; default: own-models under home, "
+        "and any without access.",
     )
     endpoint_hosts: checked.EndpointHosts = Field(
         default="",
@@ -206,7 +208,8 @@ class Settings(BaseSettings):
     @property
     def roots(self) -> tuple[Path, ...]:
         """Folders below which models may be named where access is on."""
-        return tuple(Path(root.strip()).expanduser() for root in self.model_roots.split(",") if root.strip())
+        named = tuple(Path(root.strip()).expanduser() for root in self.model_roots.split(",") if root.strip())
+        return named or (self.home / "own-models",)  # apart from fetched ones, whose names say where they came from
 
     @property
     def is_ephemeral(self) -> bool:

@@ -9,6 +9,7 @@ from fsd_core.analysis.cells import shared
 from fsd_core.analysis.prompt_identity import ended_by_context, rendered_differently
 from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
+from fsd_core.config.model_names import called
 from fsd_core.formatting import count
 from fsd_core.storage.records import UNENDED
 
@@ -63,7 +64,9 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
     for title, read, consequence in _CRITERIA:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
-            reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+            titles = sorted({called(value) for value in values})
+            shown = titles if len(titles) == len(values) else values
+            reasons.append(f"The runs differ in {title} ({_list(shown)}): {consequence}.")
     if elsewhere := [names[run.id] for run in runs if run.measured_elsewhere]:
         reasons.append(
             f"{count(len(elsewhere), 'run')} {'was' if len(elsewhere) == 1 else 'were'} measured elsewhere: "

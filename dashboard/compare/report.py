@@ -15,6 +15,7 @@ from fsd_core.analysis.matched_tables import MatchedCell, absence, beside_rows, 
 from fsd_core.analysis.matching import match
 from fsd_core.conditions import MIXED_MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
+from fsd_core.config.model_names import called
 from fsd_core.engines.engine_summary import measured_on
 from fsd_core.formatting import decimals
 from fsd_core.metrics import Metric, compared
@@ -118,7 +119,7 @@ def _setup(comparison: ComparedRuns) -> str:
         for key in SHARED_SETTINGS
         if key in flat[0] and len({value_text(settings.get(key)) for settings in flat}) == 1
     ]
-    shared = [f"{OPTION_TITLES[key].lower()} {value_text(flat[0][key])}" for key in same_keys]
+    shared = [f"{OPTION_TITLES[key].lower()} {called(value_text(flat[0][key]))}" for key in same_keys]
     machines = {text for run in comparison.runs for text in _machines(run)}
     return _plain("; ".join([*shared, *sorted(machines)])) + "."
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fsd_core.config import RULES
+from fsd_core.config.model_names import title_of_models
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.tasks import TASKS
 
@@ -30,11 +32,14 @@ class RunFilterValues:
     def of(cls, repository: Repository) -> RunFilterValues:
         """Read the values of a database."""
         values = repository.run_values()
+        own = {pair: title_of_models(pair) for pair in values.pairs}
+        used = Counter(own.values())
         custom_tasks = {view.name: view.title or view.name for view in reversed(repository.task_versions())}
         return cls(
             {"pair": values.pairs, "task": values.tasks, "algorithm": values.rules},
             {
-                "pair": {name: pair.title for name, pair in MODEL_PAIRS.items()},
+                "pair": {name: pair.title for name, pair in MODEL_PAIRS.items()}
+                | {pair: title for pair, title in own.items() if title and used[title] == 1},
                 "task": {name: task.title for name, task in TASKS.items()} | custom_tasks,
                 "algorithm": {kind: rule.title for kind, rule in RULES.items()},
             },

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsd_core.config.model_names import called
+
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
@@ -59,7 +61,7 @@ def families(runs: Sequence[RunView]) -> list[Family]:
         used.add(colour)
         name = bare.line
         if not shared_prefix or names[bare.line] > 1:
-            name = f"{pair} · {task} · {name}"
+            name = f"{called(pair)} · {task} · {name}"
         ordered = sorted(
             members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
         )
@@ -74,7 +76,7 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
     """
     names = {run.id: run.label for run in runs}
     for prefix in (
-        lambda run: f"{run.pair} · " if len({r.pair for r in runs}) > 1 else "",
+        lambda run: f"{called(run.pair)} · " if len({r.pair for r in runs}) > 1 else "",
         lambda run: f"{run.task} · " if len({r.task for r in runs}) > 1 else "",
     ):
         names = {run.id: prefix(run) + names[run.id] for run in runs}

@@ -40,6 +40,7 @@ def list_runs(
     json: options.Json = False,
 ) -> None:
     """List runs with the ids that other commands take."""
+    from fsd_core.config.model_names import called
     from fsd_core.worker import local_runs
 
     repository, home = local_runs.open_repository(get_settings()), get_settings().home
@@ -58,8 +59,9 @@ def list_runs(
         return
     rows = [
         (
-            run.id[:_ID_LENGTH], run.label, run.pair, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}",
-            run.status, f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
+            run.id[:_ID_LENGTH], run.label, called(run.pair), run.task,
+            f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
+            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
         )
         for run in runs
     ]  # fmt: skip

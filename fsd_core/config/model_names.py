@@ -10,7 +10,7 @@ gives none of their name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -110,17 +110,34 @@ def is_name_of_models(name: str) -> bool:
         return False
 
 
+_given: Callable[[], Mapping[str, str]] = dict
+
+
+def take_names(given: Callable[[], Mapping[str, str]]) -> None:
+    """Call pairs as people did. ``given`` returns the names that they gave, by the names that say the models."""
+    global _given
+    _given = given
+
+
 def title_of_models(name: str) -> str:
-    """Return a title of the pair whose models a name says, such as ``mine with Qwen2.5-0.5B, bfloat16``.
+    """Return what the pair whose models a name says is called: the name that somebody gave it, or else its models, such
+    as ``mine with Qwen2.5-0.5B, bfloat16``.
 
     It is empty for other names.
     """
     if not is_name_of_models(name):
         return ""
+    if given := _given().get(name):
+        return given
     models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
     title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
     dtype = [dtype_of(name)] if dtype_of(name) != _AUTO else []
     return ", ".join([title, *dtype, *TemplateConfig.checked(arguments=template_arguments_of(name)).label_parts()])
+
+
+def called(pair: str) -> str:
+    """Return what models of one's own are called, and of any other pair its name."""
+    return title_of_models(pair) or pair
 
 
 def folder_of(value: str) -> Path:

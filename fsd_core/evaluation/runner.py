@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from fsd_core.conditions import Conditions, conditions_of
-from fsd_core.config.model_names import template_arguments_of
+from fsd_core.config.model_names import called, template_arguments_of
 from fsd_core.engines.engine_knob import EngineKnob, PluginKnob
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
@@ -235,13 +235,13 @@ def _check_unchanged(
     """Raise ``FsdError`` if the models, or what they are asked, are not what the run began with."""
     since = f"since the first {run.prompts_done} prompts: start a new run with the same settings."
     if run.weights and not same_weights(run.weights, about.get("weights") or {}):
-        raise FsdError(f"The models of '{run.pair}' have changed {since}")
+        raise FsdError(f"The models of '{called(run.pair)}' have changed {since}")
     done = repository.prompts([run.id])[run.id]
     position = next((i for i, counts in done.items() if counts.prompt_hash is not None and not counts.turn), None)
     if position is None:
         return
     if generator.prompt_hash(run, task.all_examples()[position]) != done[position].prompt_hash:
-        raise FsdError(f"The chat template or the tokenizer of '{run.pair}' has changed {since}")
+        raise FsdError(f"The chat template or the tokenizer of '{called(run.pair)}' has changed {since}")
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:

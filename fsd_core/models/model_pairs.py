@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsd_core.config import DecodingConfig
-from fsd_core.config.model_names import MODELS, checked_length, folder_of, title_of_models
+from fsd_core.config.model_names import MODELS, called, checked_length, folder_of
 from fsd_core.errors import FsdError, ModelUnavailable, UnfitModel, UnknownName
 from fsd_core.models.json_files import is_file
 from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
@@ -135,9 +135,9 @@ MODEL_PAIRS: dict[str, PairSpec] = {
 
 
 def pair_title(name: str) -> str:
-    """Return the title of a pair of the program, the models that a name says, or else the name, such as
+    """Return the title of a pair of the program, what models of one's own are called, or else the name, such as
     ``path:FOLDER``."""
-    return MODEL_PAIRS[name].title if name in MODEL_PAIRS else title_of_models(name) or name
+    return MODEL_PAIRS[name].title if name in MODEL_PAIRS else called(name)
 
 
 def get_pair(name: str) -> PairSpec:

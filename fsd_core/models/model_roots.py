@@ -16,9 +16,10 @@ def check_folders(pair: str, settings: Settings) -> None:
     roots = settings.roots
     for folder in _folders(pair):
         if not any(folder.resolve().is_relative_to(root.resolve()) for root in roots):
-            below = " or ".join(map(str, roots)) or "none: FSD_MODEL_ROOTS names them"
             raise Refused(
-                f"Models are taken from folders below {below} here: name one of those, or a model of the hub."
+                f"Models are taken from folders below {' or '.join(map(str, roots))} here: name one of those, or a "
+                "model of the hub. Whoever runs this installation puts folders there, or sets FSD_MODEL_ROOTS to "
+                "others."
             )
 
 

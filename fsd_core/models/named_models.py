@@ -9,12 +9,12 @@ from fsd_core.config.model_names import (
     ADAPTERS,
     HUB_ID,
     MODELS,
+    called,
     check_model,
     dtype_of,
     folder_of,
     models_of,
     template_arguments_of,
-    title_of_models,
 )
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.json_files import is_file
@@ -55,7 +55,7 @@ def named_models(name: str) -> PairSpec:
     target, draft = models["target"], models.get("draft")
     folders = {role: model for role, model in models.items() if isinstance(model, Path)}
     return PairSpec(
-        name, title_of_models(name) or name, f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
+        name, called(name), f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
         target, draft, head=models.get("head"), adapter=folders.get("adapter"),
         draft_adapter=folders.get("draft-adapter"), template_arguments=_template_of(name), dtype=dtype_of(name),
     )  # fmt: skip

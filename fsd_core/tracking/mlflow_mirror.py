@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd_core.conditions import MIXED_MARK
+from fsd_core.config.model_names import title_of_models
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
 from fsd_core.statistics.intervals import keyed
@@ -45,6 +46,7 @@ _OPTIONAL = {
     "fsd.finished_at",
     "fsd.task",
     "fsd.task_version",
+    "fsd.pair_name",
     "fsd.speed_mixed",
     "mlflow.loggedArtifacts",
     *_NAMED.values(),
@@ -138,6 +140,7 @@ class MlflowMirror:
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
             **_task_tags(run.task), "fsd.pair": run.pair,
+            "fsd.pair_name": title_of_models(run.pair) or None,
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": self._note(run),
             "fsd.started_at": _moment(run.started_at), "fsd.finished_at": _moment(run.finished_at),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",

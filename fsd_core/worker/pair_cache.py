@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from fsd_core.config.model_names import title_of_models
+from fsd_core.config.model_names import called
 from fsd_core.errors import InsufficientMemory
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, load_pair
@@ -39,7 +39,7 @@ class PairCache:
             self._evict()
         started = time.monotonic()
         while True:
-            self._on_progress(f"Loading {title_of_models(key[0]) or key[0]}", 0, 0)
+            self._on_progress(f"Loading {called(key[0])}", 0, 0)
             try:
                 pair = load_pair(*key, self._on_progress)
             except InsufficientMemory:

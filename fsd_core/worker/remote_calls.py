@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.config.model_names import take_names
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import user_message
 from fsd_core.evaluation import bounds
@@ -132,6 +133,7 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
     ``device``: the installation's, used for ``auto``. ``seconds``: how long the device is lent, or ``None`` for
     unlimited.
     """
+    take_names(dict)  # it reads no database
     deadline = None if seconds is None else time.monotonic() + SHARE * seconds
     try:
         match call:

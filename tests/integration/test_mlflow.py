@@ -99,6 +99,18 @@ def test_a_run_says_which_version_of_a_task_it_was_asked(repository: Repository,
     assert data.params["task"] == task.full_name
 
 
+def test_a_run_says_what_its_pair_is_called(repository: Repository, store: str) -> None:
+    models = "models:target=/m/target;draft=/m/draft"
+    setting = run_config().setting.model_copy(update={"pair": models})
+    run_id = repository.create_run(run_config().model_copy(update={"setting": setting}))
+    for name in ("support-7b", "renamed"):
+        repository.add_pair(name, models, "Ann")
+        copy = MlflowMirror(store).sync(repository, run_id)
+        tags = mlflow_store.connect(store)[0].get_run(copy).data.tags
+        assert (tags["fsd.pair"], tags["fsd.pair_name"]) == (models, name)
+        repository.remove_pair(name)
+
+
 def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     run_id = repository.create_run(run_config(0.1))
     finished(repository, run_id)

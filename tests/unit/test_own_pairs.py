@@ -275,6 +275,21 @@ def test_where_others_reach_the_machine_folders_are_below_given_roots(folder: Pa
     check_folders("bundled", Settings(access="password"))
 
 
+def test_by_default_folders_of_the_home_may_be_named_and_the_sentence_says_who_puts_them_there(tmp_path: Path) -> None:
+    """Fetched models are none of them: as folders they would lose their origin."""
+    settings = Settings(home=tmp_path, access="password")
+    check_folders(f"models:target={tmp_path}/own-models/mine", settings)
+    for elsewhere in ("/srv/mine", f"{tmp_path}/models/meta-llama--Llama-3.1-8B", f"{tmp_path}/own-models/../fsd.db"):
+        with pytest.raises(Refused) as refused:
+            check_folders(f"models:target={elsewhere}", settings)
+        assert f"from folders below {tmp_path}/own-models here" in str(refused.value)
+        assert "Whoever runs this installation puts folders there, or sets FSD_MODEL_ROOTS" in str(refused.value)
+    with pytest.raises(Refused, match="below /srv here"):
+        check_folders(
+            f"models:target={tmp_path}/own-models/mine", Settings(home=tmp_path, access="proxy", model_roots="/srv")
+        )
+
+
 def test_a_name_refers_to_its_latest_models_and_the_runs_of_earlier_ones_stay(repository: Repository) -> None:
     first, second = name_of_models({"target": "a/b"}), name_of_models({"target": "a/c"})
     repository.add_pair("mine", first, "Ann")

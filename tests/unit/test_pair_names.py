@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +15,18 @@ from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export_files import csv_text, matched_csv
 from dashboard.compare.latex import latex
+from dashboard.compare.report import markdown
 from dashboard.experiments.experiment_list import experiments_html
 from dashboard.playground.playground_html import output_panel_html
 from dashboard.playground.setting_views import OutputPanel
 from dashboard.runs.run_filters import ALL, RunFilterValues
+from dashboard.runs.run_html import header_html as run_header_html
 from dashboard.runs.run_list import USUAL_COLUMNS, columns_of, names_of, runs_html
+from dashboard.settings.setting_html import header_html as setting_header_html
+from dashboard.settings.setting_html import settings_html
+from fsd_core.analysis.series import run_names
 from fsd_core.config import DecodingConfig, RunConfig
+from fsd_core.config.model_names import name_of_models
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished, finish, new_repository, sweep
@@ -89,6 +98,58 @@ def test_a_comparison_and_its_exports_name_the_pairs(repository: Repository) -> 
     alike = compare(repository, [run.id for run in experiment.runs], None)
     assert f"\\caption{{{OTHER}, arithmetic, n = 3 prompts. Intervals" in latex(alike)
     assert {row["pair"] for row in _rows(matched_csv(alike))} == {OTHER}
+
+
+def test_a_named_pair_is_called_so_at_every_door(home: Path, call: Callable[..., Any]) -> None:
+    """Settings keep their ids. Without a name the pair is called by its models again."""
+    repository = new_repository(home)
+    models = name_of_models({"target": "/m/target", "draft": "/m/draft"})
+    repository.add_pair("support-7b", models, "Ann")
+    asked = sweep("", limit=3).model_copy(update={"pair": models})
+    ids = [run.setting.id for run in asked.runs()]
+    experiment = repository.experiment(repository.create_experiment(asked, enqueue=False))
+    other = sweep("Other", limit=3).model_copy(update={"pair": name_of_models({"target": "/n/target"})})
+    for run in experiment.runs + repository.experiment(repository.create_experiment(other, enqueue=False)).runs:
+        finish(repository, run)
+    experiment = repository.experiment(experiment.id)
+    assert [run.setting_id for run in experiment.runs] == ids
+    assert experiment.runs[0].pair == models
+    assert experiment.name == "arithmetic on support-7b"
+
+    def doors() -> dict[str, str]:
+        mine = repository.runs(experiment_id=experiment.id, limit=None)
+        alike, mixed = (compare(repository, [run.id for run in runs], None) for runs in (mine, repository.runs()))
+        setting = repository.setting(mine[0].setting_id)
+        return {
+            "list of runs": str(runs_html(mine, filtered=False)),
+            "run": str(run_header_html(mine[0], None)),
+            "filter": str(RunFilterValues.of(repository).choices("pair", ALL)),
+            "experiments": str(experiments_html([experiment], {})),
+            "playground": str(output_panel_html(1, OutputPanel(DecodingConfig()), models)),
+            "comparison": str(comparison_html(alike)),
+            "figure": str(run_names(repository.runs())),
+            "warning": str(mixed.warnings),
+            "Markdown": markdown(alike, "Mine"),
+            "LaTeX": latex(alike),
+            "setting": str(setting_header_html(setting, mine, [])),
+            "settings": str(settings_html(repository.settings(), {}, False, False)),
+        }
+
+    for door, shown in doors().items():
+        assert "support-7b" in shown, door
+        assert "target with draft" not in shown, door
+    assert {run.pair for run in repository.runs(search="support-7b")} == {models}
+    assert {setting.pair for setting in repository.settings(search="support-7b")} == {models}
+
+    repository.add_pair("again", models, "Bob")
+    repository.add_pair("support-7b", models, "Bob")  # says nothing new
+    assert pair_title(models) == "support-7b"
+    repository.add_pair("support-7b", name_of_models({"target": "/else/where"}), "Ann")
+    assert pair_title(models) == "again"
+    repository.remove_pair("again")
+    assert pair_title(models) == "target with draft"
+    repository.add_pair("named", models, "Ann")
+    assert " named " in call("runs")[1]
 
 
 def _rows(text: str) -> list[dict[str, str]]:

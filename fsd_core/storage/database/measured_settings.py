@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import Select, func, or_, select
 
 from fsd_core.config import SettingConfig
-from fsd_core.storage.database.run_queries import LONGEST_SEARCH, ordinary
+from fsd_core.storage.database.run_queries import LONGEST_SEARCH, named_like, ordinary
 from fsd_core.storage.database.store import Store, get_row
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
 from fsd_core.storage.records import SettingSummary, SettingView
@@ -66,7 +66,5 @@ def _matching(statement: Select, search: str, dropped: bool) -> Select:
     for word in search[:LONGEST_SEARCH].split():
         columns = (SettingRow.label, SettingRow.pair, RunRow.task)
         inside = [column.icontains(word, autoescape=True) for column in columns]
-        statement = statement.where(
-            SettingRow.id.istartswith(word, autoescape=True) | inside[0] | inside[1] | inside[2]
-        )
+        statement = statement.where(or_(SettingRow.id.istartswith(word, autoescape=True), named_like(word), *inside))
     return statement

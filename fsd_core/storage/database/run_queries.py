@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.errors import UnknownChoice
 from fsd_core.metrics import METRICS
-from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
+from fsd_core.storage.database.tables import ExperimentRow, OwnPairRow, RunRow, SettingRow
 
 _COLUMNS: dict[str, Any] = {
     "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
@@ -82,8 +82,13 @@ def filtered(
         note_columns = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
         columns = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *note_columns)
         inside = [text_column.icontains(word, autoescape=True) for text_column in columns]
-        statement = statement.where(or_(RunRow.id.istartswith(word, autoescape=True), *inside))
+        statement = statement.where(or_(RunRow.id.istartswith(word, autoescape=True), named_like(word), *inside))
     return statement
+
+
+def named_like(word: str) -> ColumnElement[bool]:
+    """Return the condition that somebody gave a setting's pair a name with this word."""
+    return SettingRow.pair.in_(select(OwnPairRow.models).where(OwnPairRow.name.icontains(word, autoescape=True)))
 
 
 def listed() -> ColumnElement[bool]:

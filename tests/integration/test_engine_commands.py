@@ -14,6 +14,7 @@ from fsd_core.config.building import method
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
+from fsd_core.tasks.readings import READING_VERSION
 from tests.tools.forked import ForkedCommand
 from tests.tools.sizes import PATIENCE
 from tests.tools.toy_engine import MODEL, Request, ToyEngine
@@ -71,7 +72,7 @@ def test_an_endpoint_is_named_measured_exported_and_forgotten_and_its_key_is_now
     told = json.loads(out.splitlines()[-1])
     assert (status, told["status"], told["failed"], told["acceptance"]) == (0, "finished", 1, "served"), err
     assert told["label"] == "Served · vLLM toy"
-    assert told["provenance"] == {"engine": "vLLM 9.8.7"}
+    assert told["provenance"] == {"engine": "vLLM 9.8.7", "reading_versions": str(READING_VERSION)}
     assert engine.authorizations == [f"Bearer {SECRET}"] * 3
     assert call("export", str(home / "all.zip"))[0] == 0
     other = home.with_name("other")

@@ -565,18 +565,15 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     approve(rival)
     mirroring.after_runs()
     assert said(first) == {}
-    assert said(second) == {"fsd.approved_for": "support-chat", "fsd.candidate_for": "support-chat"}
+    assert said(second) == {"fsd.approved_for": "support-chat"}
     with repository._database.session() as session:  # what ran with other weights was not approved
         row = session.get_one(RunRow, second.id)
         was, row.provenance, row.mlflow_synced_at = row.provenance, {"weights": {"target": "f" * 16}}, None
     mirroring.after_runs()
-    assert said(second) == {"fsd.candidate_for": "support-chat"}
+    assert said(second) == {}
     with repository._database.session() as session:
         session.get_one(RunRow, second.id).provenance = was
     service.roll_back(bob, use, "Answers became worse.", service.use(use).sequence)
     assert sync_pending(mirror, repository) == 2
-    assert (said(first), said(second)) == (
-        {"fsd.approved_for": "support-chat"},
-        {"fsd.candidate_for": "support-chat"},
-    )
+    assert (said(first), said(second)) == ({"fsd.approved_for": "support-chat"}, {})
     assert repository.unsynced_runs() == []

@@ -327,7 +327,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     expect(page.locator("#find-answer")).to_have_text("The accuracy margin is 101: expected at most 20.")
     margin.fill("0.1")
     start.click()
-    expect(page.locator("#find-answer")).to_contain_text("takes at least 2995 prompts beside the 64 that choose")
+    expect(page.locator("#find-answer")).to_contain_text("takes at least 4787 prompts beside the 64 that choose")
     margin.fill("5")
     panel.get_by_label("Minutes").fill("")
     start.click()

@@ -378,7 +378,9 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     expect(page.locator(".rev-run")).to_contain_text(
         f"from the calibration Find the setting on Arithmetic word problems: {fresh} fresh prompts"
     )
-    expect(page.get_by_label("Requirements").locator("tbody tr")).to_contain_text(f"on {fresh} prompts: Non-inferior")
+    expect(page.get_by_label("Requirements").locator("tbody tr")).to_contain_text(
+        f"on {fresh} prompts, by the bounds of their calibration: Non-inferior"
+    )
     expect(page.locator(".rev-run").get_by_role("link")).to_have_attribute("href", f"runs?experiment={job.id}")
     (proposal,) = ReviewService(repository).use("sums").proposals.values()
     assert all(run.config.first >= config.choosing for run in repository.runs(proposal.runs, limit=None))

@@ -65,7 +65,7 @@ class OpenedProposal:
         self.answer = show()
         self.evidence = show()
         self.other_evidence = OtherEvidence(service)
-        show(section("Comments"))
+        show(section("What was said"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
             self.comment = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_TEXT, scale=4)
@@ -219,7 +219,7 @@ class OpenedProposal:
     def add_comment(self, values: Values, asked: Asked) -> Updates:
         """Add a comment."""
         review = self._review(asked)
-        reply = read(values[self.reply], "Answers #", int)
+        reply = review.proposal.said_as(read(values[self.reply], "Answers #", int))
         self.service.comment(asked.person, review, values[self.comment], reply, key=values.key)
         asked.used(values, self.comment, self.reply)
         return {self.answer: notice("Said.")}

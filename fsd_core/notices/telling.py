@@ -11,13 +11,28 @@ from fsd_core.review.history import Proposal, Use
 from fsd_core.roles import same_name
 from fsd_core.storage.outbox_message import NoticeContent, NoticeKind
 from fsd_core.storage.records import LoggedEvent
-from fsd_core.storage.review_events import AliasMoved, Commented, Judged, Proposed, ReviewersAsked, Verdict
+from fsd_core.storage.review_events import (
+    AliasMoved,
+    Commented,
+    EvidenceChosen,
+    Judged,
+    Proposed,
+    ReviewersAsked,
+    Verdict,
+    Waived,
+    Withdrawn,
+    written_text,
+)
 
 _VERDICTS: dict[Verdict, tuple[NoticeKind, str]] = {
     "approve": ("approved", "approves"),
     "request changes": ("changes-requested", "asks for changes to"),
     "decline": ("declined", "declines"),
 }
+_DEEDS: dict[str, str] = {
+    "evidence-chosen": "chooses other evidence for", "waived": "answers for a requirement of", "withdrawn": "withdraws",
+}  # fmt: skip
+"""by the kind of the event, which is that of the message"""
 
 
 class Telling(NamedTuple):
@@ -45,17 +60,19 @@ def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling |
         if isinstance(event, ReviewersAsked) and not new:
             return None
         whom = ", ".join(new) or "somebody"
-        return _telling(use, logged, "review-requested", f"{logged.who} asks {whom} to review {named}.", proposal,
-                        event.rationale if isinstance(event, Proposed) else "", new, new)  # fmt: skip
+        text = f"{logged.who} asks {whom} to review {named}."
+        return _telling(use, logged, "review-requested", text, proposal, new, new)
     if isinstance(event, Commented):
-        return _telling(use, logged, "commented", f"{logged.who} comments on {named}.", proposal, event.words,
-                        _concerned(proposal))  # fmt: skip
+        return _telling(use, logged, "commented", f"{logged.who} comments on {named}.", proposal, _concerned(proposal))
+    if isinstance(event, EvidenceChosen | Waived | Withdrawn):
+        text = f"{logged.who} {_DEEDS[event.kind]} {named}."
+        return _telling(use, logged, event.kind, text, proposal, _concerned(proposal))
     if isinstance(event, Judged):
         kind, verb = _VERDICTS[event.verdict]
         text = f"{logged.who} {verb} {named}."
         if kind == "approved" and _moved(use, logged):
             text += " It is the approved setting now."
-        return _telling(use, logged, kind, text, proposal, event.comment, _concerned(proposal))
+        return _telling(use, logged, kind, text, proposal, _concerned(proposal))
     return None
 
 
@@ -89,24 +106,25 @@ def _rolled_back(use: Use, logged: LoggedEvent, event: AliasMoved, labels: dict[
 
 
 def _telling(
-    use: Use, logged: LoggedEvent, kind: NoticeKind, text: str, proposal: Proposal, words: str,
-    people: Iterable[str], reviewers: tuple[str, ...] = (),
+    use: Use, logged: LoggedEvent, kind: NoticeKind, text: str, proposal: Proposal, people: Iterable[str],
+    reviewers: tuple[str, ...] = (),
 ) -> Telling:  # fmt: skip
     content = NoticeContent(
         kind=kind, at=_text(logged.at), use=use.id, use_name=use.name, who=logged.who, text=text,
-        proposal=proposal.id, setting=proposal.setting, words=words, reviewers=reviewers,
-        page=f"review?proposal={proposal.id}",
+        proposal=proposal.id, setting=proposal.setting, words=written_text(logged.event),
+        reviewers=reviewers, page=f"review?proposal={proposal.id}", waits_for=tuple(proposal.waits_for),
     )  # fmt: skip
     return Telling(content, _but(people, logged.who), _source(logged))
 
 
 def _concerned(proposal: Proposal) -> tuple[str, ...]:
-    """Return the people whom a proposal concerns: who made it, who is asked, and who commented or judged."""
+    """Return the people whom a proposal concerns: for whom it waits, who made it, who is asked, and who said
+    something."""
     return (
+        *proposal.waits_for,
         proposal.owner or proposal.author,
         *proposal.reviewers,
-        *(judgement.who for judgement in proposal.judgements),
-        *(logged.who for logged in proposal.comments),
+        *(logged.who for logged in proposal.said),
     )
 
 

@@ -164,8 +164,8 @@ class ReviewService(UseService):
         its text.
         """
         require(person, "author", "Commenting")
-        if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.comments):
-            raise UnknownChoice(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
+        if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.said):
+            raise UnknownChoice(f"Nothing was said with the id {reply_to}: read the proposal again, and answer that.")
         passage = None
         if run is not None and position is not None:
             passage = checked_passage(self.repository, person, review, run, position, quote)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from dashboard.review.blind_vote import pairing_of
-from dashboard.tables.review_log import written_text
 from fsd_core.review.history import Proposal
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
-from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.review_events import Requirements, written_text
 from tests.tools.shown_page import Application, ShownPage
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin")
@@ -261,7 +261,57 @@ def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(
 ) -> None:
     service.ask_reviewers(ANN, service.review(proposal), ["Bob"])
     page = application.open("review", BOB)
-    assert "1 to review" in page.text
+    assert "1 waits for you" in page.text
     (line,) = page.rows("Waiting for me")
     assert "Sums" in line
-    assert "to review" not in application.open("review", CAT).text
+    assert "for you" not in application.open("review", CAT).text
+
+
+def test_what_a_reviewer_writes_reaches_the_author(
+    application: Application, page: ShownPage, service: ReviewService, runs: Sequence[RunView], proposal: str
+) -> None:
+    page.type("Comment on the verdict", "The prompts are too easy.")
+    page.press("Request changes")
+    listed = application.open("review", ANN)
+    assert "1 waits for you" in listed.text
+    (line,) = listed.rows("Waiting for me")
+    assert "your changes" in line
+    assert "1 proposal under review" in application.open("start", ANN).part("news")
+    own = application.open(f"review?proposal={proposal}", ANN)
+    assert "Bob asked for changes just now · #1 The prompts are too easy." in own.text
+    assert "Waits for the changes of Ann." in own.text
+    own.type("Comment", "These are our customers'.")
+    own.type("Answers #", "#1")
+    own.press("Comment")
+    assert "Ann commented just now · #2 These are our customers'." in own.text
+    assert "Waits for the verdict of Bob." in own.text
+    own.type("Comment", "And?")
+    own.type("Answers #", "3")
+    own.press("Comment")
+    assert "There is no #3 to answer" in own.text
+    assert "for you" not in application.open("review", ANN).text
+    assert "1 waits for you" in application.open("review", BOB).text
+
+
+def test_all_that_is_said_to_a_proposal_stands_on_its_page_in_its_order(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str, proposal: str
+) -> None:
+    def review() -> Any:
+        return service.review(proposal)
+
+    service.submit_review(BOB, review(), "request changes", "Another baseline.", review().use.sequence)
+    service.choose_evidence(ANN, review(), [runs[3].id], [runs[1].id], "The draft alone.")
+    service.waive(BOB, review(), "margin", "A toy.")
+    service.comment(CAT, review(), "Fine.")
+    service.submit_review(BOB, review(), "approve", "So be it.", review().use.sequence)
+    service.roll_back(CAT, use, "It repeats itself.", review().use.sequence)
+    text = application.open(f"review?proposal={proposal}", ANN).text
+    said = ["Another baseline.", "The draft alone.", "A toy.", "Fine.", "So be it.", "It repeats itself."]
+    deeds = ["Bob asked for changes", "Ann chose other evidence", "Bob answers for accuracy", "Cat commented",
+             "Bob approved", "Cat took the approval back"]  # fmt: skip
+    places = [text.index(f"· #{number} {words}") for number, words in enumerate(said, start=1)]
+    assert places == sorted(places)
+    assert [deed for deed in deeds if deed not in text] == []
+    other = service.propose(ANN, use, [runs[4].id], [runs[0].id])
+    service.withdraw(ANN, service.review(other), "Too slow.")
+    assert "Ann withdrew it just now · #1 Too slow." in application.open(f"review?proposal={other}", BOB).text

@@ -38,7 +38,7 @@ def test_news_are_what_runs_what_waits_and_what_was_decided(repository: Reposito
     assert "Under <way>" in news
     assert "queued, 0 of 168 texts" in news
     assert "Looking" in news
-    assert "2 proposals for your verdict" in news
+    assert "2 proposals under review" in news
     assert "Decided last" not in news
     assert "Done" not in news, "a list that was measured decides nothing"
 

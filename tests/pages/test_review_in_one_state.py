@@ -253,7 +253,57 @@ def test_a_verdict_that_asks_for_changes_says_what_is_missing(
 def test_nobody_judges_their_own(application: Application, proposal: str) -> None:
     page = application.open(f"review?proposal={proposal}", ANN)
     assert "This proposal is your own: somebody else gives the verdict." in page.text
-    assert not any(page.can_press(label) for label in ("Approve", "Request changes", "Decline"))
+    barred = ("Approve", "Request changes", "Decline", "Answer for it")
+    assert not any(page.can_press(label) for label in barred)
+    assert page.can_press("Withdraw")
+
+
+def test_the_owner_of_a_program_does_not_judge_what_it_proposes(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    id = service.propose(Person("Bob/bot", "author", owner="Bob"), use, [runs[3].id], [runs[0].id])
+    page = application.open(f"review?proposal={id}", BOB)
+    assert "This proposal is your own: somebody else gives the verdict." in page.text
+    assert not page.can_press("Approve")
+    assert page.can_press("Withdraw")
+
+
+def test_others_see_why_they_do_not_withdraw_it(page: ShownPage, application: Application, proposal: str) -> None:
+    assert not page.can_press("Withdraw")
+    assert "Withdrawing it is for its author, Ann, and for admins." in page.text
+    assert application.open(f"review?proposal={proposal}", CAT).can_press("Withdraw")
+
+
+def test_the_form_answers_for_a_requirement_that_is_open(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    asked = Requirements(margin=20, least_speedup=900, longest_answers=0.01)
+    id = service.propose(ANN, use, [runs[3].id], [runs[0].id], requirements=asked)
+    page = application.open(f"review?proposal={id}", BOB)
+    for requirement in service.review(id).open_requirements:
+        assert requirement != "margin"
+        assert page.field("Answer for") == requirement
+        page.type("Why that is acceptable", "A toy.")
+        page.press("Answer for it")
+    assert service.review(id).open_requirements == ()
+
+
+def test_after_a_lost_race_the_page_leads_on(
+    page: ShownPage, application: Application, service: ReviewService, use: str, proposal: str
+) -> None:
+    review = service.review(proposal)
+    service.submit_review(CAT, review, "approve", "", review.use.sequence)
+    page.type("Comment on the verdict", "Fine.")
+    page.press("Decline")
+    assert "This proposal is approved, so nothing is decided on it any more" in page.text
+    assert "again" not in page.answered
+    assert f"review?use={use}" in page.links()
+    assert not any(page.can_press(label) for label in ("Approve", "Decline", "Withdraw", "Answer for it"))
+    tab = application.open(f"review?use={use}", CAT)
+    service.roll_back(CAT, use, "It repeats itself.", service.use(use).sequence)
+    tab.type("Why the approval is taken back", "Too slow.")
+    tab.press("Take the approval back")
+    assert "Nothing is approved here since this page was shown: the log below says who took it back." in tab.text
 
 
 def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(

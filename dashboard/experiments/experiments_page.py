@@ -217,9 +217,9 @@ class ExperimentsPage:
 
     def on_list_button(self, act: Act, asked: Asked) -> Updates:
         """Do what a button of an experiment asks for."""
-        answer = actions.perform_and_report(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
+        told = actions.perform(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
         self.latest.forget()
-        return {self.answer: answer}
+        return {self.answer: notice(told)}
 
     def fetch_task(self, act: Act, asked: Asked) -> Updates:
         """Let the worker fetch the task whose button was clicked."""

@@ -135,8 +135,7 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str
 
 
 def conversation_html(proposal: Proposal, quoted: Mapping[int, Quoted]) -> Html:
-    """Return all that was said to a proposal, numbered from 1, with replies below what they answer. ``quoted``: the
-    passages that comments are on."""
+    """Return all that was said, numbered from 1, with replies below it. ``quoted``: the passages of comments."""
     if not proposal.said:
         return render("review/discussion.html", "faded", "Nobody said anything yet.")
     answers: dict[int | None, list[tuple[int, LoggedEvent, str, str]]] = {}

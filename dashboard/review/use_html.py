@@ -21,9 +21,7 @@ _USES = (
     Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
     Column("Last act"),
 )  # fmt: skip
-_WAITING = (
-    Column("Setting", "wide"), Column("Use", "wide"), Column("Waits for"), Column("By"), Column("Proposed")
-)  # fmt: skip
+_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("Waits for"), Column("By"), Column("Proposed"))
 _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
 
 

@@ -53,7 +53,7 @@ def requirements_text(requirements: Requirements) -> str:
     """Return requirements in words."""
     parts = []
     if requirements.margin is not None:
-        parts.append(f"accuracy within {requirements.margin:g} points")
+        parts.append(f"accuracy within {count(requirements.margin, 'point')}")
     if requirements.least_speedup is not None:
         parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
     if requirements.longest_answers is not None:

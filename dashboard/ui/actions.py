@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboard.ui.components import notice
 from dashboard.ui.needs import LOOKS, check_role, refusal
 from dashboard.ui.templates import Html, render, script
-from fsd_core.errors import FsdError, NotApplicable, Stale
+from fsd_core.errors import NotApplicable, Stale
 from fsd_core.formatting import count
 from fsd_core.roles import Person
 from fsd_core.storage.edits import Edit
@@ -68,14 +67,6 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
         raise Stale("This page has no such button: reload it.")
     check_role(person, action)
     return handlers[action]()
-
-
-def perform_and_report(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> Html:
-    """Do as :func:`perform` and return its sentence or its error as a notice."""
-    try:
-        return notice(perform(repository, home, person, action, kind, id))
-    except FsdError as error:
-        return notice(str(error), "bad")
 
 
 def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:

@@ -11,28 +11,18 @@ from fsd_core.review.history import Proposal, Use
 from fsd_core.roles import same_name
 from fsd_core.storage.outbox_message import NoticeContent, NoticeKind
 from fsd_core.storage.records import LoggedEvent
-from fsd_core.storage.review_events import (
-    AliasMoved,
-    Commented,
-    EvidenceChosen,
-    Judged,
-    Proposed,
-    ReviewersAsked,
-    Verdict,
-    Waived,
-    Withdrawn,
-    written_text,
-)
+from fsd_core.storage.review_events import AliasMoved, Judged, Proposed, ReviewersAsked, Verdict, written_text
 
 _VERDICTS: dict[Verdict, tuple[NoticeKind, str]] = {
     "approve": ("approved", "approves"),
     "request changes": ("changes-requested", "asks for changes to"),
     "decline": ("declined", "declines"),
 }
-_DEEDS: dict[str, str] = {
-    "evidence-chosen": "chooses other evidence for", "waived": "answers for a requirement of", "withdrawn": "withdraws",
+_DEEDS: dict[str, tuple[NoticeKind, str]] = {
+    "remarked": ("commented", "comments on"), "evidence-chosen": ("evidence-chosen", "chooses other evidence for"),
+    "waived": ("waived", "answers for a requirement of"), "withdrawn": ("withdrawn", "withdraws"),
 }  # fmt: skip
-"""by the kind of the event, which is that of the message"""
+"""by the kind of the event"""
 
 
 class Telling(NamedTuple):
@@ -62,18 +52,12 @@ def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling |
         whom = ", ".join(new) or "somebody"
         text = f"{logged.who} asks {whom} to review {named}."
         return _telling(use, logged, "review-requested", text, proposal, new, new)
-    if isinstance(event, Commented):
-        return _telling(use, logged, "commented", f"{logged.who} comments on {named}.", proposal, _concerned(proposal))
-    if isinstance(event, EvidenceChosen | Waived | Withdrawn):
-        text = f"{logged.who} {_DEEDS[event.kind]} {named}."
-        return _telling(use, logged, event.kind, text, proposal, _concerned(proposal))
-    if isinstance(event, Judged):
-        kind, verb = _VERDICTS[event.verdict]
-        text = f"{logged.who} {verb} {named}."
-        if kind == "approved" and _moved(use, logged):
-            text += " It is the approved setting now."
-        return _telling(use, logged, kind, text, proposal, _concerned(proposal))
-    return None
+    deed = _VERDICTS[event.verdict] if isinstance(event, Judged) else _DEEDS.get(event.kind)
+    if deed is None:
+        return None
+    kind, verb = deed
+    more = " It is the approved setting now." if kind == "approved" and _moved(use, logged) else ""
+    return _telling(use, logged, kind, f"{logged.who} {verb} {named}.{more}", proposal, _concerned(proposal))
 
 
 def of_expiry(use: Use, labels: dict[str, str], at: datetime) -> tuple[Telling, datetime] | None:

@@ -103,11 +103,8 @@ class Proposal:
 
     @property
     def waits_for(self) -> dict[str, Awaited]:
-        """For whom an open proposal waits, and for what.
-
-        For a verdict of who was asked for one and has given none since; for changes by its author, or a program's
-        owner, after they were asked for; and once these have acted, for another verdict of who asked for them.
-        """
+        """For whom an open proposal waits, and for what: a verdict of who was asked and gave none since, changes by
+        its author or a program's owner that were asked for, and once these acted, a verdict of who asked for them."""
         if self.state != "open":
             return {}
         given = {folded(verdict.who): verdict for verdict in self.judgements}

@@ -105,10 +105,8 @@ class ReviewLog:
 
 def closed_text(proposal: Proposal) -> str:
     """Return why a proposal takes no more acts, and what leads on."""
-    return (
-        f"This proposal is {proposal.state}, so nothing is decided on it any more: its use says what is in force, and "
-        "the setting's page proposes it anew."
-    )
+    more = "its use says what is in force, and the setting's page proposes it anew"
+    return f"This proposal is {proposal.state}, so nothing is decided on it any more: {more}."
 
 
 def news_text(entries: Sequence[LoggedEvent]) -> str:

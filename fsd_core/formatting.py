@@ -115,9 +115,9 @@ def p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.995 else "p = 1"
 
 
-def count(n: int, noun: str) -> str:
-    """Return a number with its noun: ``1 run``, ``1,200 runs``."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+def count(n: float, noun: str) -> str:
+    """Return a number with its noun: ``1 run``, ``0.5 points``, ``1,200 runs``."""
+    return f"{n:{',' if isinstance(n, int) else ',.10g'}} {noun}{'' if n == 1 else 's'}"
 
 
 def upper_first(text: str) -> str:

@@ -17,7 +17,7 @@ from fsd_core.conditions import MIXED_MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
 from fsd_core.config.model_names import called
 from fsd_core.engines.engine_summary import measured_on
-from fsd_core.formatting import decimals
+from fsd_core.formatting import count, decimals
 from fsd_core.metrics import Metric, compared
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS
 
@@ -60,7 +60,8 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
             if row.run.metrics and row.run.speed_mixed
         ]
     if comparison.margin is not None and any(row.verdict for row in comparison.rows):
-        lines += ["", f"Accuracy against the baseline, within {comparison.margin:g} points, one-sided at 5 %:", ""]
+        margin = count(comparison.margin, "point")
+        lines += ["", f"Accuracy against the baseline, within {margin}, one-sided at 5 %:", ""]
         lines += [
             f"- {_plain(row.name)}: {row.verdict.sentence(comparison.margin)}" for row in comparison.rows if row.verdict
         ]

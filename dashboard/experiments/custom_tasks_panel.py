@@ -23,7 +23,6 @@ from dashboard.ui.uploads import UPLOAD, uploaded
 from dashboard.ui.view import View
 from fsd_core.calibration.request import margins_for
 from fsd_core.formatting import count
-from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.field_guess import guess
 from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_custom_tasks, suggested_name
@@ -100,7 +99,6 @@ class CustomTasksPanel:
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
-        require(asked.person, "author", "Adding a task")
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
         checked = check(uploaded(act, _EXPECTED, _LARGER), act["scorer"] or None, names)
         checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick *Group near-duplicates*")
@@ -108,7 +106,6 @@ class CustomTasksPanel:
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
         """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
-        require(asked.person, "author", "Adding a task")
         data = uploaded(act, _EXPECTED, _LARGER)
         guessed = guess(data)
         checked = noted(check(data, guessed.scorer, guessed.names), "or add the file under *Your own tasks*")

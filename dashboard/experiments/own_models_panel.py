@@ -23,7 +23,6 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.model_roots import check_folders
 from fsd_core.models.named_models import model_of
 from fsd_core.models.pair_check import PairCheck, check_pair, size
-from fsd_core.roles import require
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import cancel_pair_fetch, request_pair_fetch
 from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models
@@ -107,14 +106,12 @@ class OwnModelsPanel:
 
     def check_models(self, values: Values, asked: Asked) -> Updates:
         """Check the models, and say what was found."""
-        require(asked.person, "author", "Checking models")
         _, models = self._named(values)
         asked.unused.add(values.key)
         return {self.answer: checked_html(check_pair(get_pair(models), device_memory(self.repository)))}
 
     def add_models(self, values: Values, asked: Asked) -> Updates:
         """Keep the pair under its name, unless it cannot be used, and choose it."""
-        require(asked.person, "author", "Adding models")
         name, models = self._named(values)
         checked = add_checked(self.repository, name, models, asked.person.name)
         if checked.problems:
@@ -126,12 +123,10 @@ class OwnModelsPanel:
 
     def search_hub(self, values: Values, asked: Asked) -> Updates:
         """Show models of the hub whose names contain a text, each with buttons that choose it."""
-        require(asked.person, "author", "Searching the hub")
         return {self.answer: found_html(search_models(str(values[self.sought] or "")))}
 
     def suggest_drafts(self, values: Values, asked: Asked) -> Updates:
         """Show drafts that share the target's tokenizer."""
-        require(asked.person, "author", "Suggesting drafts")
         target = str(values[self.models["target"]] or "").strip()
         check_folders(name_of_models({"target": target}), self.settings)
         asked.unused.add(values.key)
@@ -145,7 +140,6 @@ class OwnModelsPanel:
 
     def fetch_models(self, act: Act, asked: Asked) -> Updates:
         """Let the worker fetch a pair's models."""
-        require(asked.person, "author", "Fetching models")
         check_folders(act["id"], self.settings)
         request_pair_fetch(self.repository, act["id"])
         self._forget()
@@ -153,14 +147,12 @@ class OwnModelsPanel:
 
     def cancel_fetch(self, act: Act, asked: Asked) -> Updates:
         """Stop a fetch. What has arrived is kept."""
-        require(asked.person, "author", "Cancelling a fetch")
         cancel_pair_fetch(self.repository, act["id"])
         self._forget()
         return {self.answer: ""}
 
     def forget_models(self, act: Act, asked: Asked) -> Updates:
         """Forget a pair's name. What was measured stays."""
-        require(asked.person, "author", "Forgetting a pair")
         self.repository.remove_pair(act["id"])
         self._forget()
         return {self.answer: notice(f"{act['id']} is no longer offered. What was measured stays.")}

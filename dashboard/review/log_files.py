@@ -12,13 +12,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.tables.review_log import written_text
 from dashboard.tables.spreadsheet import download, harmless
 from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
 from fsd_core.errors import FsdError
 from fsd_core.storage.records import LoggedEvent
-from fsd_core.storage.review_events import Proposed
+from fsd_core.storage.review_events import Proposed, written_text
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository

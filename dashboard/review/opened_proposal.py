@@ -21,12 +21,13 @@ from dashboard.ui.optional_number import optional_number, read
 from dashboard.ui.question import Act, Asked, Updates, Values, count_in
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import View
-from fsd_core.errors import FsdError, Stale
+from fsd_core.errors import FsdError, Refused, Stale
+from fsd_core.review.act_checks import check_author
 from fsd_core.review.beside_approved import BesideApproved, beside_approved
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.passages import Quoted, quoted_passages
 from fsd_core.review.reviewers import possible_reviewers
-from fsd_core.roles import Person, same_name
+from fsd_core.roles import Person
 from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class OpenedProposal:
         self.answer = show()
         self.evidence = show()
         self.other_evidence = OtherEvidence(service)
-        show(section("Comments"))
+        show(section("What was said"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
             self.comment = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_TEXT, scale=4)
@@ -78,7 +79,7 @@ class OpenedProposal:
         self.reader = PairReader(service.repository, "text", worst_first, comments=True)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page, and the hash of its evidence
         self.fields = [self.beside, *self.reader.fields]
-        self.forms = [self.reviewers, self.verdict_comment, self.waiver, self.comment, self.reply]
+        self.forms = [self.requirement, self.reviewers, self.verdict_comment, self.waiver, self.comment, self.reply]
         self.forms += self.other_evidence.forms
         self._verdicts = [self.approve, self.changes, self.decline]
 
@@ -87,7 +88,7 @@ class OpenedProposal:
         """Components that :meth:`redraw` may change."""
         return [
             self.proposal, self.evidence, self.author_notice, self.conversation, self.prompts, self.seen,
-            *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
+            self.answer, *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
             *self.other_evidence.outputs,
             *self.votes.outputs, *self.reader.outputs,
         ]  # fmt: skip
@@ -134,20 +135,28 @@ class OpenedProposal:
         seen, person = f"{review.use.sequence} {review.hash}", asked.person
         if asked.opening:
             asked.fill(self.reviewers, list(review.proposal.reviewers))
+        if (unsettled := review.open_requirements) and asked[self.requirement] not in unsettled:
+            asked.fill(self.requirement, unsettled[0])
         if not asked.differs("proposal", html, evidence, conversation, seen, person.name):
             return {}
         authors = [review.proposal.author, review.proposal.owner or ""]
-        is_open, is_author = review.proposal.state == "open", same_name(review.proposal.author, person.name)
-        return {
+        is_open, is_author = review.proposal.state == "open", review.proposal.is_by(person.name)
+        updates: Updates = {self.withdraw: gr.Button(interactive=is_open)}
+        try:
+            check_author(person, review, "Withdrawing it")
+        except Refused as error:
+            updates = {self.withdraw: gr.Button(interactive=False)}
+            updates |= {self.answer: notice(str(error), "warn")} if asked.opening and is_open else {}
+        return updates | {
             self.proposal: html,
             self.evidence: evidence,
             self.conversation: conversation,
             self.beside: gr.Radio(visible=beside is not None),
             self.seen: seen,
-            self.author_notice: notice(author_html(person), "warn") if is_open and is_author else "",
+            self.author_notice: notice(author_html(review, person), "warn") if is_author or not is_open else "",
             self.reviewers: gr.Dropdown(possible_reviewers(self.service.repository, authors)),
-            **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive, self.ask)},
-            **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
+            self.ask: gr.Button(interactive=is_open),
+            **{button: gr.Button(interactive=is_open and not is_author) for button in (*self._verdicts, self.waive)},
         }
 
     def _prompts(
@@ -219,7 +228,7 @@ class OpenedProposal:
     def add_comment(self, values: Values, asked: Asked) -> Updates:
         """Add a comment."""
         review = self._review(asked)
-        reply = read(values[self.reply], "Answers #", int)
+        reply = review.proposal.said_as(read(values[self.reply], "Answers #", int))
         self.service.comment(asked.person, review, values[self.comment], reply, key=values.key)
         asked.used(values, self.comment, self.reply)
         return {self.answer: notice("Said.")}
@@ -241,9 +250,9 @@ def _seen(text: str) -> tuple[int, str]:
     return count_in(sequence), evidence
 
 
-def author_html(person: Person) -> Html:
-    """Return the note that an author sees in place of the verdict's fields."""
-    return render("review/proposal.html", "author", alone=not person.known)
+def author_html(review: ProposalReview, person: Person) -> Html:
+    """Return why a person gives no verdict: the proposal is their own, or closed."""
+    return render("review/proposal.html", "author", review.use, review.proposal, alone=not person.known)
 
 
 def verdict_text(review: ProposalReview, verdict: Verdict) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.tables.review_log import requirements_text, setting_link
+from dashboard.tables.review_log import deed_text, requirements_text, setting_link
 from dashboard.tables.siblings import machine
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, notice, pill, rough, table, tiles
@@ -19,7 +19,7 @@ from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall, take
 from fsd_core.review.measured_weights import certain_weights
 from fsd_core.roles import LOCAL, Person, same_name
 from fsd_core.statistics.intervals import Estimate
-from fsd_core.storage.review_events import Commented
+from fsd_core.storage.review_events import written_text
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
@@ -135,13 +135,13 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str
 
 
 def conversation_html(proposal: Proposal, quoted: Mapping[int, Quoted]) -> Html:
-    """Return the comments, with replies below what they answer. ``quoted``: the passages that they are on."""
-    if not (comments := proposal.comments):
+    """Return all that was said, numbered from 1, with replies below it. ``quoted``: the passages of comments."""
+    if not proposal.said:
         return render("review/discussion.html", "faded", "Nobody said anything yet.")
-    answers: dict[int | None, list[LoggedEvent]] = {}
-    for logged in comments:
-        assert isinstance(logged.event, Commented)
-        answers.setdefault(logged.event.reply_to, []).append(logged)
+    answers: dict[int | None, list[tuple[int, LoggedEvent, str, str]]] = {}
+    for number, logged in enumerate(proposal.said, start=1):
+        entry = number, logged, deed_text(logged.event), written_text(logged.event)
+        answers.setdefault(getattr(logged.event, "reply_to", None), []).append(entry)
     return render("review/discussion.html", "conversation", proposal, answers, quoted)
 
 

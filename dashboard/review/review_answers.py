@@ -31,7 +31,7 @@ class UseAnswer(TypedDict):
 
 
 class ProposalAnswer(TypedDict):
-    """A proposal."""
+    """A proposal. ``waits_for`` names for whom it waits, each with ``verdict`` or ``changes``."""
 
     proposal: str
     use: str
@@ -45,6 +45,7 @@ class ProposalAnswer(TypedDict):
     runs: list[str]
     baselines: list[str]
     reviewers: list[str]
+    waits_for: dict[str, str]
 
 
 class UseWithProposals(UseAnswer):
@@ -78,6 +79,7 @@ class EvidenceAnswer(TypedDict):
 class JudgementAnswer(TypedDict):
     """A verdict of one person."""
 
+    id: int
     who: str
     verdict: str
     comment: str
@@ -235,6 +237,7 @@ def proposal_answer(proposal: Proposal) -> ProposalAnswer:
         "runs": list(proposal.runs),
         "baselines": list(proposal.baselines),
         "reviewers": list(proposal.reviewers),
+        "waits_for": {**proposal.waits_for},
     }
 
 
@@ -270,8 +273,14 @@ def review_answer(review: ProposalReview, quoted: Mapping[int, Quoted], root_pat
             key: list(value) if isinstance(value, tuple) else value for key, value in review.status._asdict().items()
         },
         "judgements": [
-            {"who": item.who, "verdict": item.verdict, "comment": item.comment, "at": item.at.isoformat()}
-            for item in review.proposal.judgements
+            {
+                "id": one.sequence,
+                "who": one.who,
+                "verdict": one.verdict,
+                "comment": one.comment,
+                "at": one.at.isoformat(),
+            }
+            for one in review.proposal.judgements
         ],
         "comments": [
             cast(

@@ -97,7 +97,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         Args:
             proposal: its id
             words: the comment
-            reply_to: id of the comment that it answers
+            reply_to: id of the comment or verdict that it answers
             prompt: number of the prompt whose answer it is on, from 1. Default: it is on the whole proposal
             key: 32 hexadecimal digits, random for each comment. Sent again with the same key, it is added once
             run: id of the run that answered. Default: the first run of the setting

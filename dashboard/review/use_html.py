@@ -15,13 +15,13 @@ from fsd_core.formatting import count
 
 if TYPE_CHECKING:
     from fsd_core.review.approvals import Approval
-    from fsd_core.review.history import Proposal, Use
+    from fsd_core.review.history import Awaited, Proposal, Use
 
 _USES = (
     Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
     Column("Last act"),
 )  # fmt: skip
-_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("By"), Column("Proposed"))
+_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("Waits for"), Column("By"), Column("Proposed"))
 _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
 
 
@@ -47,18 +47,19 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
     return table(_USES, rows, "Uses")
 
 
-def waiting_html(waiting: Sequence[tuple[Use, Proposal]], labels: Mapping[str, str]) -> Html:
-    """Return the proposals that wait for somebody's verdict; nothing if none does."""
+def waiting_html(waiting: Sequence[tuple[Use, Proposal, Awaited]], labels: Mapping[str, str]) -> Html:
+    """Return the proposals that wait for somebody's verdict or changes; nothing if none does."""
     if not waiting:
         return Html()
     rows = [
         (
             link(f"review?proposal={proposal.id}", labels.get(proposal.setting, proposal.setting)),
             link(f"review?use={use.id}", use.name),
+            f"your {awaited}",
             proposal.author,
             ago(proposal.at),
         )
-        for use, proposal in waiting
+        for use, proposal, awaited in waiting
     ]
     return joined([section("Waiting for me"), table(_WAITING, rows, "Waiting for me")])
 

@@ -118,7 +118,10 @@ class RunsPage:
         """Do what a button of a run or an experiment asks for."""
         opened = self.run if asked.address.get("run") else self.experiment
         kind, id = act["kind"], act["id"]
-        answer = actions.perform_and_report(self.repository, self.home, asked.person, act.name, kind, id)
+        try:
+            answer = notice(actions.perform(self.repository, self.home, asked.person, act.name, kind, id))
+        except FsdError as error:
+            answer = notice(str(error), "bad")
         return {opened.answer: answer} | opened.panel.seen_now(id)
 
 

@@ -58,7 +58,7 @@ def news_html(repository: Repository, waiting: int) -> Html:
     experiments = repository.experiments(limit=_LOOKED_AT)
     under_way = [e for e in experiments if e.under_way]
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]
-    waits = [News("review", f"{count(waiting, 'proposal')} for your verdict")] if waiting else []
+    waits = [News("review", f"{count(waiting, 'proposal')} under review")] if waiting else []
     found = (
         News(f"runs?experiment={e.id}", told, f"{e.name}, {ago(e.created_at)}")
         for e in experiments

@@ -16,6 +16,7 @@ from fsd_core.calibration.summary import goal_text, headline, so_far, verdict, w
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
+from fsd_core.formatting import count
 
 if TYPE_CHECKING:
     from fsd_core.calibration.findings import SettingResult
@@ -36,7 +37,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
-        activity = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
+        activity = f"{count(outcome.tried, 'setting')} on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
             activity = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
         goal = f"Wanted: {goal_text(config)}. {activity}; {spent}."

@@ -23,7 +23,7 @@ from fsd_core.storage.review_events import (
     Voted,
     VotingStopped,
     Waived,
-    Withdrawn,
+    written_text,
 )
 
 if TYPE_CHECKING:
@@ -49,22 +49,11 @@ def events_html(events: Sequence[tuple[Use, LoggedEvent]]) -> Html:
     return table(_COLUMNS, rows, "What was decided")
 
 
-def written_text(event: ReviewEvent) -> str:
-    """Return the comment of an event, or an empty string."""
-    if isinstance(event, Proposed):
-        return event.rationale
-    if isinstance(event, UseDescribed):
-        return event.description
-    if isinstance(event, Waived | Commented):
-        return event.words
-    return getattr(event, "comment", "")
-
-
 def requirements_text(requirements: Requirements) -> str:
     """Return requirements in words."""
     parts = []
     if requirements.margin is not None:
-        parts.append(f"accuracy within {requirements.margin:g} points")
+        parts.append(f"accuracy within {count(requirements.margin, 'point')}")
     if requirements.least_speedup is not None:
         parts.append(f"at least {requirements.least_speedup:g} × as fast by time per answer")
     if requirements.longest_answers is not None:
@@ -87,13 +76,11 @@ def _event_text(event: ReviewEvent) -> str:
         return render("tables/logs.html", "moved", event)
     if isinstance(event, Proposed):
         return render("tables/logs.html", "proposed", event)
-    return render("tables/logs.html", "of_proposal", event.proposal, _proposal_event(event))
+    return render("tables/logs.html", "of_proposal", event.proposal, deed_text(event))
 
 
-def _proposal_event(
-    event: EvidenceChosen | Judged | Waived | Commented | Voted | VotingStopped | ReviewersAsked | Withdrawn,
-) -> str:
-    """Return the text of an event on a proposal."""
+def deed_text(event: ReviewEvent) -> str:
+    """Return the text of an event on a proposal, to follow the name of who did it."""
     if isinstance(event, EvidenceChosen):
         return f"chose other evidence: {count(len(event.runs), 'run')}, {count(len(event.baselines), 'baseline')}"
     if isinstance(event, Judged):
@@ -108,4 +95,6 @@ def _proposal_event(
         return f"asked {', '.join(event.reviewers) or 'nobody'} to review it"
     if isinstance(event, VotingStopped):
         return "votes no more, and reads the names"
+    if isinstance(event, AliasMoved):
+        return "took the approval back"
     return "withdrew it"

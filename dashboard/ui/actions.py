@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboard.ui.components import notice
+from dashboard.ui.needs import LOOKS, check_role, refusal
 from dashboard.ui.templates import Html, render, script
-from fsd_core.errors import FsdError, NotApplicable, Stale
+from fsd_core.errors import NotApplicable, Stale
 from fsd_core.formatting import count
-from fsd_core.roles import Person, require, require_person
+from fsd_core.roles import Person
 from fsd_core.storage.edits import Edit
 from fsd_core.storage.records import UNENDED
 from fsd_core.worker import more_time, run_actions
@@ -24,8 +24,9 @@ CLICKS = script("ui/clicks.js")
 
 def button(action: str, kind: str, id: str, text: str, question: str = "", *, disabled: bool = False) -> Html:
     """Return a button that does ``action`` with the run or experiment (``kind``) of an id, after ``question`` if it is
-    given."""
-    return render("ui/links.html", "button", action, kind, id, text, question, disabled)
+    given. Whoever has not the role for it sees it disabled, with the reason."""
+    reason = refusal(LOOKS.get(), action)
+    return render("ui/links.html", "button", action, kind, id, text, question, disabled or bool(reason), reason)
 
 
 def work_button(e: ExperimentView) -> Html:
@@ -48,12 +49,7 @@ def delete_button(kind: str, id: str, gone: Deletion, resting: str = "") -> Html
     return button("delete", kind, id, "Delete", question)
 
 
-# The action of each button in words, and the role that it needs.
-ACTIONS = {
-    "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
-    "go-on": ("Giving a calibration time", "author"), "time-again": ("Timing finalists again", "author"),
-    "archive": ("Archiving", "author"), "unarchive": ("Archiving", "author"),
-}  # fmt: skip
+ACTIONS = ("cancel", "resume", "delete", "go-on", "time-again", "archive", "unarchive")
 
 
 def perform(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> str:
@@ -69,17 +65,8 @@ def perform(repository: Repository, home: Path, person: Person, action: str, kin
     }
     if action not in handlers or kind not in ("run", "experiment"):
         raise Stale("This page has no such button: reload it.")
-    label, role = ACTIONS[action]
-    (require_person if action == "delete" else require)(person, role, label)
+    check_role(person, action)
     return handlers[action]()
-
-
-def perform_and_report(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> Html:
-    """Do as :func:`perform` and return its sentence or its error as a notice."""
-    try:
-        return notice(perform(repository, home, person, action, kind, id))
-    except FsdError as error:
-        return notice(str(error), "bad")
 
 
 def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:

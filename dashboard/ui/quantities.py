@@ -6,6 +6,7 @@ import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import DASH as DASH
 from fsd_core.formatting import count, written
 from fsd_core.formatting import percent as percent
@@ -57,6 +58,8 @@ def duration(seconds: float | None) -> str:
 
 def texts_done(experiment: ExperimentView) -> str:
     """Return how many texts of an experiment are written: ``1,600 of 1,600 texts (16 runs × 100 prompts)``."""
+    if isinstance(experiment.config, CalibrationConfig):  # the total is unknown
+        return f"{count(experiment.prompts_done, 'text')} written"
     text = f"{experiment.prompts_done:,} of {count(experiment.prompts_total, 'text')}"
     each = {run.prompts_total for run in experiment.runs}
     if len(experiment.runs) < 2 or len(each) > 1:

@@ -124,7 +124,7 @@ class Asked:
 
         A ``slow`` part waits for another answer if this one has something to show already.
         """
-        key = digest(*content)
+        key = digest(*content, self.person)
         if self.shown.get(part) == key:
             return False
         if slow and self._drawn:

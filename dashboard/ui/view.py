@@ -19,9 +19,11 @@ import gradio as gr
 from gradio.blocks import Block
 
 from dashboard.ui.components import PRIVATE_EVENT, notice, page_load
+from dashboard.ui.needs import LOOKS, check_role, refusal
 from dashboard.ui.question import QUESTION, Act, Asked, Updates, Values, digest, field_value, read_question
-from dashboard.ui.templates import Html, script
+from dashboard.ui.templates import Html, joined, script
 from fsd_core.errors import FsdError, Stale
+from fsd_core.roles import NOBODY
 
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 """for acts, by their keys"""
@@ -50,6 +52,7 @@ class View:
         self._fields: list[Any] = []
         self._written: dict[Any, None] = {}  # fields that scripts send
         self._acts: dict[str, tuple[Callable[[Act, Asked], Updates | None], gr.HTML]] = {}
+        self._buttons: dict[gr.Button, tuple[str, gr.HTML]] = {}  # with the act of each, and the place of its answers
         self._triggers: list[Any] = [self._rest.change, self._scripts.change]
 
     def on(self, *triggers: Any) -> None:
@@ -69,6 +72,7 @@ class View:
     ) -> None:  # fmt: skip
         """Let ``handler`` do what a button is for, with the values that ``fields`` had at the click.
 
+        Whoever has not the role for it sees it disabled, and the reason at ``place``.
         ``js`` is a script that acts with these values, in place of the usual one.
         """
 
@@ -81,6 +85,8 @@ class View:
         secret = any(map(_is_secret, fields))
         self.by_script(button.click, fields, js or script("ui/press.js", NAME=name, SECRET=secret))
         self.act(name, press, place)
+        if refusal(NOBODY, name):
+            self._buttons[button] = name, place or self._place
 
     def by_script(self, trigger: Any, fields: Sequence[Any], js: str) -> None:
         """Ask at this event, after a script that gets the values of ``fields``.
@@ -135,7 +141,7 @@ class View:
             [page_load(), self._choices.change, *self._triggers],
             answer,
             {*inputs},
-            [*{self._place, self._answer, self._rest, *outputs, *places}],
+            [*{self._place, self._answer, self._rest, *outputs, *places, *self._buttons}],
             js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept, lasting) | {"texts": texts}),
             preprocess=False,  # Gradio would compare a choice with those that a page is built with
             show_progress_on=self._answer,  # not on every output, which keeps the browser busy
@@ -162,11 +168,13 @@ class View:
         kept = {self._fields[i]: field_value(self._fields[i], question.kept[str(i)]) for i in places}
         asked, done, updates = Asked(question, values | kept, request), Updates(), Updates()
         asked.filled |= {field: value for field, value in kept.items() if value != values[field]}
+        before = LOOKS.set(asked.person)
         for act in question.acts:
             done |= self._do(act, asked)
         key = digest(list(values.values()), question.wanted)
         try:
             updates = redraw(asked)
+            updates |= self._barred(asked, updates)
             asked.shown[QUESTION] = digest(list((values | asked.filled).values()), question.wanted)
         except FsdError as error:
             if question.acts or question.shown.get(QUESTION) != key:
@@ -183,16 +191,31 @@ class View:
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},
         }  # fmt: skip
         more = {self._rest: str(question.number)} if asked.postponed else {}
+        LOOKS.reset(before)
         updates |= done
         written = [field for field in self._fields if "value" in _properties(updates.get(field, {}))]
         assert not written, f"values are filled in and not answered: {written}"
         return updates | more | {self._answer: json.dumps(heard)}
+
+    def _barred(self, asked: Asked, updates: Updates) -> Updates:
+        """Return what disables the buttons of acts for other roles, with the reasons, as far as the page differs."""
+        opening, reasons, barred = asked.differs("barred"), dict[gr.HTML, dict[str, None]](), Updates()
+        for button, (name, place) in self._buttons.items():
+            reason = refusal(asked.person, name)
+            drawn: dict[str, Any] = {"interactive": True} | getattr(updates.get(button), "constructor_args", {})
+            if opening or (reason and button in updates):
+                barred[button] = gr.Button(**drawn | {"interactive": drawn["interactive"] and not reason})
+            if opening and reason:
+                reasons.setdefault(place, {})[reason] = None
+        told = {place: notice(" ".join(texts), "warn") for place, texts in reasons.items()}
+        return barred | {place: joined([updates.get(place, ""), text]) for place, text in told.items()}
 
     def _do(self, act: Act, asked: Asked) -> Updates:
         handler, place = self._acts.get(act.name, (None, self._place))
         try:
             if handler is None:
                 raise Stale("This page has no such button: reload it.")
+            check_role(asked.person, act.name)
             with _LOCKS[int(act.key, 16) % len(_LOCKS)]:  # its first sending may still be under way
                 return handler(act, asked) or {}
         except FsdError as error:

@@ -151,7 +151,7 @@ class _Answer(NamedTuple):
     @property
     def reach(self) -> str:
         name = self.short(self.baseline.id)
-        return f"within {self.margin:g} points of {name}" if self.margin else f"more accurate than {name}"
+        return f"within {count(self.margin, 'point')} of {name}" if self.margin else f"more accurate than {name}"
 
     def is_faster(self, id: str, other: str) -> bool:
         """Return whether a run is the faster one of two, by time per answer, on the prompts that both have done."""

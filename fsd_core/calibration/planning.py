@@ -53,6 +53,8 @@ class CalibrationStep:
     """whether replay must propose their draft lengths first"""
     sure: DecodingConfig | None = None
     """the best setting that already keeps the promise, if others may be better"""
+    tried: int = 0
+    """settings that these prompts are for, also those that are done with them"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationS
         if not in_time or len(alive) == 1:
             break
         if missing := _missing(evidence, (target, *alive), done, end):
-            return CalibrationStep(missing, done, end, lengths_open=bool(config.lengths) and not evidence.started)
+            is_open = bool(config.lengths) and not evidence.started
+            return CalibrationStep(missing, done, end, lengths_open=is_open, tried=len({target, *alive}))
         done = end
         in_time = evidence.seconds(done) < CHOOSING_SHARE * 60 * config.minutes
         alive = _better_half(config, evidence, alive, done)
@@ -206,7 +209,7 @@ def _try_finalists(
             break
         next_end = min(end + TRIAL_ROUND, config.limit)
         if missing := _missing(evidence, (config.target, exact, *undecided), end, next_end):
-            return CalibrationStep(missing, end, next_end, sure=best)
+            return CalibrationStep(missing, end, next_end, sure=best, tried=len({config.target, exact, *undecided}))
         end = next_end
     ranked = _ranked(config, evidence, sure, exact, end)
     best = None if best is None else ranked.first

@@ -20,7 +20,7 @@ _CONFIDENCE = f"{100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
 def goal_text(config: CalibrationConfig) -> str:
     """Return the promise, such as ``within 2 points of the target's accuracy``."""
     if config.goal == "accuracy":
-        return f"within {config.margin:g} {'point' if config.margin == 1 else 'points'} of the target's accuracy"
+        return f"within {count(config.margin, 'point')} of the target's accuracy"
     if config.goal == "acceptance":
         return f"at least {100 * config.acceptance:g} % of drafted tokens accepted"
     return "the fastest, whatever it costs"
@@ -43,7 +43,7 @@ def headline(config: CalibrationConfig, outcome: Outcome) -> str:
     if outcome.reason == "unsolved":
         return f"{_target(config, outcome)}: too few to hold a setting against."
     if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
-        return f"Use exact SD, {selected.decoding.label}: no lossy setting is sure to be better."
+        return f"{_use_exact(selected.decoding.label)}: no lossy setting is sure to be better."
     if not selected.sure:
         return f"No setting is sure to keep the promise yet: {goal_text(config)}."
     faster = "" if selected.over_exact is None else f"{selected.over_exact:.2g} × as fast as exact SD, "
@@ -55,7 +55,7 @@ def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     if outcome.reason == "unsolved":
         return f"{headline(config, outcome)} The prompts may lack the form that the pair knows: read some answers."
     if selected.decoding.acceptance.is_exact and config.goal != "acceptance":
-        use = f"Use exact SD: {selected.decoding.label}{_speeds_of_exact(selected)}."
+        use = f"{_use_exact(selected.decoding.label)}{_speeds_of_exact(selected)}."
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
     if not selected.sure:
         return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
@@ -64,7 +64,7 @@ def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
             "prompts": f" The prompts ended before a {better} one was decided. {_more(outcome)}".rstrip()}  # fmt: skip
     return (
-        f"Use {selected.decoding.label}: {promise}{sure}, by {selected.prompts} fresh prompts. "
+        f"Use {selected.decoding.label}: {promise}{sure}, by {count(selected.prompts, 'fresh prompt')}. "
         f"It is {_speeds(selected)}."
         f"{more.get(outcome.reason, '')}{_close(outcome)}{_promised_for(config, outcome)}"
     )
@@ -123,7 +123,7 @@ def finding_text(finding: SettingResult) -> str:
         parts[0] += f" (at least {100 * finding.at_least:+.1f} with {_CONFIDENCE})"
     if finding.acceptance is not None:
         parts.append(f"{100 * finding.acceptance:.0f} % of drafted tokens accepted")
-    text = f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}"
+    text = f"{', '.join(parts)}, on {count(finding.prompts, 'fresh prompt')}; {_speeds(finding)}"
     return text.replace("-", "−")
 
 
@@ -184,7 +184,7 @@ def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
     if outcome.reason == "nothing-faster":
         return f"Of the settings that are likely to keep the promise ({promise}), none is faster than exact SD."
     ended = {
-        "minutes": f"before the {config.all_minutes:g} minutes ended",
+        "minutes": f"before the {count(config.all_minutes, 'minute')} ended",
         "prompts": f"by the {config.limit - config.choosing} fresh prompts that there are",
         "hopeless": "by what the fresh prompts showed, nor with those that are left",
     }  # fmt: skip
@@ -206,14 +206,18 @@ def _more(outcome: Outcome) -> str:
         )
     prompts, minutes = outcome.more
     return (
-        f"If prompts go on like those so far, about {prompts} more fresh ones make a finalist sure, "
-        f"in {whole_minutes(minutes)} min of decoding."
+        f"If prompts go on like those so far, about {count(prompts, 'more fresh one')} make{'s' * (prompts == 1)} a "
+        f"finalist sure, in {whole_minutes(minutes)} min of decoding."
     )
 
 
 def whole_minutes(minutes: float) -> int:
     """Return the minutes rounded up, at least 1, as coarse as an estimate is."""
     return max(1, math.ceil(minutes))
+
+
+def _use_exact(label: str) -> str:
+    return f"Use exact {label}" if label.startswith("SD") else f"Use exact SD as {label}"
 
 
 def _speeds_of_exact(finding: SettingResult) -> str:

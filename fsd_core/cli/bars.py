@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from fsd_core.cli.output import say
+from fsd_core.formatting import count
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def rounds_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[],
         task = progress.add_task("Beginning", total=None)
 
         def begin(settings: int, start: int, end: int) -> None:
-            what = f"{settings} settings on prompts {start + 1} to {end}"
+            what = f"{count(settings, 'setting')} on prompts {start + 1} to {end}"
             if not console.is_terminal:
                 say(f"{what}.")
             progress.reset(task, total=settings * (end - start), description=what)

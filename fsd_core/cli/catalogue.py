@@ -9,6 +9,7 @@ import typer
 from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.errors import FsdError
+from fsd_core.formatting import count
 from fsd_core.settings import get_settings
 
 _ID_LENGTH = 8
@@ -24,7 +25,7 @@ def tasks() -> None:
         availability = f"needs {', '.join(task.files)} in {get_settings().data_folder}"
         if task.available:
             try:
-                availability = f"{task.size:,} prompts"
+                availability = count(task.size, "prompt")
                 if task.repeats:
                     availability += f", without {len(task.repeats)} that repeat an earlier one"
             except FsdError as error:  # a file that differs from the published one

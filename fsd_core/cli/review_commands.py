@@ -24,7 +24,7 @@ def check_use(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say whether a setting may serve a use now: approved, not expired, its evidence intact, each requirement met or
-    waived. Exits with 1 if it may not."""
+    answered for. Exits with 1 if it may not."""
     from fsd_core.review.approvals import check_setting
     from fsd_core.review.review_service import ReviewService
 
@@ -33,7 +33,7 @@ def check_use(
     if as_json:
         print(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
     else:
-        rows = [(check.requirement, f"waived: {waived}" if waived else check.outcome, check.text)
+        rows = [(check.requirement, f"answered for: {waived}" if waived else check.outcome, check.text)
                 for check, waived in checked.requirements]  # fmt: skip
         if rows:
             output.print_table(("Requirement", "Outcome", "Figures"), rows, figures=False)

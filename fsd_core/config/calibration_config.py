@@ -16,6 +16,7 @@ from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.config.run_config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import NotCalibratable, NotEnough
+from fsd_core.formatting import count
 from fsd_core.rules import RULES, Autoregressive, Served, Speculative
 from fsd_core.statistics import betting
 
@@ -148,7 +149,7 @@ class CalibrationConfig(SweepConfig):
     @property
     def needs(self) -> str:
         """The number of prompts needed, as the beginning of an error message."""
-        goal = f"within {self.margin:g} points" if self.goal == "accuracy" else f"the goal '{self.goal}'"
+        goal = f"within {count(self.margin, 'point')}" if self.goal == "accuracy" else f"the goal '{self.goal}'"
         return (
             f"To be sure of {goal} takes at least {self.fewest_fresh} prompts beside the {self.choosing} that choose, "
             f"{self.fewest} in all"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fsd_core.engines.engine_traits import TRAITS
+from fsd_core.formatting import count
 from fsd_core.rules import Served
 
 if TYPE_CHECKING:
@@ -32,16 +33,17 @@ def engine_sentences(run: RunView) -> list[str]:
         else:
             sentences.append(f"Its acceptance is left out. {reason}")
     if number := counts.get("counted_here"):
-        sentences.append(f"It gave no usage figures for {number} answers, whose tokens the pair's tokenizer counted.")
+        answers = count(number, "answer")
+        sentences.append(f"It gave no usage figures for {answers}, whose tokens the pair's tokenizer counted.")
     if number := counts.get("held"):
         sentences.append(
-            f"{number} of {counts['requests']} prompts were held back on arrival, since {run.config.batch} were open: "
-            "at this rate it fell behind."
+            f"{number} of {count(counts['requests'], 'prompt')} were held back on arrival, since {run.config.batch} "
+            "were open: at this rate it fell behind."
         )
     if number := counts.get("prompts_differ"):
         sentences.append(
-            f"{number} prompts had another number of tokens there than here: the pair is of another model, or the "
-            "engine adds tokens."
+            f"{count(number, 'prompt')} had another number of tokens there than here: the pair is of another model, or "
+            "the engine adds tokens."
         )
     return sentences
 

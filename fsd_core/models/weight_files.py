@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from fsd_core.errors import ModelUnavailable
+from fsd_core.formatting import count
 from fsd_core.models.json_files import read_object
 
 _FORMS = ("model.safetensors", "model-*-of-*.safetensors")
@@ -69,7 +70,7 @@ def _without_one_file(role: str, folder: Path, whole: str) -> str | None:
         named = {name for name in files.values() if isinstance(name, str)} if isinstance(files, dict) else set()
         missing = sorted(name for name in named if not (folder / Path(name).name).is_file())
         if missing:
-            return f"lacks {len(missing)} files of its weights, such as {missing[0]}: fetch it again."
+            return f"lacks {count(len(missing), 'file')} of its weights, such as {missing[0]}: fetch it again."
         return None if named else f"has a {INDEX} that names no files: fetch it again."
     if role == "head" and (folder / "pytorch_model.bin").is_file():  # of which only tensors are read
         return None

@@ -104,7 +104,8 @@ def mail_of(message: OutboxMessage, sender: str) -> EmailMessage:
     mail["Date"] = format_datetime(message.created_at)
     mail["Message-ID"] = f"<{message.id}@{sender.rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"
-    parts = [content.text, content.words, content.page]
+    waits = f"It waits for {', '.join(content.waits_for)}." if content.waits_for else ""
+    parts = [content.text, content.words, waits, content.page]
     mail.set_content("\n\n".join(part for part in parts if part) + "\n")
     return mail
 

@@ -11,13 +11,18 @@ from fsd_core.review.history import Proposal, Use
 from fsd_core.roles import same_name
 from fsd_core.storage.outbox_message import NoticeContent, NoticeKind
 from fsd_core.storage.records import LoggedEvent
-from fsd_core.storage.review_events import AliasMoved, Commented, Judged, Proposed, ReviewersAsked, Verdict
+from fsd_core.storage.review_events import AliasMoved, Judged, Proposed, ReviewersAsked, Verdict, written_text
 
 _VERDICTS: dict[Verdict, tuple[NoticeKind, str]] = {
     "approve": ("approved", "approves"),
     "request changes": ("changes-requested", "asks for changes to"),
     "decline": ("declined", "declines"),
 }
+_DEEDS: dict[str, tuple[NoticeKind, str]] = {
+    "remarked": ("commented", "comments on"), "evidence-chosen": ("evidence-chosen", "chooses other evidence for"),
+    "waived": ("waived", "answers for a requirement of"), "withdrawn": ("withdrawn", "withdraws"),
+}  # fmt: skip
+"""by the kind of the event"""
 
 
 class Telling(NamedTuple):
@@ -45,18 +50,14 @@ def of_event(use: Use, logged: LoggedEvent, labels: dict[str, str]) -> Telling |
         if isinstance(event, ReviewersAsked) and not new:
             return None
         whom = ", ".join(new) or "somebody"
-        return _telling(use, logged, "review-requested", f"{logged.who} asks {whom} to review {named}.", proposal,
-                        event.rationale if isinstance(event, Proposed) else "", new, new)  # fmt: skip
-    if isinstance(event, Commented):
-        return _telling(use, logged, "commented", f"{logged.who} comments on {named}.", proposal, event.words,
-                        _concerned(proposal))  # fmt: skip
-    if isinstance(event, Judged):
-        kind, verb = _VERDICTS[event.verdict]
-        text = f"{logged.who} {verb} {named}."
-        if kind == "approved" and _moved(use, logged):
-            text += " It is the approved setting now."
-        return _telling(use, logged, kind, text, proposal, event.comment, _concerned(proposal))
-    return None
+        text = f"{logged.who} asks {whom} to review {named}."
+        return _telling(use, logged, "review-requested", text, proposal, new, new)
+    deed = _VERDICTS[event.verdict] if isinstance(event, Judged) else _DEEDS.get(event.kind)
+    if deed is None:
+        return None
+    kind, verb = deed
+    more = " It is the approved setting now." if kind == "approved" and _moved(use, logged) else ""
+    return _telling(use, logged, kind, f"{logged.who} {verb} {named}.{more}", proposal, _concerned(proposal))
 
 
 def of_expiry(use: Use, labels: dict[str, str], at: datetime) -> tuple[Telling, datetime] | None:
@@ -89,24 +90,25 @@ def _rolled_back(use: Use, logged: LoggedEvent, event: AliasMoved, labels: dict[
 
 
 def _telling(
-    use: Use, logged: LoggedEvent, kind: NoticeKind, text: str, proposal: Proposal, words: str,
-    people: Iterable[str], reviewers: tuple[str, ...] = (),
+    use: Use, logged: LoggedEvent, kind: NoticeKind, text: str, proposal: Proposal, people: Iterable[str],
+    reviewers: tuple[str, ...] = (),
 ) -> Telling:  # fmt: skip
     content = NoticeContent(
         kind=kind, at=_text(logged.at), use=use.id, use_name=use.name, who=logged.who, text=text,
-        proposal=proposal.id, setting=proposal.setting, words=words, reviewers=reviewers,
-        page=f"review?proposal={proposal.id}",
+        proposal=proposal.id, setting=proposal.setting, words=written_text(logged.event),
+        reviewers=reviewers, page=f"review?proposal={proposal.id}", waits_for=tuple(proposal.waits_for),
     )  # fmt: skip
     return Telling(content, _but(people, logged.who), _source(logged))
 
 
 def _concerned(proposal: Proposal) -> tuple[str, ...]:
-    """Return the people whom a proposal concerns: who made it, who is asked, and who commented or judged."""
+    """Return the people whom a proposal concerns: for whom it waits, who made it, who is asked, and who said
+    something."""
     return (
+        *proposal.waits_for,
         proposal.owner or proposal.author,
         *proposal.reviewers,
-        *(judgement.who for judgement in proposal.judgements),
-        *(logged.who for logged in proposal.comments),
+        *(logged.who for logged in proposal.said),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsd_core.errors import Overtaken, Refused, UnfitEvidence, WrongState
 from fsd_core.review.evidence import REQUIREMENT_TITLES
-from fsd_core.review.log_access import news_text
+from fsd_core.review.log_access import closed_text, news_text
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.roles import Person, same_name
 from fsd_core.storage.review_events import ReviewersAsked, Voted, VotingStopped
@@ -16,7 +16,7 @@ _ASIDE = Voted | VotingStopped | ReviewersAsked
 def check_open(review: ProposalReview) -> None:
     """Raise ``InvalidSetting`` if the proposal takes no more acts."""
     if review.proposal.state != "open":
-        raise WrongState(f"This proposal is {review.proposal.state}: make a new one.")
+        raise WrongState(closed_text(review.proposal))
 
 
 def check_evidence(review: ProposalReview, shown: str) -> None:
@@ -46,5 +46,5 @@ def check_gate(review: ProposalReview) -> None:
     if review.open_requirements:
         unsettled = ", ".join(REQUIREMENT_TITLES[name].lower() for name in review.open_requirements)
         raise UnfitEvidence(
-            f"The evidence does not settle {unsettled}: measure more prompts, or have somebody waive it in words."
+            f"The evidence does not settle {unsettled}: measure more prompts, or have somebody answer for it in words."
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from fsd_core.errors import UnknownChoice
 from fsd_core.roles import folded, same_name
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
@@ -28,6 +29,8 @@ from fsd_core.storage.review_events import (
 
 State = Literal["open", "approved", "replaced", "taken back", "declined", "withdrawn"]
 """of a proposal; ``approved``: in force, ``replaced``: by a later approval, which a roll-back may take back"""
+Awaited = Literal["verdict", "changes"]
+"""what an open proposal waits for"""
 
 
 class Judgement(NamedTuple):
@@ -36,6 +39,8 @@ class Judgement(NamedTuple):
     comment: str
     evidence: str
     at: datetime
+    sequence: int = 0
+    """number of its log entry"""
 
 
 class Waiver(NamedTuple):
@@ -66,14 +71,18 @@ class Proposal:
     judgements: list[Judgement] = field(default_factory=list)
     waivers: dict[str, list[Waiver]] = field(default_factory=dict)
     """by requirement, oldest first"""
-    comments: list[LoggedEvent] = field(default_factory=list)
-    """log entries of ``Commented`` events"""
+    said: list[LoggedEvent] = field(default_factory=list)
+    """log entries of all that is said to it: comments, verdicts, waivers, evidence chosen, its end"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and folded name"""
     approved_when: UseDescribed | None = None
     """description and requirements of the use at the approval"""
-    reviewers: dict[str, datetime] = field(default_factory=dict)
-    """who is asked for a verdict, and since when"""
+    reviewers: dict[str, int] = field(default_factory=dict)
+    """who is asked for a verdict, and since which log entry"""
+    resumed: int = 0
+    """number of the log entry by which its author last went on with it"""
+    left: int = 0
+    """number of the log entry by which its author last proposed another setting instead"""
     stopped: set[str] = field(default_factory=set)
     """folded names of those who vote no more"""
 
@@ -81,14 +90,33 @@ class Proposal:
         """Whether this is somebody's own proposal: made by them, or by a program of theirs."""
         return same_name(name, self.author) or (self.owner is not None and same_name(name, self.owner))
 
-    def waits_for(self, name: str) -> bool:
-        """Whether somebody was asked for a verdict, and has given none since."""
-        asked = next((at for reviewer, at in self.reviewers.items() if same_name(reviewer, name)), None)
-        return (
-            self.state == "open"
-            and asked is not None
-            and not any(same_name(judgement.who, name) and judgement.at >= asked for judgement in self.judgements)
-        )
+    @property
+    def comments(self) -> list[LoggedEvent]:
+        """Log entries of ``Commented`` events."""
+        return [logged for logged in self.said if isinstance(logged.event, Commented)]
+
+    def said_as(self, number: int | None) -> int | None:
+        """Return the number in the log of what stands on the page under a number from 1. Raises ``UnknownChoice``."""
+        if number is not None and not 0 < number <= len(self.said):
+            raise UnknownChoice(f"There is no #{number} to answer: a number stands beside all that was said.")
+        return None if number is None else self.said[number - 1].sequence
+
+    @property
+    def waits_for(self) -> dict[str, Awaited]:
+        """For whom an open proposal waits, and for what: a verdict of who was asked and gave none since, changes by
+        its author or a program's owner that were asked for, and once these acted, a verdict of who asked for them."""
+        if self.state != "open":
+            return {}
+        given = {folded(verdict.who): verdict for verdict in self.judgements}
+        asked = {folded(name): (name, since) for name, since in self.reviewers.items()}
+        against = [verdict for verdict in given.values() if verdict.verdict == "request changes"]
+        asked |= {folded(one.who): (one.who, self.resumed) for one in against if one.sequence < self.resumed}
+        waits: dict[str, Awaited] = {
+            name: "verdict" for key, (name, since) in asked.items() if key not in given or given[key].sequence < since
+        }
+        if any(one.sequence > max(self.resumed, self.left) for one in against):
+            waits[self.owner or self.author] = "changes"
+        return waits
 
     def verdicts(self, evidence: str | None = None) -> list[Judgement]:
         """Return each person's latest verdict, of those given on evidence with this hash if it is named."""
@@ -148,6 +176,8 @@ class Use:
     """sequence number of the log entry with its latest description"""
     aliases: dict[str, AliasState] = field(default_factory=dict)
     proposals: dict[str, Proposal] = field(default_factory=dict)
+    in_force: list[AliasMoved] = field(default_factory=list)
+    """Approvals that were not rolled back, oldest first. The last one is currently approved."""
 
     @property
     def sequence(self) -> int:
@@ -157,18 +187,6 @@ class Use:
     def named(self, alias: str) -> str | None:
         """Return the setting that an alias names."""
         return self.aliases[alias].setting if alias in self.aliases else None
-
-    @property
-    def in_force(self) -> list[AliasMoved]:
-        """Approvals that were not rolled back, oldest first. The last one is currently approved."""
-        stack: list[AliasMoved] = []
-        for event in (logged.event for logged in self.log):
-            if isinstance(event, AliasMoved) and event.alias == "approved":
-                if event.proposal is None and stack:
-                    stack.pop()
-                else:
-                    stack.append(event)
-        return stack
 
     @property
     def described(self) -> UseDescribed:
@@ -229,20 +247,29 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
     event: ReviewEvent = logged.event
     if isinstance(event, UseDescribed):
         for proposal in use.proposals.values():
-            if proposal.state == "open" and proposal.requirements == use.requirements:
+            if proposal.state == "open" and proposal.requirements == use.requirements != event.requirements:
                 proposal.requirements = event.requirements
+                proposal.reviewers = dict.fromkeys(proposal.reviewers, logged.sequence)
         use.name, use.description, use.requirements = event.name, event.description, event.requirements
         use.approvals, use.days = event.approvals, event.days
         use.described_at = logged.sequence
     elif isinstance(event, AliasMoved):
         use.aliases[event.alias] = AliasState(event.setting, logged)
-        if event.alias == "approved" and event.proposal in use.proposals:
-            use.proposals[event.proposal].state = "approved"
-            use.proposals[event.proposal].approved_when = use.described
+        if event.alias == "approved" and event.proposal is None and use.in_force:
+            if former := use.proposals.get(use.in_force.pop().proposal or ""):
+                former.said.append(logged)
+        elif event.alias == "approved":
+            use.in_force.append(event)
+            if event.proposal in use.proposals:
+                use.proposals[event.proposal].state = "approved"
+                use.proposals[event.proposal].approved_when = use.described
     elif isinstance(event, Proposed):
+        for proposal in use.proposals.values():
+            if proposal.is_by(logged.owner or logged.who):
+                proposal.left = logged.sequence
         use.proposals[event.proposal] = Proposal(
             event.proposal, use.id, event.setting, logged.who, logged.at, event.requirements, event.runs,
-            event.baselines, event.rationale, logged.owner, reviewers=dict.fromkeys(event.reviewers, logged.at),
+            event.baselines, event.rationale, logged.owner, reviewers=dict.fromkeys(event.reviewers, logged.sequence),
         )  # fmt: skip
     else:
         _discuss(use.proposals[event.proposal], logged)
@@ -250,15 +277,22 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
 
 def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     event = logged.event
+    if isinstance(event, Judged | Waived | Commented | EvidenceChosen | Withdrawn):
+        proposal.said.append(logged)
+    if isinstance(event, EvidenceChosen) or (
+        isinstance(event, Commented | ReviewersAsked) and proposal.is_by(logged.owner or logged.who)
+    ):
+        proposal.resumed = logged.sequence
     if isinstance(event, EvidenceChosen):
         proposal.runs, proposal.baselines = event.runs, event.baselines
+        proposal.reviewers = dict.fromkeys(proposal.reviewers, logged.sequence)
     elif isinstance(event, Waived):
         waiver = Waiver(logged.who, event.words, event.evidence, logged.at)
         proposal.waivers.setdefault(event.requirement, []).append(waiver)
-    elif isinstance(event, Commented):
-        proposal.comments.append(logged)
     elif isinstance(event, Judged):
-        proposal.judgements.append(Judgement(logged.who, event.verdict, event.comment, event.evidence, logged.at))
+        proposal.judgements.append(
+            Judgement(logged.who, event.verdict, event.comment, event.evidence, logged.at, logged.sequence)
+        )
         if event.verdict == "decline":
             proposal.state = "declined"
     elif isinstance(event, Withdrawn):
@@ -266,6 +300,6 @@ def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     elif isinstance(event, Voted):
         proposal.votes[event.run, event.position, folded(logged.who)] = event
     elif isinstance(event, ReviewersAsked):
-        proposal.reviewers = {name: proposal.reviewers.get(name, logged.at) for name in event.reviewers}
+        proposal.reviewers = {name: proposal.reviewers.get(name, logged.sequence) for name in event.reviewers}
     elif isinstance(event, VotingStopped):
         proposal.stopped.add(folded(logged.who))

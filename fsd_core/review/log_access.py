@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.errors import Overtaken, UnknownName
+from fsd_core.errors import Overtaken, UnknownName, WrongState
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
-from fsd_core.review.history import Use
+from fsd_core.review.history import Proposal, Use
 from fsd_core.review.measured_weights import weights
 from fsd_core.review.proposal_review import ProposalReview, review_of
 from fsd_core.roles import Person
@@ -85,16 +85,28 @@ class ReviewLog:
     def _append(
         self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
     ) -> LoggedEvent:
-        return self.repository.append_events(use_id, person, events, seen, key)
+        try:
+            return self.repository.append_events(use_id, person, events, seen, key)
+        except Overtaken:  # between reading and writing
+            use = self.use(use_id)
+            if (proposal := use.proposals.get(events[0].about or "")) and proposal.state != "open":
+                raise WrongState(closed_text(proposal)) from None
+            raise Overtaken(news_text(use.log[seen:])) from None
 
     def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
         """Append an event that conflicts with no other, after whatever the log holds."""
         while True:
             try:
-                self._append(use_id, person, [event], self.use(use_id).sequence, key)
+                self.repository.append_events(use_id, person, [event], self.use(use_id).sequence, key)
             except Overtaken:
                 continue
             return
+
+
+def closed_text(proposal: Proposal) -> str:
+    """Return why a proposal takes no more acts, and what leads on."""
+    more = "its use says what is in force, and the setting's page proposes it anew"
+    return f"This proposal is {proposal.state}, so nothing is decided on it any more: {more}."
 
 
 def news_text(entries: Sequence[LoggedEvent]) -> str:

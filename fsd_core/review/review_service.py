@@ -132,7 +132,7 @@ class ReviewService(UseService):
         key: str | None = None,
     ) -> None:
         """Waive a requirement that the evidence does not meet, with the name of the person and a reason."""
-        require_person(person, "author", "Waiving a requirement")
+        require_person(person, "author", "Answering for a requirement")
         shown = review.hash if evidence is None else evidence
         event = Waived.checked(
             proposal=review.proposal.id, requirement=requirement, words=reason.strip(), evidence=shown
@@ -141,7 +141,7 @@ class ReviewService(UseService):
             return
         check_open(review)
         if review.proposal.is_by(person.name):
-            raise Refused("Nobody waives a requirement of their own proposal: ask somebody else.")
+            raise Refused("Nobody answers for a requirement of their own proposal: ask somebody else.")
         check_evidence(review, shown)
         if requirement not in requirement_names(review.proposal.requirements):
             raise UnknownChoice(f"The proposal has no requirement '{requirement[:40]}': choose one that it has.")
@@ -164,8 +164,8 @@ class ReviewService(UseService):
         its text.
         """
         require(person, "author", "Commenting")
-        if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.comments):
-            raise UnknownChoice(f"There is no comment #{reply_to} to answer: a comment's number stands beside it.")
+        if reply_to is not None and all(logged.sequence != reply_to for logged in review.proposal.said):
+            raise UnknownChoice(f"Nothing was said with the id {reply_to}: read the proposal again, and answer that.")
         passage = None
         if run is not None and position is not None:
             passage = checked_passage(self.repository, person, review, run, position, quote)

@@ -11,7 +11,7 @@ from fsd_core.review import history
 from fsd_core.roles import Person, checked_name, same_name
 
 if TYPE_CHECKING:
-    from fsd_core.review.history import Proposal, Use
+    from fsd_core.review.history import Awaited, Proposal, Use
     from fsd_core.storage.database.repository import Repository
 
 _MAY = ("reviewer", "admin")
@@ -49,12 +49,16 @@ def possible_reviewers(repository: Repository, authors: Collection[str] = ()) ->
     ]
 
 
-def waiting_for(uses: Iterable[Use], person: Person) -> list[tuple[Use, Proposal]]:
-    """Return the proposals that wait for a person's verdict, those asked first first."""
+def waiting_for(uses: Iterable[Use], person: Person) -> list[tuple[Use, Proposal, Awaited]]:
+    """Return the proposals that wait for a person, for a verdict or for changes, the oldest first."""
     if not person.known or person.is_program:
         return []
     waiting = [
-        (use, proposal) for use in uses for proposal in use.proposals.values() if proposal.waits_for(person.name)
+        (use, proposal, awaited)
+        for use in uses
+        for proposal in use.proposals.values()
+        for name, awaited in proposal.waits_for.items()
+        if same_name(name, person.name)
     ]
     return sorted(waiting, key=lambda one: one[1].at)
 

@@ -75,7 +75,8 @@ class UseService(ReviewLog):
         if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
             return getattr(stored.event, "setting", None)
         if seen != use.sequence:
-            raise Overtaken(news_text(use.log[seen:]))
+            taken_back = "Nothing is approved here since this page was shown: the log below says who took it back."
+            raise Overtaken(news_text(use.log[seen:]) if use.named("approved") else taken_back)
         if not comment.strip():
             raise NotGiven("Say why it is rolled back: a comment is needed.")
         if use.named("approved") is None:

@@ -38,12 +38,12 @@ class Verdict(NamedTuple):
         if self.kind == "identical":
             return f"Texts identical on all {count(self.n, 'prompt')}" if self.n > 1 else "Texts identical"
         if self.kind == "non-inferior":
-            return f"Non-inferior within {margin:g} points" if margin else "Better"
+            return f"Non-inferior within {count(margin, 'point')}" if margin else "Better"
         if self.kind == "worse":
             return "Worse"
         if not self.prompts:
             return "Not enough prompts"
-        what = f"within {margin:g} points" if margin else "better"
+        what = f"within {count(margin, 'point')}" if margin else "better"
         return f"Not enough prompts: about {self.prompts:,} in all would show it {what}, or worse"
 
 
@@ -55,7 +55,7 @@ def identical(paired: PairedDifference) -> Verdict:
 def checked_margin(points: float | None) -> float:
     """Return a margin in points. Raises ``InvalidSetting`` outside 0 to 20."""
     if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN fails both
-        given = "missing" if points is None else f"{points:g} points"
+        given = "missing" if points is None else count(points, "point")
         raise OutOfRange(f"The margin is {given}: expected 0 to 20 points of accuracy.")
     return points
 

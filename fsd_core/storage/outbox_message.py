@@ -10,8 +10,8 @@ from typing import Literal
 from fsd_core.frozen import Frozen
 
 NoticeKind = Literal[
-    "review-requested", "commented", "approved", "changes-requested", "declined", "approval-expired", "rolled-back",
-    "test",
+    "review-requested", "commented", "approved", "changes-requested", "declined", "evidence-chosen", "waived",
+    "withdrawn", "approval-expired", "rolled-back", "test",
 ]  # fmt: skip
 
 
@@ -34,6 +34,8 @@ class NoticeContent(Frozen):
     """that somebody wrote with it"""
     reviewers: tuple[str, ...] = ()
     """who is asked for a verdict"""
+    waits_for: tuple[str, ...] = ()
+    """whose verdict or changes the proposal waits for"""
     page: str = ""
     """address or path of the page to look at"""
 

@@ -201,6 +201,17 @@ ReviewEvent = (
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[ReviewEvent, Field(discriminator="kind")])
 
 
+def written_text(event: ReviewEvent) -> str:
+    """Return the comment of an event, or an empty string."""
+    if isinstance(event, Proposed):
+        return event.rationale
+    if isinstance(event, UseDescribed):
+        return event.description
+    if isinstance(event, Waived | Commented):
+        return event.words
+    return getattr(event, "comment", "")
+
+
 def read_event(data: object) -> ReviewEvent:
     """Return the event in a row. Raises ``DataDamaged`` if it is damaged or from a newer version."""
     try:

@@ -330,5 +330,5 @@ def test_a_shard_that_is_missing_is_named(folder):
     (target / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
     first = {name: tensor for name, tensor in weights.items() if index[name] == shards[0]}
     save_file(first, target / shards[0], {"format": "pt"})
-    with pytest.raises(ModelUnavailable, match=f"lacks 1 files of its weights, such as {shards[1]}: fetch it"):
+    with pytest.raises(ModelUnavailable, match=f"lacks 1 file of its weights, such as {shards[1]}: fetch it"):
         load_pair(f"path:{folder}", device="cpu")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from dashboard.review.blind_vote import pairing_of
-from dashboard.tables.review_log import written_text
 from fsd_core.review.history import Proposal
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
-from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.review_events import Requirements, written_text
 from tests.tools.shown_page import Application, ShownPage
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin")
@@ -253,7 +253,57 @@ def test_a_verdict_that_asks_for_changes_says_what_is_missing(
 def test_nobody_judges_their_own(application: Application, proposal: str) -> None:
     page = application.open(f"review?proposal={proposal}", ANN)
     assert "This proposal is your own: somebody else gives the verdict." in page.text
-    assert not any(page.can_press(label) for label in ("Approve", "Request changes", "Decline"))
+    barred = ("Approve", "Request changes", "Decline", "Answer for it")
+    assert not any(page.can_press(label) for label in barred)
+    assert page.can_press("Withdraw")
+
+
+def test_the_owner_of_a_program_does_not_judge_what_it_proposes(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    id = service.propose(Person("Bob/bot", "author", owner="Bob"), use, [runs[3].id], [runs[0].id])
+    page = application.open(f"review?proposal={id}", BOB)
+    assert "This proposal is your own: somebody else gives the verdict." in page.text
+    assert not page.can_press("Approve")
+    assert page.can_press("Withdraw")
+
+
+def test_others_see_why_they_do_not_withdraw_it(page: ShownPage, application: Application, proposal: str) -> None:
+    assert not page.can_press("Withdraw")
+    assert "Withdrawing it is for its author, Ann, and for admins." in page.text
+    assert application.open(f"review?proposal={proposal}", CAT).can_press("Withdraw")
+
+
+def test_the_form_answers_for_a_requirement_that_is_open(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str
+) -> None:
+    asked = Requirements(margin=20, least_speedup=900, longest_answers=0.01)
+    id = service.propose(ANN, use, [runs[3].id], [runs[0].id], requirements=asked)
+    page = application.open(f"review?proposal={id}", BOB)
+    for requirement in service.review(id).open_requirements:
+        assert requirement != "margin"
+        assert page.field("Answer for") == requirement
+        page.type("Why that is acceptable", "A toy.")
+        page.press("Answer for it")
+    assert service.review(id).open_requirements == ()
+
+
+def test_after_a_lost_race_the_page_leads_on(
+    page: ShownPage, application: Application, service: ReviewService, use: str, proposal: str
+) -> None:
+    review = service.review(proposal)
+    service.submit_review(CAT, review, "approve", "", review.use.sequence)
+    page.type("Comment on the verdict", "Fine.")
+    page.press("Decline")
+    assert "This proposal is approved, so nothing is decided on it any more" in page.text
+    assert "again" not in page.answered
+    assert f"review?use={use}" in page.links()
+    assert not any(page.can_press(label) for label in ("Approve", "Decline", "Withdraw", "Answer for it"))
+    tab = application.open(f"review?use={use}", CAT)
+    service.roll_back(CAT, use, "It repeats itself.", service.use(use).sequence)
+    tab.type("Why the approval is taken back", "Too slow.")
+    tab.press("Take the approval back")
+    assert "Nothing is approved here since this page was shown: the log below says who took it back." in tab.text
 
 
 def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(
@@ -261,7 +311,57 @@ def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(
 ) -> None:
     service.ask_reviewers(ANN, service.review(proposal), ["Bob"])
     page = application.open("review", BOB)
-    assert "1 to review" in page.text
+    assert "1 waits for you" in page.text
     (line,) = page.rows("Waiting for me")
     assert "Sums" in line
-    assert "to review" not in application.open("review", CAT).text
+    assert "for you" not in application.open("review", CAT).text
+
+
+def test_what_a_reviewer_writes_reaches_the_author(
+    application: Application, page: ShownPage, service: ReviewService, runs: Sequence[RunView], proposal: str
+) -> None:
+    page.type("Comment on the verdict", "The prompts are too easy.")
+    page.press("Request changes")
+    listed = application.open("review", ANN)
+    assert "1 waits for you" in listed.text
+    (line,) = listed.rows("Waiting for me")
+    assert "your changes" in line
+    assert "1 proposal under review" in application.open("start", ANN).part("news")
+    own = application.open(f"review?proposal={proposal}", ANN)
+    assert "Bob asked for changes just now · #1 The prompts are too easy." in own.text
+    assert "Waits for the changes of Ann." in own.text
+    own.type("Comment", "These are our customers'.")
+    own.type("Answers #", "#1")
+    own.press("Comment")
+    assert "Ann commented just now · #2 These are our customers'." in own.text
+    assert "Waits for the verdict of Bob." in own.text
+    own.type("Comment", "And?")
+    own.type("Answers #", "3")
+    own.press("Comment")
+    assert "There is no #3 to answer" in own.text
+    assert "for you" not in application.open("review", ANN).text
+    assert "1 waits for you" in application.open("review", BOB).text
+
+
+def test_all_that_is_said_to_a_proposal_stands_on_its_page_in_its_order(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str, proposal: str
+) -> None:
+    def review() -> Any:
+        return service.review(proposal)
+
+    service.submit_review(BOB, review(), "request changes", "Another baseline.", review().use.sequence)
+    service.choose_evidence(ANN, review(), [runs[3].id], [runs[1].id], "The draft alone.")
+    service.waive(BOB, review(), "margin", "A toy.")
+    service.comment(CAT, review(), "Fine.")
+    service.submit_review(BOB, review(), "approve", "So be it.", review().use.sequence)
+    service.roll_back(CAT, use, "It repeats itself.", review().use.sequence)
+    text = application.open(f"review?proposal={proposal}", ANN).text
+    said = ["Another baseline.", "The draft alone.", "A toy.", "Fine.", "So be it.", "It repeats itself."]
+    deeds = ["Bob asked for changes", "Ann chose other evidence", "Bob answers for accuracy", "Cat commented",
+             "Bob approved", "Cat took the approval back"]  # fmt: skip
+    places = [text.index(f"· #{number} {words}") for number, words in enumerate(said, start=1)]
+    assert places == sorted(places)
+    assert [deed for deed in deeds if deed not in text] == []
+    other = service.propose(ANN, use, [runs[4].id], [runs[0].id])
+    service.withdraw(ANN, service.review(other), "Too slow.")
+    assert "Ann withdrew it just now · #1 Too slow." in application.open(f"review?proposal={other}", BOB).text

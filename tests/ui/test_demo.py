@@ -58,15 +58,13 @@ def test_a_visitor_plays_within_limits(page: Page, demo: Site) -> None:
 def test_a_visitor_writes_nothing_and_is_told_to_sign_in(page: Page, demo: Site) -> None:
     page.goto(f"{demo.url}/experiments")
     expect(page.locator("article.exp")).to_have_count(1)
-    refusal = page.locator(".fsd-notice.bad")
-    page.get_by_role("button", name="Start experiment").click()
-    expect(refusal).to_have_text("Starting an experiment needs the role author: sign in first.")
-    page.get_by_role("button", name="Delete", exact=True).first.click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(refusal).to_have_text("Deleting needs the role admin: sign in first.")
+    expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
+    expect(page.get_by_text("Starting an experiment needs the role author: sign in first.")).to_be_visible()
+    delete = page.get_by_role("button", name="Delete", exact=True).first
+    expect(delete).to_be_disabled()
+    expect(delete).to_have_attribute("title", "Deleting needs the role admin: sign in first.")
     page.goto(f"{demo.url}/review")
-    page.get_by_label("Name").fill("Mine")
-    page.get_by_role("button", name="Make the use").click()
+    expect(page.get_by_role("button", name="Make the use")).to_be_disabled()
     expect(page.locator(".fsd-notice:visible").last).to_contain_text("Making a use needs the role author: sign in")
     assert len(demo.repository.experiments(1000)) == 1
     assert demo.repository.review_log() == []

@@ -107,11 +107,11 @@ def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
 def test_a_viewer_looks_and_writes_nothing(page: Page, closed: Site) -> None:
     sign_in(page, closed, "Viewer", "/experiments")
     expect(page.locator("article.exp")).to_have_count(1)
-    page.get_by_role("button", name="Start experiment").click()
-    expect(page.locator(".fsd-notice.bad")).to_contain_text("Starting an experiment needs the role author")
-    page.get_by_role("button", name="Delete", exact=True).first.click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Viewer is viewer")
+    expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
+    expect(page.get_by_text("Starting an experiment needs the role author")).to_be_visible()
+    delete = page.get_by_role("button", name="Delete", exact=True).first
+    expect(delete).to_be_disabled()
+    expect(delete).to_have_attribute("title", re.compile("Deleting needs the role admin, and Viewer is viewer"))
     assert len(closed.repository.experiments(1000)) == 1
 
 
@@ -122,9 +122,9 @@ def test_an_author_starts_and_does_not_delete(page: Page, closed: Site) -> None:
     page.get_by_role("button", name="Start experiment").click()
     expect(page.locator("article.exp")).to_have_count(2)
     finished = page.locator("article.exp", has_text="Find the knee")
-    finished.get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Author is author")
+    delete = finished.get_by_role("button", name="Delete", exact=True)
+    expect(delete).to_be_disabled()
+    expect(delete).to_have_attribute("title", re.compile("Deleting needs the role admin, and Author is author"))
     assert len(closed.repository.experiments(1000)) == 2
 
 

@@ -14,7 +14,7 @@ import pytest
 from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
 from fsd_core.calibration.request import build_calibration
-from fsd_core.calibration.summary import as_json, finding_text, so_far, status_json, verdict
+from fsd_core.calibration.summary import as_json, finding_text, headline, so_far, status_json, verdict
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import FsdError, InvalidSetting, NotEnough
@@ -215,7 +215,10 @@ def test_where_every_fast_setting_is_bad_exact_sd_remains() -> None:
         asked, world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.4, 9.0)), 1)
     )
     assert ruined.chosen.decoding.acceptance.lossless
-    assert "Use exact SD" in verdict(asked, ruined)
+    label = ruined.chosen.decoding.label
+    assert label.startswith("SD")
+    assert headline(asked, ruined) == f"Use exact {label}: no lossy setting is sure to be better."
+    assert f"Use exact {label}, " in verdict(asked, ruined)
     assert max(step.end for step in steps) < 200  # and that is seen early
     slow, _ = calibrated(asked, world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 1.5)), 1))
     assert (slow.reason, slow.finalists) == ("nothing-faster", ())
@@ -230,6 +233,22 @@ def test_the_time_ends_it_and_says_so() -> None:
     assert "before the 5 minutes ended" in verdict(asked, outcome)
     spent = sum(len(step.decodings) * (step.end - step.start) for step in steps)
     assert spent * 0.5 < 8 * 60
+    one = config(minutes=1)
+    assert "before the 1 minute ended" in verdict(one, calibrated(one, world(one, truth, 1))[0])
+
+
+def test_a_round_that_is_stopped_names_as_many_settings_as_before() -> None:
+    asked = config()
+    made = world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 3.0)), 1)
+    first = next_step(asked, Measurements(range(PROMPTS), {}))
+    assert isinstance(first, CalibrationStep)
+    # All runs of the round are there, and most are done with it.
+    done: Done = {one: {i: made[one][i] for i in range(first.end if place > 4 else 1)}
+                  for place, one in enumerate(first.decodings)}  # fmt: skip
+    stopped = next_step(asked, Measurements(range(PROMPTS), done))
+    assert isinstance(stopped, CalibrationStep)
+    assert len(stopped.decodings) < len(first.decodings)
+    assert (stopped.tried, stopped.end) == (len(first.decodings), first.end)
 
 
 def test_more_time_tries_the_same_finalists_and_decides_about_when_it_was_said_to() -> None:

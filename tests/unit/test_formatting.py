@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from dashboard.tables.review_log import requirements_text
 from dashboard.ui.quantities import ago, duration, durations, interval, moment, percent, quantity
 from fsd_core.formatting import Written, count, number, written
+from fsd_core.statistics.noninferiority import Verdict
+from fsd_core.storage.review_events import Requirements
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -135,3 +138,11 @@ def test_a_figure_is_marked_only_where_its_kind_has_an_interval_that_it_lacks() 
 @pytest.mark.parametrize("unknown", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_finite_number_is_a_dash(unknown: float | None) -> None:
     assert number(unknown, 2, signed=True, times=100) == "–"
+
+
+def test_one_of_anything_is_one() -> None:
+    assert [count(n, "minute") for n in (1, 1.0, 0.5, 2.0, 1200, 1234567, 10.0)] == [
+        "1 minute", "1 minute", "0.5 minutes", "2 minutes", "1,200 minutes", "1,234,567 minutes", "10 minutes"
+    ]  # fmt: skip
+    assert Verdict("non-inferior", None, None, None).sentence(1.0) == "Non-inferior within 1 point"
+    assert requirements_text(Requirements(margin=1)) == "accuracy within 1 point"

@@ -470,7 +470,7 @@ def test_who_is_asked_has_it_waiting_until_the_verdict(
     id = proposed(service, runs, reviewers=["bob", "BOB"])
     assert list(service.review(id).proposal.reviewers) == ["Bob"]
     assert (count(BOB), count(CAT), count(ANN)) == (1, 0, 0)
-    ((use, proposal),) = waiting_for(service.uses(), BOB)
+    ((use, proposal, _),) = waiting_for(service.uses(), BOB)
     assert (use.id, proposal.id) == ("support-chat", id)
     judge(service, BOB, id, "request changes", "More.")
     assert count(BOB) == 0
@@ -509,3 +509,62 @@ def test_the_configuration_is_tried_by_a_command(
     monkeypatch.setattr("fsd_core.cli.notify_commands.get_settings", Settings)
     with pytest.raises(Misconfigured):
         try_channels()
+
+
+@pytest.mark.parametrize("author", [ANN, Person("Ann/bot", "author", owner="Ann")], ids=lambda person: person.name)
+@pytest.mark.parametrize("act", ["comment", "choose", "ask", "propose"])
+def test_after_a_request_for_changes_it_waits_for_the_author_and_then_for_who_asked(
+    service: ReviewService, repository: Repository, runs: list[RunView], hook: Hook, author: Person, act: str
+) -> None:
+    service.describe(ANN, "Support chat", "", Requirements(margin=20))
+    id = service.propose(author, "support-chat", [runs[3].id], [runs[0].id])
+    notifier, count = begun(repository, by_webhook(hook)), WaitingCount(repository)
+    judge(service, BOB, id, "request changes", "More prompts, please.")
+    assert (count(ANN), count(BOB), count(author) if author.is_program else 0) == (1, 0, 0)
+    assert [waits for *_, waits in waiting_for(service.uses(), ANN)] == ["changes"]
+    service.comment(CAT, service.review(id), "So say I.")  # says nothing for the author
+    assert dict(service.review(id).proposal.waits_for) == {"Ann": "changes"}
+    notifier.queue()
+    told = sorted((message.content for message in repository.unsent_messages()), key=lambda content: content.at)
+    asking, said = told
+    assert (asking.kind, asking.words, asking.waits_for) == ("changes-requested", "More prompts, please.", ("Ann",))
+    mail = mail_of(OutboxMessage("a" * 32, "mail", "ann@example.org", said, datetime.now(UTC)), "lab@example.org")
+    assert "It waits for Ann." in mail.get_content()
+    if act == "comment":
+        service.comment(author, service.review(id), "They are measured.")
+    elif act == "choose":
+        service.choose_evidence(author, service.review(id), [runs[3].id], [runs[1].id])
+    elif act == "ask":
+        service.ask_reviewers(author, service.review(id), ["Cat"])
+    else:
+        service.propose(author, "support-chat", [runs[4].id], [runs[0].id])
+    waits = {"Cat": "verdict"} if act == "ask" else {}
+    waits |= {} if act == "propose" else {"Bob": "verdict"}
+    assert dict(service.review(id).proposal.waits_for) == waits
+    assert (count(ANN), count(BOB)) == (0, act != "propose")
+    judge(service, BOB, id, "approve")
+    assert dict(service.review(id).proposal.waits_for) == {}
+
+
+def test_everything_that_is_said_to_a_proposal_is_told(
+    service: ReviewService, repository: Repository, runs: list[RunView], hook: Hook
+) -> None:
+    id = proposed(service, runs, reviewers=["Bob"])
+    notifier = begun(repository, by_mail_to_all())
+    service.choose_evidence(ANN, service.review(id), [runs[3].id], [runs[1].id], "A better baseline.")
+    service.waive(BOB, service.review(id), "margin", "A toy.")
+    service.withdraw(ANN, service.review(id), "A better one is measured.")
+    notifier.queue()
+    told = [
+        (message.recipient, message.content.kind, message.content.words) for message in repository.unsent_messages()
+    ]
+    assert sorted(told) == sorted([
+        ("bob@example.org", "evidence-chosen", "A better baseline."),
+        ("ann@example.org", "waived", "A toy."),
+        ("bob@example.org", "withdrawn", "A better one is measured."),
+    ])  # fmt: skip
+
+
+def by_mail_to_all() -> Channels:
+    to = "ann=ann@example.org,bob=bob@example.org"
+    return Channels(None, MailChannel("127.0.0.1", 9, "none", "lab@example.org", to))

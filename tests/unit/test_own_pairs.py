@@ -209,7 +209,7 @@ def other_tokenizer(folder: Path) -> None:
             "pytorch_model.bin, a pickle, which may run any program: convert",
         ),
         (damage_header, "model.safetensors is no whole safetensors file"),
-        (lose_shard, "lacks 1 files of its weights, such as model-2-of-2.safetensors"),
+        (lose_shard, "lacks 1 file of its weights, such as model-2-of-2.safetensors"),
         (other_tokenizer, "do not share a tokenizer: 2 tokens differ"),
         (lambda f: (f / "draft" / "config.json").write_text("{"), "/draft has a config.json that cannot be read"),
     ],

@@ -480,6 +480,22 @@ def test_a_verdict_on_an_outdated_page_is_refused(service: ReviewService, runs: 
     assert service.review(proposal).status.approved_by == ()
 
 
+def test_who_is_overtaken_as_the_proposal_closes_is_told_that_it_is_closed(
+    service: ReviewService, runs: dict[str, RunView]
+) -> None:
+    proposal = proposed(service, runs)
+    stale = service.review(proposal)  # read, and not written yet
+    judge(service, BOB, proposal)
+    for act in (
+        lambda: service.submit_review(CAT, stale, "decline", "Too slow.", stale.use.sequence),
+        lambda: service.withdraw(ANN, stale),
+        lambda: service.waive(CAT, stale, "margin", "So be it"),
+    ):
+        with pytest.raises(WrongState, match="This proposal is approved, so nothing is decided on it any more"):
+            act()
+    service.comment(ANN, stale, "Thank you.")
+
+
 def test_comments_answer_comments_and_stand_at_prompts(service: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(service, runs)
     service.comment(BOB, service.review(proposal), "Why is it wrong?", run=runs["0.05"].id, position=7)

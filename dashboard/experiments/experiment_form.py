@@ -292,6 +292,6 @@ class ExperimentForm:
             return
         asked.shown["pair"] = digest(pair)
         defaults = pair_defaults(pair)
-        for name, default in _PAIR_DEFAULTS.items() if before else ():
-            if is_default(default, values[self.fields[name]]):
+        for name, default in _PAIR_DEFAULTS.items() if before or asked.reloaded else ():
+            if self.fields[name] not in asked.filled and is_default(default, values[self.fields[name]]):
                 asked.fill(self.fields[name], getattr(defaults, default))

@@ -126,7 +126,7 @@ class ExperimentsPage:
         ]
         view.listen(
             self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
-            self.own_models.filled_in, kept,
+            self.own_models.filled_in, kept, [self.form.fields["pair"], self.form.fields["task"]],
         )  # fmt: skip
 
     # --- what is shown -------------------------------------------------------------------------------------------

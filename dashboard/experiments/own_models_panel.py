@@ -108,14 +108,14 @@ class OwnModelsPanel:
     def check_models(self, values: Values, asked: Asked) -> Updates:
         """Check the models, and say what was found."""
         require(asked.person, "author", "Checking models")
-        models = self._named(values)
+        _, models = self._named(values)
         asked.unused.add(values.key)
         return {self.answer: checked_html(check_pair(get_pair(models), device_memory(self.repository)))}
 
     def add_models(self, values: Values, asked: Asked) -> Updates:
         """Keep the pair under its name, unless it cannot be used, and choose it."""
         require(asked.person, "author", "Adding models")
-        name, models = checked_pair_name(str(values[self.name] or "").strip()), self._named(values)
+        name, models = self._named(values)
         checked = add_checked(self.repository, name, models, asked.person.name)
         if checked.problems:
             asked.unused.add(values.key)
@@ -165,10 +165,14 @@ class OwnModelsPanel:
         self._forget()
         return {self.answer: notice(f"{act['id']} is no longer offered. What was measured stays.")}
 
-    def _named(self, values: Values) -> str:
+    def _named(self, values: Values) -> tuple[str, str]:
+        """Return the pair's name, which may be empty, and that of its models. Raises ``FsdError`` for what cannot be
+        kept here."""
+        if name := str(values[self.name] or "").strip():
+            checked_pair_name(name)
         models = name_of_models({role: str(values[field] or "") for role, field in self.models.items()})
         check_folders(models, self.settings)
-        return models
+        return name, models
 
 
 def _model(label: str, placeholder: str) -> gr.Textbox:

@@ -34,7 +34,7 @@ from fsd_core.models.pair_check import badge_of, check_pair
 from fsd_core.roles import require
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import cancel_pair_fetch, pair_fetches, request_pair_fetch
-from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models, recorded_name
+from fsd_core.worker.pair_names import add_checked, known_models, recorded_name
 
 if TYPE_CHECKING:
     from fsd_core.models.pair_check import PairCheck
@@ -96,7 +96,6 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
                 "dtype": dtype, "template": template_arguments,
             }
         )  # fmt: skip
-        checked_pair_name(name)
         check_folders(models, settings)
         checked = add_checked(repository, name, models, person.name)
         if checked.problems:

@@ -51,16 +51,20 @@ window.fsd = (() => {
     want({[name]: {of, page: Math.max(0, (waiting ? last.value.page : Number(page)) + step)}});
   };
 
-  // What the fields of a form hold, by their places, until the page is opened anew by a link.
+  // What the fields of a form hold, by their places, until the page is opened anew by a link. Lasting ones stay, unless
+  // its address says what it begins with.
   const kept = () => stored('sessionStorage', form.name) ?? {};
   const keep = (values) => {
     const own = Object.fromEntries(Object.entries(values).filter(([place]) => form.places.includes(Number(place))));
     if (Object.keys(own).length) store('sessionStorage', form.name, {...kept(), ...own});
   };
-  const open = ({name, places, texts}) => {
+  const open = ({name, places, lasting, texts}) => {
     form = {name: `form ${name} ${window.location.search}`, places};
     const [{type} = {}] = performance.getEntriesByType('navigation');
-    if (!drafts.returning() && type !== 'reload' && type !== 'back_forward') store('sessionStorage', form.name, {});
+    if (!drafts.returning() && type !== 'reload' && type !== 'back_forward') {
+      const stays = ([place]) => !window.location.search && lasting.includes(Number(place));
+      store('sessionStorage', form.name, Object.fromEntries(Object.entries(kept()).filter(stays)));
+    }
     want(stored('sessionStorage', 'remembered') ?? stored('localStorage', 'remembered') ?? {});
     drafts.open(texts);
     acts.unshift(...drafts.acts().map((one) => ({...one, tries: 0})));

@@ -104,6 +104,7 @@ class View:
         outputs: Sequence[Any],
         forms: Sequence[Any] = (),
         kept: Sequence[Any] = (),
+        lasting: Sequence[Any] = (),
     ) -> None:
         """Attach the event, after everything else.
 
@@ -113,6 +114,7 @@ class View:
             outputs: what ``redraw`` and the acts change
             forms: further fields that ``redraw`` may read and fill in
             kept: those of ``fields`` that the browser fills in again after a reload
+            lasting: those of ``kept`` that it also fills in when a link leads to the page again
         """
 
         def answer(values: Updates, request: gr.Request) -> Updates:
@@ -134,7 +136,7 @@ class View:
             answer,
             {*inputs},
             [*{self._place, self._answer, self._rest, *outputs, *places}],
-            js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept) | {"texts": texts}),
+            js=script("ui/ask.js", PLACE=inputs.index(self._answer), KEPT=self._form(kept, lasting) | {"texts": texts}),
             preprocess=False,  # Gradio would compare a choice with those that a page is built with
             show_progress_on=self._answer,  # not on every output, which keeps the browser busy
             **CHOICE_EVENT,
@@ -146,11 +148,11 @@ class View:
             return {}
         return {other: gr.Column(visible=other is part) for other in parts} | {self._place: message}
 
-    def _form(self, fields: Sequence[Any]) -> dict[str, Any]:
+    def _form(self, fields: Sequence[Any], lasting: Sequence[Any]) -> dict[str, Any]:
         """Return the numbers of the fields that the browser keeps, and a name that no other form has."""
         places = sorted(map(self._fields.index, fields))
         offered = [(i, self._fields[i].label, getattr(self._fields[i], "choices", None)) for i in places]
-        return {"name": digest(offered), "places": places}
+        return {"name": digest(offered), "places": places, "lasting": [*map(self._fields.index, lasting)]}
 
     def answer(self, redraw: Callable[[Asked], Updates], sent: Updates, request: gr.Request) -> Updates:
         """Do what was done, and return what differs then. The browser ``sent`` the fields' values and its question."""

@@ -71,11 +71,10 @@ def add_pair(
 ) -> None:
     """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
     from fsd_core.config.model_names import name_of_models
-    from fsd_core.worker.pair_names import add_checked, checked_pair_name
+    from fsd_core.worker.pair_names import add_checked
 
     models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
     models |= {"dtype": dtype, "template": template_arguments}
-    checked_pair_name(name)
     checked = add_checked(local_runs.open_repository(get_settings()), name, name_of_models(models), _WHO)
     _tell(checked)
     if checked.problems:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from dashboard.ui.pair_defaults import pair_defaults
 from fsd_core.config.model_names import models_of
+from fsd_core.tasks import TASKS
 from fsd_core.testing.toy import save_toy_pair
 from tests.tools.settled import settled
 from tests.tools.site import Site
@@ -24,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/experiments")
-    expect(page.get_by_text("= 2,400 generations")).to_be_visible()
+    expect(page.get_by_text("generations").first).to_be_visible()
     settled(page)
     page.get_by_role("button", name="Your own models").click()
 
@@ -63,7 +65,7 @@ def test_two_folders_are_checked_added_chosen_and_measured(page: Page, site: Sit
     page.get_by_label("Name", exact=True).fill("With my own models")
     page.get_by_role("button", name="Start experiment").click()
     card = page.locator("#experiments")
-    expect(card).to_contain_text("target with draft")
+    expect(card).to_contain_text("mine · everyday")
     (experiment,) = site.repository.experiments()
     assert experiment.config.pair == kept.models
 
@@ -77,6 +79,9 @@ def test_two_folders_are_checked_added_chosen_and_measured(page: Page, site: Sit
     assert job.payload["pair"] == kept.models
 
     opened(page, site)
+    expect(pair).to_have_value("mine")
+    expect(page.get_by_label("Task", exact=True)).to_have_value(TASKS["everyday"].title)
+    expect(page.get_by_label("Prompts", exact=True)).to_have_value(str(pair_defaults(kept.models).limit))
     page.locator("#own-pairs").get_by_role("button", name="Forget").click()
     page.get_by_role("dialog").get_by_role("button", name="Forget").click()
     expect(page.locator("#own-pairs .more-task")).to_have_count(0)
@@ -94,8 +99,13 @@ def test_what_cannot_be_used_is_told_and_nothing_is_kept(page: Page, site: Site,
         ("mine", "<img src=x onerror=alert(1)>", "The target '<img src=x onerror=alert(1)>' cannot be used"),
     ):
         fill(page, name, target, "")
-        page.get_by_role("button", name="Add the pair").click()
-        expect(answer).to_contain_text(told)
+        for button in ("Check the models", "Add the pair"):
+            page.get_by_role("button", name=button).click()
+            expect(answer).to_contain_text(told)
+            fill(page, "", "", "")
+            page.get_by_role("button", name="Check the models").click()
+            expect(answer).to_contain_text("The target is empty")
+            fill(page, name, target, "")
     type_a_pair(page, "my models")
     expect(page.locator(".exp-size").first).to_contain_text("There is no model pair called 'my models'")
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()

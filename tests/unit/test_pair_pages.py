@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from dashboard.experiments.experiment_form import ExperimentForm
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html
 from dashboard.experiments.pair_lists import pair_lists
+from dashboard.ui.pair_defaults import pair_defaults
 from dashboard.ui.pair_field import pair_badges, pair_choices
 from dashboard.ui.question import Asked, Question, Values
 from fsd_core.auth.identify import KEY
@@ -238,15 +240,52 @@ def test_bad_models_are_one_sentence_and_nothing_is_kept(
     with stand_in_hub() as hub:
         use_hub(hub.url, monkeypatch)
         hub.repos |= {"farm/gated": Repo(folder / "draft", gated=True), "farm/Hen": Repo(folder / "draft")}
-        try:
-            shown = str(panel.add_models(values, question(values))[panel.answer])
-        except FsdError as error:
-            shown = str(error)
+        shown = [answered(panel, act, values) for act in (panel.check_models, panel.add_models)]
         with pytest.raises(FsdError) as refused:
             endpoints(repository, Settings(home=tmp_path))["add_pair"](**given, request=request())
-    assert told.replace("'", "&#39;") in shown or told in shown
+    assert shown[0] == shown[1]
+    assert told in html.unescape(shown[0])
     assert told in str(refused.value)
     assert repository.own_pairs() == []
+
+
+def answered(panel: OwnModelsPanel, act: Callable[..., dict[Any, Any]], values: Values) -> str:
+    """What a button of the panel shows."""
+    try:
+        return str(act(values, question(values))[panel.answer])
+    except FsdError as error:
+        return str(error)
+
+
+def test_models_are_checked_before_they_have_a_name(repository: Repository, folder: Path, tmp_path: Path) -> None:
+    def build() -> OwnModelsPanel:
+        with gr.Blocks(analytics_enabled=False):
+            form = ExperimentForm(repository, Settings())
+            return OwnModelsPanel(repository, Settings(home=tmp_path), form, lambda: None)
+
+    panel = built(build)
+    values = Values(dict.fromkeys(panel.fields, "") | {panel.models["target"]: f"{folder}/target"})
+    values.key = "0" * 32
+    assert "The models are here." in answered(panel, panel.check_models, values)
+    assert "The pair's name '' cannot be used" in answered(panel, panel.add_models, values)
+
+
+def test_a_form_that_keeps_its_pair_has_the_pair_s_defaults(repository: Repository) -> None:
+    """What somebody changed is kept beside it, and stays."""
+
+    def build() -> ExperimentForm:
+        with gr.Blocks(analytics_enabled=False):
+            return ExperimentForm(repository, Settings())
+
+    form, other = built(build), pair_defaults("smollm2-135m")
+    pair, lengths, thresholds = (form.fields[name] for name in ("pair", "draft_length", "threshold"))
+    assert lengths.value != other.lengths
+    values = {field: field.value for field in form.fields.values()} | {pair: "smollm2-135m"}
+    kept = Asked(Question(kept={"0": "smollm2-135m"}), values, request())  # pyright: ignore[reportArgumentType]
+    kept.filled = {pair: "smollm2-135m", thresholds: thresholds.value}
+    form.redraw(kept)
+    assert kept.filled[lengths] == other.lengths
+    assert kept.filled[thresholds] == thresholds.value
 
 
 def test_code_of_a_model_is_never_run(repository: Repository, folder: Path, tmp_path: Path) -> None:

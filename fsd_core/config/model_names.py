@@ -36,10 +36,12 @@ def name_of_models(models: Mapping[str, str]) -> str:
     """Return the name of a pair made of these models, by role, its ``dtype``, and its ``template``'s arguments. Empty
     texts are left out.
 
-    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another dtype,
-    without a target, and for arguments that are no JSON object.
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another role or
+    dtype, without a target, and for arguments that are no JSON object.
     """
-    given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
+    if unknown := sorted({*models} - {*MODEL_ROLES, _DTYPE, _TEMPLATE}):
+        raise UnknownChoice(f"The role {unknown[0][:40]!r} is unknown: expected {', '.join(MODEL_ROLES)}.")
+    given = {role: text for role in MODEL_ROLES if (text := str(models.get(role, "")).strip())}
     if "target" not in given:
         raise NotGiven("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
     for role, value in given.items():

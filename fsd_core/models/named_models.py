@@ -41,8 +41,8 @@ def hub_model(id: str) -> HubModel | None:
     return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
 
 
-def named_models(name: str) -> PairSpec:
-    """Return the pair of a name that begins with :data:`MODELS`.
+def named_models(name: str, *, here: bool = True) -> PairSpec:
+    """Return the pair of a name that begins with :data:`MODELS`. ``here``: only if its folders are on this machine.
 
     Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
     ``ModelUnavailable`` for a folder without a model.
@@ -50,7 +50,7 @@ def named_models(name: str) -> PairSpec:
     models = {role: model_of(role, value) for role, value in models_of(name).items()}
     for role, model in models.items():
         file = "adapter_config.json" if role in ADAPTERS else "config.json"
-        if isinstance(model, Path) and not is_file(model / file):
+        if here and isinstance(model, Path) and not is_file(model / file):
             raise ModelUnavailable(f"The folder {model} holds no {role}: {file} is missing.")
     target, draft = models["target"], models.get("draft")
     folders = {role: model for role, model in models.items() if isinstance(model, Path)}

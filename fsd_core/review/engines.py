@@ -10,14 +10,16 @@ what each request must contain, and how the engine differs from the measured run
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.drafting.topologies import FIXED
 from fsd_core.config.flat import options_read
-from fsd_core.config.model_names import template_arguments_of
+from fsd_core.config.model_names import called, template_arguments_of
 from fsd_core.config.vllm_plugin import (
     CONFIG_KEY,
     LEAST_TEMPERATURE,
@@ -30,9 +32,12 @@ from fsd_core.config.vllm_plugin import (
     told_options,
 )
 from fsd_core.errors import NoEquivalent
+from fsd_core.models.json_files import read_object
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
 from fsd_core.rules import Served, ThresholdAccept
+from fsd_core.storage.records import fingerprint_of
 
 _NOT_YET = {
     (
@@ -66,13 +71,14 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
         engine, runner = f"vLLM {VLLM_VERSIONS[-1]} with {PLUGIN} {PLUGIN_VERSION}", "VLLM_USE_V2_MODEL_RUNNER=0 "
         flags = [f"--additional-config {_json({CONFIG_KEY: rule_options(setting.decoding.acceptance)})}"]
     flags = [
-        f"{runner}vllm serve {target.repo}{_flag('--revision', target)}",
+        f"{runner}vllm serve {target.named}{_flag('--revision', target)}",
         f"--generation-config vllm --override-generation-config {_json(_sampling(setting, 'max_new_tokens'))}",
         *flags,
     ]
     if setting.decoding.drafter is not None:
-        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
-    return f"# {engine}, setting {setting.id}\n{_plugin_note(setting)}{_template_note(setting)}{_command(flags)}"
+        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft), draft.named)}")
+    notes = f"{_plugin_note(setting)}{_template_note(setting)}{_folders(target, draft, in_json=True)}"
+    return f"# {engine}, setting {setting.id}\n{notes}{_command(flags)}"
 
 
 def _told_engine(setting: SettingConfig, served: Served) -> str:
@@ -117,7 +123,7 @@ def _check_plugin(setting: SettingConfig) -> None:
         )
 
 
-def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
+def _vllm_config(setting: SettingConfig, draft: _Model) -> dict[str, Any]:
     decoding, options = setting.decoding, options_read(RunConfig(setting=setting))
     assert decoding.drafter is not None
     rule, length = decoding.acceptance, options["draft_length"]
@@ -130,7 +136,7 @@ def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
         config |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
     else:
         method = _eagle_method(draft).lower() if decoding.drafter.kind == "eagle" else "draft_model"
-        config |= {"method": method, "model": draft.repo}
+        config |= {"method": method, "model": draft.named.strip('"')}
         if draft.revision != MAIN:
             config["revision"] = draft.revision
         if _sampled_draft(setting) or lossy:
@@ -145,7 +151,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
     _check(setting, weights, "SGLang", "threshold-accept")
     target, draft = _models(setting, weights)
     flags = [
-        f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}",
+        f"python -m sglang.launch_server --model-path {target.named}{_flag('--revision', target)}",
         "--sampling-defaults openai",
     ]
     notes = [
@@ -169,10 +175,10 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
         elif _sampled_draft(setting) and drafter.kind != "eagle":
             notes.append("# SGLang drafts likeliest tokens: the texts follow the same law, the acceptance differs.\n")
         flags += _sglang_flags(setting, draft)
-    return "".join(notes) + _command(flags)
+    return "".join(notes) + _folders(target, draft) + _command(flags)
 
 
-def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
+def _sglang_flags(setting: SettingConfig, draft: _Model) -> list[str]:
     options, rule = options_read(RunConfig(setting=setting)), setting.decoding.acceptance
     length = options["draft_length"]
     if options["drafter"] == "prompt-lookup":
@@ -185,7 +191,7 @@ def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
         width, tokens = (options["tree_top_k"], options["tree_tokens"]) if tree else (1, length + 1)
         flags = [
             f"--speculative-algorithm {_eagle_method(draft) if eagle else 'STANDALONE'}"
-            f" --speculative-draft-model-path {draft.repo}{_flag('--speculative-draft-model-revision', draft)}",
+            f" --speculative-draft-model-path {draft.named}{_flag('--speculative-draft-model-revision', draft)}",
             f"--speculative-num-steps {length} --speculative-eagle-topk {width}",
             f"--speculative-num-draft-tokens {tokens}",
         ]
@@ -228,14 +234,19 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         raise NoEquivalent(f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.")
-    hub = f"{engine} is given models of the Hugging Face hub, and"
-    if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
-        raise NoEquivalent(f"{hub} those of '{setting.pair}' are not there.")
-    if role is not None and not isinstance(getattr(spec, role), HubModel):
-        raise NoEquivalent(f"{hub} what drafts for '{setting.pair}' is not there.")
+    given = f"{engine} is given models of the Hugging Face hub or of folders, and"
+    if spec is None:
+        raise NoEquivalent(f"{given} those of '{setting.pair}' are not here.")
+    if spec.adapter is not None or (role == "draft" and spec.draft_adapter is not None):
+        raise NoEquivalent(f"{given} '{called(setting.pair)}' has an adapter, which is merged on loading here.")
     for part in filter(None, ("target", role)):
-        if part in weights and hub_model_of(weights[part]) is None:
-            raise NoEquivalent(f"{hub} the {part} that was measured did not come from there.")
+        model = getattr(spec, part)
+        if isinstance(model, HubModel) and part in weights and hub_model_of(weights[part]) is None:
+            raise NoEquivalent(f"{given} the {part} that was measured did not come from the hub.")
+        if isinstance(model, Path) and model.is_relative_to(ASSETS):
+            raise NoEquivalent(f"{given} the {part} of '{setting.pair}' ships with the program.")
+        if isinstance(model, Path) and not {"embedding_of", "head_of"}.isdisjoint(read_object(model / "config.json")):
+            raise NoEquivalent(f"{given} the {part} in {model} was trained here, on what only its target has.")
 
 
 def _refuse_unexported(engine: str, what: str) -> None:
@@ -255,14 +266,42 @@ def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:
     return "head" if drafter.kind == "eagle" else "draft" if drafter.kind == "draft-model" else None
 
 
-def _models(setting: SettingConfig, weights: Weights) -> tuple[HubModel, HubModel]:
-    """Return the hub models of the target and its draft; the target twice if no model drafts."""
+def _models(setting: SettingConfig, weights: Weights) -> tuple[_Model, _Model]:
+    """Return the target and its draft; the target twice if no model drafts."""
     spec = pinned(setting.pair, weights)
     assert spec is not None
-    draft = getattr(spec, _draft_role(setting) or "target")
-    assert isinstance(spec.target, HubModel)
-    assert isinstance(draft, HubModel)
-    return spec.target, draft
+    role = _draft_role(setting) or "target"
+    target, draft = (
+        _Model(part, getattr(spec, part), fingerprint_of(weights.get(part, ""))) for part in ("target", role)
+    )
+    return target, draft
+
+
+class _Model(NamedTuple):
+    """A model as an engine is given it: by its id, or by a variable of the shell that holds its folder."""
+
+    role: str
+    source: Path | HubModel
+    fingerprint: str
+
+    @property
+    def named(self) -> str:
+        return self.source.repo if isinstance(self.source, HubModel) else f'"${self.role.upper()}"'
+
+    @property
+    def revision(self) -> str:
+        return self.source.revision if isinstance(self.source, HubModel) else MAIN
+
+
+def _folders(*models: _Model, in_json: bool = False) -> str:
+    """Return a line for each model that is a folder. ``in_json``: what drafts is written into JSON."""
+    lines = []
+    for role, folder, fingerprint in dict.fromkeys(models):
+        if isinstance(folder, Path):
+            text = json.dumps(str(folder), ensure_ascii=False)[1:-1] if in_json and role != "target" else str(folder)
+            measured = f", whose weights are {fingerprint}" if fingerprint else ""
+            lines.append(f"{role.upper()}={shlex.quote(text)}  # its folder where it was measured{measured}\n")
+    return "".join(lines)
 
 
 def _topology(setting: SettingConfig) -> str | None:
@@ -280,12 +319,17 @@ def _block_verification(setting: SettingConfig) -> bool:
     return setting.decoding.acceptance.kind == "block" and _sampled_draft(setting)
 
 
-def _eagle_method(model: HubModel) -> str:
-    """Return the EAGLE generation of a head, which vLLM also reads from the repository name."""
-    return "EAGLE3" if "eagle3" in model.repo.lower() else "EAGLE"
+def _eagle_method(model: _Model) -> str:
+    """Return the EAGLE generation of a head: by its name at the hub, as vLLM reads it, or by its configuration."""
+    if isinstance(model.source, HubModel):
+        told = model.source.repo
+    else:
+        config = read_object(model.source / "config.json")
+        told = f"{config.get('architectures')} {config.get('speculators_model_type')}"
+    return "EAGLE3" if "eagle3" in told.lower() else "EAGLE"
 
 
-def _flag(name: str, model: HubModel) -> str:
+def _flag(name: str, model: _Model) -> str:
     return "" if model.revision == MAIN else f" {name} {model.revision}"
 
 
@@ -306,8 +350,10 @@ def _template_note(setting: SettingConfig) -> str:
     return f"# With each request: {json.dumps({'chat_template_kwargs': values})}\n" if values else ""
 
 
-def _json(value: dict[str, Any]) -> str:
-    return f"'{json.dumps(value)}'"
+def _json(value: dict[str, Any], variable: str = "") -> str:
+    """Return JSON as a word of the shell. ``variable``: a quoted text in it that the shell replaces."""
+    text = f"'{json.dumps(value)}'"
+    return text.replace(variable, f"\"'{variable}'\"") if variable.startswith('"') else text
 
 
 def _command(flags: list[str]) -> str:

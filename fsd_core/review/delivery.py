@@ -14,7 +14,7 @@ import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read
-from fsd_core.config.model_names import HUB_ID, dtype_of, is_name_of_models, models_of, template_arguments_of
+from fsd_core.config.model_names import HUB_ID, is_name_of_models, parts_of
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import NoEquivalent, UnknownName
 from fsd_core.models.model_pairs import ASSETS
@@ -104,11 +104,11 @@ def _to_load(pair: str, weights: Weights) -> tuple[str, str]:
         return f"folder = {pair.removeprefix('path:')!r}  # {_ELSEWHERE}\n", 'f"path:{folder}"'
     if not is_name_of_models(pair):
         return "", repr(pinned_name(pair, weights))
-    models = models_of(pair) | {"dtype": dtype_of(pair), "template": template_arguments_of(pair)}
-    for role in models:
-        if HUB_ID.fullmatch(models[role]) and (measured := hub_model_of(weights.get(role, ""))):
+    models = parts_of(pair)
+    for role, model in models.items():
+        if HUB_ID.fullmatch(model) and (measured := hub_model_of(weights.get(role, ""))):
             models[role] = f"{measured.repo}@{measured.revision}"
-    return f"models = { {part: value for part, value in models.items() if value} }  # {_ELSEWHERE}\n", "models"
+    return f"models = {models}  # {_ELSEWHERE}\n", "models"
 
 
 def _options(setting: SettingConfig) -> dict[str, Any]:

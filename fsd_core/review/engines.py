@@ -13,7 +13,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
@@ -71,13 +71,13 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
         engine, runner = f"vLLM {VLLM_VERSIONS[-1]} with {PLUGIN} {PLUGIN_VERSION}", "VLLM_USE_V2_MODEL_RUNNER=0 "
         flags = [f"--additional-config {_json({CONFIG_KEY: rule_options(setting.decoding.acceptance)})}"]
     flags = [
-        f"{runner}vllm serve {target.named}{_flag('--revision', target)}",
+        f"{runner}vllm serve {target.repo}{_flag('--revision', target)}",
         f"--generation-config vllm --override-generation-config {_json(_sampling(setting, 'max_new_tokens'))}",
         *flags,
     ]
     if setting.decoding.drafter is not None:
-        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft), draft.named)}")
-    notes = f"{_plugin_note(setting)}{_template_note(setting)}{_folders(target, draft, in_json=True)}"
+        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft), draft.repo)}")
+    notes = f"{_plugin_note(setting)}{_template_note(setting)}{_folders(setting, weights, in_json=True)}"
     return f"# {engine}, setting {setting.id}\n{notes}{_command(flags)}"
 
 
@@ -123,7 +123,7 @@ def _check_plugin(setting: SettingConfig) -> None:
         )
 
 
-def _vllm_config(setting: SettingConfig, draft: _Model) -> dict[str, Any]:
+def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
     decoding, options = setting.decoding, options_read(RunConfig(setting=setting))
     assert decoding.drafter is not None
     rule, length = decoding.acceptance, options["draft_length"]
@@ -136,7 +136,7 @@ def _vllm_config(setting: SettingConfig, draft: _Model) -> dict[str, Any]:
         config |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
     else:
         method = _eagle_method(draft).lower() if decoding.drafter.kind == "eagle" else "draft_model"
-        config |= {"method": method, "model": draft.named.strip('"')}
+        config |= {"method": method, "model": draft.repo.strip('"')}
         if draft.revision != MAIN:
             config["revision"] = draft.revision
         if _sampled_draft(setting) or lossy:
@@ -151,7 +151,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
     _check(setting, weights, "SGLang", "threshold-accept")
     target, draft = _models(setting, weights)
     flags = [
-        f"python -m sglang.launch_server --model-path {target.named}{_flag('--revision', target)}",
+        f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}",
         "--sampling-defaults openai",
     ]
     notes = [
@@ -175,10 +175,10 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
         elif _sampled_draft(setting) and drafter.kind != "eagle":
             notes.append("# SGLang drafts likeliest tokens: the texts follow the same law, the acceptance differs.\n")
         flags += _sglang_flags(setting, draft)
-    return "".join(notes) + _folders(target, draft) + _command(flags)
+    return "".join(notes) + _folders(setting, weights) + _command(flags)
 
 
-def _sglang_flags(setting: SettingConfig, draft: _Model) -> list[str]:
+def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
     options, rule = options_read(RunConfig(setting=setting)), setting.decoding.acceptance
     length = options["draft_length"]
     if options["drafter"] == "prompt-lookup":
@@ -191,7 +191,7 @@ def _sglang_flags(setting: SettingConfig, draft: _Model) -> list[str]:
         width, tokens = (options["tree_top_k"], options["tree_tokens"]) if tree else (1, length + 1)
         flags = [
             f"--speculative-algorithm {_eagle_method(draft) if eagle else 'STANDALONE'}"
-            f" --speculative-draft-model-path {draft.named}{_flag('--speculative-draft-model-revision', draft)}",
+            f" --speculative-draft-model-path {draft.repo}{_flag('--speculative-draft-model-revision', draft)}",
             f"--speculative-num-steps {length} --speculative-eagle-topk {width}",
             f"--speculative-num-draft-tokens {tokens}",
         ]
@@ -266,41 +266,32 @@ def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:
     return "head" if drafter.kind == "eagle" else "draft" if drafter.kind == "draft-model" else None
 
 
-def _models(setting: SettingConfig, weights: Weights) -> tuple[_Model, _Model]:
-    """Return the target and its draft; the target twice if no model drafts."""
+def _models(setting: SettingConfig, weights: Weights) -> tuple[HubModel, HubModel]:
+    """Return the target and its draft, the target twice if no model drafts: as names at the hub, or as the variables of
+    the shell that hold folders."""
     spec = pinned(setting.pair, weights)
-    assert spec is not None
-    role = _draft_role(setting) or "target"
-    target, draft = (
-        _Model(part, getattr(spec, part), fingerprint_of(weights.get(part, ""))) for part in ("target", role)
+    target, draft = (getattr(spec, role) for role in ("target", _draft_role(setting) or "target"))
+    return (
+        target if isinstance(target, HubModel) else HubModel('"$TARGET"'),
+        draft if isinstance(draft, HubModel) else HubModel(f'"${_variable(_draft_role(setting) or "target", draft)}"'),
     )
-    return target, draft
 
 
-class _Model(NamedTuple):
-    """A model as an engine is given it: by its id, or by a variable of the shell that holds its folder."""
-
-    role: str
-    source: Path | HubModel
-    fingerprint: str
-
-    @property
-    def named(self) -> str:
-        return self.source.repo if isinstance(self.source, HubModel) else f'"${self.role.upper()}"'
-
-    @property
-    def revision(self) -> str:
-        return self.source.revision if isinstance(self.source, HubModel) else MAIN
+def _variable(role: str, folder: Path) -> str:
+    """Return the variable that holds a model's folder. Of a head it says the EAGLE generation, as names do."""
+    config = read_object(folder / "config.json")
+    of_third = "eagle3" in f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    return "EAGLE3_HEAD" if role == "head" and of_third else role.upper()
 
 
-def _folders(*models: _Model, in_json: bool = False) -> str:
+def _folders(setting: SettingConfig, weights: Weights, *, in_json: bool = False) -> str:
     """Return a line for each model that is a folder. ``in_json``: what drafts is written into JSON."""
-    lines = []
-    for role, folder, fingerprint in dict.fromkeys(models):
-        if isinstance(folder, Path):
+    spec, lines = pinned(setting.pair, weights), []
+    for role in filter(None, ("target", _draft_role(setting))):
+        if isinstance(folder := getattr(spec, role), Path):
             text = json.dumps(str(folder), ensure_ascii=False)[1:-1] if in_json and role != "target" else str(folder)
-            measured = f", whose weights are {fingerprint}" if fingerprint else ""
-            lines.append(f"{role.upper()}={shlex.quote(text)}  # its folder where it was measured{measured}\n")
+            measured = f" with the weights {fingerprint_of(weights[role])}" if role in weights else ""
+            lines.append(f"{_variable(role, folder)}={shlex.quote(text)}  # its folder{measured}\n")
     return "".join(lines)
 
 
@@ -319,17 +310,12 @@ def _block_verification(setting: SettingConfig) -> bool:
     return setting.decoding.acceptance.kind == "block" and _sampled_draft(setting)
 
 
-def _eagle_method(model: _Model) -> str:
-    """Return the EAGLE generation of a head: by its name at the hub, as vLLM reads it, or by its configuration."""
-    if isinstance(model.source, HubModel):
-        told = model.source.repo
-    else:
-        config = read_object(model.source / "config.json")
-        told = f"{config.get('architectures')} {config.get('speculators_model_type')}"
-    return "EAGLE3" if "eagle3" in told.lower() else "EAGLE"
+def _eagle_method(model: HubModel) -> str:
+    """Return the EAGLE generation of a head, which vLLM also reads from the repository name."""
+    return "EAGLE3" if "eagle3" in model.repo.lower() else "EAGLE"
 
 
-def _flag(name: str, model: _Model) -> str:
+def _flag(name: str, model: HubModel) -> str:
     return "" if model.revision == MAIN else f" {name} {model.revision}"
 
 

@@ -322,7 +322,7 @@ def test_engines_get_folders_by_variables(tmp_path: Path) -> None:
     for engine, begins in (("vllm", "vllm serve "), ("sglang", "python -m sglang.launch_server --model-path ")):
         told = deliver(chosen, engine, weights)
         assert f'{begins}"$TARGET" \\\n' in told
-        assert "# its folder where it was measured, whose weights are 2222\n" in told
+        assert "# its folder with the weights 2222\n" in told
         printed = re.sub(rf"(?m)^{begins}", "printf '%s\\\\n' ", told)
         words = subprocess.run(["sh", "-c", printed], check=True, capture_output=True, text=True).stdout.splitlines()
         assert words[0] == str(target)
@@ -331,7 +331,7 @@ def test_engines_get_folders_by_variables(tmp_path: Path) -> None:
         else:
             assert words[words.index("--speculative-draft-model-path") + 1] == str(draft)
         alone = deliver(setting(f"models:target={target}", acceptance="autoregressive"), engine)
-        assert f"TARGET={shlex.quote(str(target))}  # its folder where it was measured\n" in alone
+        assert f"TARGET={shlex.quote(str(target))}  # its folder\n" in alone
     head = tmp_path / "head"
     head.mkdir()
     eagle = setting(f"models:target={target};head={head}", **HEAD)

@@ -25,7 +25,7 @@ from fsd_core.models.named_models import model_of
 from fsd_core.models.pair_check import PairCheck, check_pair, size
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import cancel_pair_fetch, request_pair_fetch
-from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models
+from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models, recorded_name
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
@@ -118,7 +118,7 @@ class OwnModelsPanel:
             asked.unused.add(values.key)
         else:
             self._forget()
-            asked.fill(self.form.fields["pair"], models)
+            asked.fill(self.form.fields["pair"], recorded_name(self.repository, name))
         return {self.answer: checked_html(checked, name)}
 
     def search_hub(self, values: Values, asked: Asked) -> Updates:

@@ -76,7 +76,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         """Name a pair of models, which are checked first. Nothing is loaded. Needs the role author.
 
         Experiments take the name as their pair from then on. A name that exists refers to the new models, and what was
-        measured with the earlier ones stays.
+        measured with the earlier ones stays. If those are not here, and the new ones are the same, the name keeps them.
 
         Args:
             name: 1 to 40 small letters, digits, dots and hyphens, such as support-7b
@@ -100,7 +100,7 @@ def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]
         checked = add_checked(repository, name, models, person.name)
         if checked.problems:
             raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
-        return {**described(models), **_found(checked), "name": name}
+        return {**described(recorded_name(repository, name)), **_found(checked), "name": name}
 
     def read_pair(pair: str) -> CheckedPairAnswer:
         """Return what a pair is made of, whether its models are here, and how far a fetch of them is.

@@ -11,8 +11,9 @@ from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.models.pair_check import HERE, TO_FETCH, size
+from fsd_core.models.pair_check import HERE, TO_FETCH, UNUSABLE, DeviceMemory, check_name, size
 from fsd_core.storage.records import UNENDED
+from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import pair_fetches
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mappin
     """
     fetches = pair_fetches(repository)
     alive = worker is not None and worker.alive
+    memory = device_memory(repository)
     own = [
-        _own_line(pair, badges[pair.models], fetches.get(pair.models), alive)
+        _own_line(pair, badges[pair.models], fetches.get(pair.models), alive, memory)
         for pair in repository.own_pairs()
         if pair.models in badges
     ]
@@ -51,17 +53,20 @@ def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mappin
     return PairLists(render(_FILE, "pairs", own), render(_FILE, "pairs", presets))
 
 
-def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool) -> Html:
+def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool, memory: DeviceMemory) -> Html:
     parts = [f"{role} {model}" for role, model in models_of(pair.models).items()]
     parts += [dtype] if (dtype := dtype_of(pair.models)) != "auto" else []
     parts += [f"template arguments {given}"] if (given := template_arguments_of(pair.models)) else []
     about = f"{', '.join(parts)} · {pair.added_by}, {moment(pair.added_at)}"
     question = f"Forget the name {pair.name}? What was measured with it stays."
     forget = button("forget models", "pair", pair.name, "Forget", question)
-    return _line(pair.models, pair.name, about, badge, job, alive, forget)
+    fault = notice(check_name(pair.models, memory).problems[0], "warn") if badge == UNUSABLE else Html()
+    return _line(pair.models, pair.name, about, badge, job, alive, forget, fault)
 
 
-def _line(name: str, title: str, about: str, badge: str, job: JobView | None, alive: bool, forget: Html) -> Html:
+def _line(
+    name: str, title: str, about: str, badge: str, job: JobView | None, alive: bool, forget: Html, fault: str = ""
+) -> Html:
     if job is not None and job.status in UNENDED:
         stopping = job.cancel_requested
         action = button("cancel fetch", "pair", name, "Cancelling" if stopping else "Cancel", disabled=stopping)
@@ -69,7 +74,7 @@ def _line(name: str, title: str, about: str, badge: str, job: JobView | None, al
         has_part = job is not None and job.status != "finished" and job.bytes_done
         fetch = button("fetch models", "pair", name, "Go on fetching" if has_part else "Fetch")
         action = fetch if badge.startswith(TO_FETCH) else Html()
-    return render(_FILE, "pair", title, badge, about, joined([action, forget]), _state(job, badge, alive))
+    return render(_FILE, "pair", title, badge, about, joined([action, forget]), _state(job, badge, alive) or fault)
 
 
 def _state(job: JobView | None, badge: str, alive: bool) -> Html:

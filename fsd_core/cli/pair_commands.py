@@ -85,9 +85,12 @@ def add_pair(
 @pairs.command("show")
 def show_pair(name: Name) -> None:
     """Report what a pair is made of, where its models are, and whether this machine can hold them."""
-    models = _recorded(name)
-    print(models)
-    checked = _checked(models)
+    from fsd_core.models.model_pairs import get_pair
+    from fsd_core.models.pair_check import check_pair
+    from fsd_core.worker.device_memory import device_memory
+
+    print(models := _recorded(name))
+    _tell(checked := check_pair(get_pair(models), device_memory(_repository())))
     print(f"{name} {'' if checked.problems else 'is '}{checked.badge}.")
 
 
@@ -153,17 +156,6 @@ def _repository() -> Repository | None:
 
 def _recorded(name: str) -> str:
     return options.recorded_pair(name) or name
-
-
-def _checked(models: str) -> PairCheck:
-    """Return what was found of a pair, after it was told on standard error."""
-    from fsd_core.models.model_pairs import get_pair
-    from fsd_core.models.pair_check import check_pair
-    from fsd_core.worker.device_memory import device_memory
-
-    checked = check_pair(get_pair(models), device_memory(_repository()))
-    _tell(checked)
-    return checked
 
 
 def _tell(checked: PairCheck) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
+from weakref import WeakMethod
 
 from fsd_core.config.run_config import Dtype
 from fsd_core.config.template_config import TemplateConfig
@@ -36,10 +37,12 @@ def name_of_models(models: Mapping[str, str]) -> str:
     """Return the name of a pair made of these models, by role, its ``dtype``, and its ``template``'s arguments. Empty
     texts are left out.
 
-    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another dtype,
-    without a target, and for arguments that are no JSON object.
+    Raises ``InvalidSetting`` for a model that is neither an id of the hub nor a whole folder, for another role or
+    dtype, without a target, and for arguments that are no JSON object.
     """
-    given = {role: models[role].strip() for role in MODEL_ROLES if models.get(role, "").strip()}
+    if unknown := sorted({*models} - {*MODEL_ROLES, _DTYPE, _TEMPLATE}):
+        raise UnknownChoice(f"The role {unknown[0][:40]!r} is unknown: expected {', '.join(MODEL_ROLES)}.")
+    given = {role: text for role in MODEL_ROLES if (text := str(models.get(role, "")).strip())}
     if "target" not in given:
         raise NotGiven("The target is empty: expected OWNER/NAME of the hub, or a folder such as /models/mine.")
     for role, value in given.items():
@@ -69,12 +72,12 @@ def checked_length(name: str) -> str:
 
 def models_of(name: str) -> dict[str, str]:
     """Return the models by role that a name says. Raises ``UnknownName`` for a name of another form."""
-    return {role: value for role, value in _parts(name).items() if role not in (_DTYPE, _TEMPLATE)}
+    return {role: value for role, value in parts_of(name).items() if role not in (_DTYPE, _TEMPLATE)}
 
 
 def dtype_of(name: str) -> str:
     """Return the dtype that a name says, or ``auto``. Raises as :func:`models_of` does."""
-    return _parts(name).get(_DTYPE, _AUTO)
+    return parts_of(name).get(_DTYPE, _AUTO)
 
 
 def template_arguments_of(name: str) -> str:
@@ -82,10 +85,11 @@ def template_arguments_of(name: str) -> str:
 
     Raises as :func:`models_of` does.
     """
-    return _parts(name).get(_TEMPLATE, "") if name.startswith(MODELS) else ""
+    return parts_of(name).get(_TEMPLATE, "") if name.startswith(MODELS) else ""
 
 
-def _parts(name: str) -> dict[str, str]:
+def parts_of(name: str) -> dict[str, str]:
+    """Return what a name says, as :func:`name_of_models` takes it. Raises ``UnknownName`` for one of another form."""
     parts = [part.partition("=") for part in name.removeprefix(MODELS).split(";")]
     given = {part: value for part, _, value in parts}
     if (
@@ -105,18 +109,18 @@ def _parts(name: str) -> dict[str, str]:
 def is_name_of_models(name: str) -> bool:
     """Return whether a name says models in the form of this module."""
     try:
-        return name.startswith(MODELS) and name_of_models(_parts(name)) == name
+        return name.startswith(MODELS) and name_of_models(parts_of(name)) == name
     except (UnknownName, InvalidSetting):
         return False
 
 
-_given: Callable[[], Mapping[str, str]] = dict
+_given: list[WeakMethod[Callable[[], Mapping[str, str]]]] = []
 
 
-def take_names(given: Callable[[], Mapping[str, str]]) -> None:
-    """Call pairs as people did. ``given`` returns the names that they gave, by the names that say the models."""
-    global _given
-    _given = given
+def take_names(given: WeakMethod[Callable[[], Mapping[str, str]]] | None) -> None:
+    """Call pairs as people did, while ``given`` lives: it returns the names that they gave, by the names that say the
+    models. ``None``: call them by their models."""
+    _given[:] = [*(earlier for earlier in _given if earlier()), given] if given else []
 
 
 def title_of_models(name: str) -> str:
@@ -127,8 +131,9 @@ def title_of_models(name: str) -> str:
     """
     if not is_name_of_models(name):
         return ""
-    if given := _given().get(name):
-        return given
+    names = next(filter(None, (given() for given in reversed(_given))), dict)
+    if name in (given := names()):
+        return given[name]
     models = {role: value.rpartition("/")[2] for role, value in models_of(name).items()}
     title = models["target"] + (f" with {models['draft']}" if "draft" in models else "")
     dtype = [dtype_of(name)] if dtype_of(name) != _AUTO else []

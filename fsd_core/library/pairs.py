@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fsd_core.config import RunConfig
 from fsd_core.config.building import checked, in_python
+from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import Malformed, ModelUnavailable
 from fsd_core.models import loading, threads
 from fsd_core.models.hub import OnProgress
@@ -18,7 +19,7 @@ from fsd_core.storage.records import fingerprint_of
 
 
 def load_pair(
-    name_or_path: str | Path = "bundled",
+    name_or_path: str | Path | Mapping[str, str] = "bundled",
     device: str = "auto",
     dtype: str = "auto",
     on_progress: OnProgress = lambda what, done, total: None,
@@ -28,7 +29,9 @@ def load_pair(
 
     Args:
         name_or_path: A name that ``fsd-lab pairs`` lists; ``hub:OWNER/TARGET+OWNER/DRAFT``; or a folder that contains
-            the folders ``target`` and ``draft`` (and ``head``), as a ``Path`` or as ``path:FOLDER``.
+            the folders ``target`` and ``draft`` (and ``head``), as a ``Path`` or as ``path:FOLDER``; or the models,
+            each a folder or an id of the hub, by role: ``target``, and of ``draft``, ``head``, ``adapter`` and
+            ``draft-adapter`` those that there are.
         device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: ``FSD_DEVICE`` if it is set, else CUDA if available.
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: the checkpoint's, if the device computes in
             it.
@@ -75,10 +78,13 @@ def spec_of(pair: LoadedPair | str | Path) -> PairSpec:
     return pair.spec if isinstance(pair, LoadedPair) else get_pair(_name(pair))
 
 
-def _name(name_or_path: str | Path) -> str:
+def _name(name_or_path: str | Path | Mapping[str, str]) -> str:
+    if isinstance(name_or_path, Mapping):
+        return name_of_models(name_or_path)
     if not isinstance(name_or_path, str | Path):
         raise Malformed(
-            f"A pair is asked for by its name or its folder, and {name_or_path!r} is neither: write such as 'bundled'."
+            f"A pair is asked for by its name, its folder or its models by role, and {name_or_path!r} is none of "
+            "these: write such as 'bundled'."
         )
     return f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path
 

@@ -32,16 +32,18 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def configuration_fingerprint(folders: Mapping[str, Path]) -> str:
-    """Return 16 hex digits of the SHA-256 of the configurations, tokenizers and chat templates in a pair's folders, by
-    role. The fields of a configuration that say who wrote it do not count, and neither do spaces."""
+def fingerprints(folders: Mapping[str, Path]) -> dict[str, str]:
+    """Return the fingerprints of the weights in a pair's folders, by role, and under :data:`CONFIGURATION` 16 hex
+    digits of the SHA-256 of their configurations, tokenizers and chat templates. The fields of a configuration that say
+    who wrote it do not count, and neither do spaces."""
     digest = hashlib.sha256()
     for role, folder in sorted(folders.items()):
         for name in _FILES:
             if (file := folder / name).is_file():
                 data = _canonical(file.read_bytes()) if name.endswith(".json") else file.read_bytes()
                 digest.update(f"{role}/{name} {len(data)} ".encode() + data)
-    return digest.hexdigest()[:16]
+    weights = {role: fingerprint(folder) for role, folder in folders.items()}
+    return weights | {CONFIGURATION: digest.hexdigest()[:16]}
 
 
 def _canonical(data: bytes) -> bytes:

@@ -18,7 +18,7 @@ from fsd_core.models import reduced_vocab
 from fsd_core.models.adapters import adapted
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
-from fsd_core.models.fingerprints import CONFIGURATION, configuration_fingerprint, fingerprint
+from fsd_core.models.fingerprints import fingerprint, fingerprints
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.json_files import check_sizes, read_object
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
@@ -246,8 +246,7 @@ def load_pair(
     notes += notes_on(pair)
     for note in notes:
         logger.warning(note)
-    weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    weights[CONFIGURATION] = configuration_fingerprint(folders)
+    weights = {role: f"{found} {origins.get(role, '')}".strip() for role, found in fingerprints(folders).items()}
     if spec.trigrams is not None:
         weights["trigrams"] = fingerprint(spec.trigrams)
     return replace(pair, weights=weights, trigrams=trigrams, note=" ".join(notes))

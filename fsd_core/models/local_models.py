@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from fsd_core.models.json_files import read_object
@@ -13,6 +15,8 @@ from fsd_core.whole_files import whole_file
 
 _ABOUT = "source.json"
 """Beside the weights, or alone if these are in the hub's own cache; written last."""
+_MOVED = "moved-models.json"
+"""in the home: folders that pairs are named after, with those where the same models are on this machine"""
 
 
 def models_folder() -> Path:
@@ -64,6 +68,17 @@ def remembered_size(model: HubModel) -> int:
 
 def _size_file(model: HubModel) -> Path:
     return models_folder() / f"{model.slug}.size"
+
+
+def moved(folder: Path, home: Path) -> Path:
+    """Return a folder, or if it is not on this machine where its models are, as :func:`remember_moved` has it."""
+    return folder if os.path.isdir(folder) else Path(read_object(home / _MOVED).get(str(folder), folder))
+
+
+def remember_moved(folders: Mapping[str, str], home: Path) -> None:
+    """Record where the models of folders that are not on this machine are on it."""
+    with whole_file(home / _MOVED) as partial:
+        partial.write_text(json.dumps({**read_object(home / _MOVED), **folders}, ensure_ascii=False) + "\n")
 
 
 def write_about(path: Path, origin: str, folder: Path | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fsd_core.config.model_names import HUB_ID, MODELS, folder_of, models_of
 from fsd_core.errors import FsdError, Refused
+from fsd_core.models.local_models import moved
 from fsd_core.settings import Settings
 
 
@@ -15,7 +16,7 @@ def check_folders(pair: str, settings: Settings) -> None:
         return
     roots = settings.roots
     for folder in _folders(pair):
-        if not any(folder.resolve().is_relative_to(root.resolve()) for root in roots):
+        if not any(moved(folder, settings.home).resolve().is_relative_to(root.resolve()) for root in roots):
             raise Refused(
                 f"Models are taken from folders below {' or '.join(map(str, roots))} here: name one of those, or a "
                 "model of the hub. Whoever runs this installation puts folders there, or sets FSD_MODEL_ROOTS to "

@@ -18,7 +18,9 @@ from fsd_core.config.model_names import (
 )
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.json_files import is_file
+from fsd_core.models.local_models import moved
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
+from fsd_core.settings import get_settings
 
 SMOLLM2 = HubModel(
     "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -41,8 +43,8 @@ def hub_model(id: str) -> HubModel | None:
     return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
 
 
-def named_models(name: str) -> PairSpec:
-    """Return the pair of a name that begins with :data:`MODELS`.
+def named_models(name: str, *, here: bool = True) -> PairSpec:
+    """Return the pair of a name that begins with :data:`MODELS`. ``here``: only if its folders are on this machine.
 
     Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
     ``ModelUnavailable`` for a folder without a model.
@@ -50,8 +52,11 @@ def named_models(name: str) -> PairSpec:
     models = {role: model_of(role, value) for role, value in models_of(name).items()}
     for role, model in models.items():
         file = "adapter_config.json" if role in ADAPTERS else "config.json"
-        if isinstance(model, Path) and not is_file(model / file):
-            raise ModelUnavailable(f"The folder {model} holds no {role}: {file} is missing.")
+        if here and isinstance(model, Path) and not is_file(model / file):
+            raise ModelUnavailable(
+                f"The folder {model} holds no {role}: {file} is missing. If the models of a named pair have moved, add "
+                "it again under its name, with the folder where they are."
+            )
     target, draft = models["target"], models.get("draft")
     folders = {role: model for role, model in models.items() if isinstance(model, Path)}
     return PairSpec(
@@ -69,4 +74,4 @@ def _template_of(name: str) -> str:
 def model_of(role: str, value: str) -> Path | HubModel:
     """Return the model of an id or a folder. Raises ``InvalidSetting`` for anything else."""
     check_model(role, value)
-    return hub_model(value) or folder_of(value)
+    return hub_model(value) or moved(folder_of(value), get_settings().home)

@@ -84,7 +84,7 @@ def check_pair(spec: PairSpec, memory: DeviceMemory, ask_hub: AskHub = lambda mo
     """Check a pair. ``memory``: of the device that it is to be loaded on."""
     found = PairCheck()
     folders: dict[str, Path] = {}
-    for role, model in _models(spec):
+    for role, model in models_by_role(spec):
         folder = obtained(model)
         if folder is None and isinstance(model, HubModel):
             _check_offer(role, model, ask_hub, found)
@@ -108,15 +108,20 @@ def check_pair(spec: PairSpec, memory: DeviceMemory, ask_hub: AskHub = lambda mo
     return found
 
 
-def badge_of(name: str, memory: DeviceMemory) -> str:
-    """Return the state of a pair in a few words, without asking the hub. ``memory``: as :func:`check_pair` takes it."""
+def check_name(name: str, memory: DeviceMemory) -> PairCheck:
+    """Check a pair by its name, without asking the hub. ``memory``: as :func:`check_pair` takes it."""
     try:
-        return check_pair(get_pair(name), memory, remembered_size).badge
-    except FsdError:
-        return UNUSABLE
+        return check_pair(get_pair(name), memory, remembered_size)
+    except FsdError as error:
+        return PairCheck(problems=[str(error)])
 
 
-def _models(spec: PairSpec) -> Iterator[tuple[str, Path | HubModel]]:
+def badge_of(name: str, memory: DeviceMemory) -> str:
+    """Return the state of a pair in a few words, as :func:`check_name` finds it."""
+    return check_name(name, memory).badge
+
+
+def models_by_role(spec: PairSpec) -> Iterator[tuple[str, Path | HubModel]]:
     models = {
         "target": spec.target, "draft": spec.draft, "head": spec.head, "adapter": spec.adapter,
         "draft adapter": spec.draft_adapter,

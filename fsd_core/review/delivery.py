@@ -14,14 +14,17 @@ import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read
+from fsd_core.config.model_names import HUB_ID, is_name_of_models, parts_of
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import NoEquivalent, UnknownName
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.specs import HubModel
 from fsd_core.review.engines import Weights, sglang, vllm
-from fsd_core.review.measured_weights import pinned, pinned_name
+from fsd_core.review.measured_weights import hub_model_of, pinned, pinned_name
 from fsd_core.rules import Served
 from fsd_core.storage.records import fingerprint_of
 
+_ELSEWHERE = "on the machine where it was measured; write where the same weights are on yours"
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 
 
@@ -85,14 +88,27 @@ def _python(setting: SettingConfig, weights: Weights) -> str:
         draft = " draft_model=pair.draft.module," if options.get("drafter") == "draft-model" else ""
         lines.append(f"    custom_generate=fsd_core.generate,{draft}{head}")
         lines += [f"    {name}={value!r}," for name, value in options.items()]
-    pair = repr(pinned_name(setting.pair, weights))
+    where, pair = _to_load(setting.pair, weights)
     if weights:
         pair += f", weights={ {role: fingerprint_of(origin) for role, origin in weights.items()} }"
     return (
-        f"# setting {setting.id}\nimport fsd_core\n\npair = fsd_core.load_pair({pair})\n"
+        f"# setting {setting.id}\nimport fsd_core\n\n{where}pair = fsd_core.load_pair({pair})\n"
         f"inputs = pair.inputs(prompt{''.join(given)})\n"
         "output = pair.target.module.generate(\n    **inputs,\n" + "\n".join(lines) + "\n)\n"
     )
+
+
+def _to_load(pair: str, weights: Weights) -> tuple[str, str]:
+    """Return a line that says which folders to load, if any, and the argument of ``load_pair``."""
+    if pair.startswith("path:"):
+        return f"folder = {pair.removeprefix('path:')!r}  # {_ELSEWHERE}\n", 'f"path:{folder}"'
+    if not is_name_of_models(pair):
+        return "", repr(pinned_name(pair, weights))
+    models = parts_of(pair)
+    for role, model in models.items():
+        if HUB_ID.fullmatch(model) and (measured := hub_model_of(weights.get(role, ""))):
+            models[role] = f"{measured.repo}@{measured.revision}"
+    return f"models = {models}  # {_ELSEWHERE}\n", "models"
 
 
 def _options(setting: SettingConfig) -> dict[str, Any]:
@@ -102,7 +118,7 @@ def _options(setting: SettingConfig) -> dict[str, Any]:
 def _location(model: Path | HubModel) -> dict[str, str]:
     if isinstance(model, HubModel):
         return {"hub": model.repo, "revision": model.revision}
-    return {"ships as": "/".join(model.parts[-2:])}
+    return {"ships as": "/".join(model.parts[-2:])} if model.is_relative_to(ASSETS) else {"folder": str(model)}
 
 
 FORMS: dict[str, Callable[[SettingConfig, Weights], str]] = {

@@ -10,14 +10,16 @@ what each request must contain, and how the engine differs from the measured run
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.drafting.topologies import FIXED
 from fsd_core.config.flat import options_read
-from fsd_core.config.model_names import template_arguments_of
+from fsd_core.config.model_names import called, template_arguments_of
 from fsd_core.config.vllm_plugin import (
     CONFIG_KEY,
     LEAST_TEMPERATURE,
@@ -30,9 +32,12 @@ from fsd_core.config.vllm_plugin import (
     told_options,
 )
 from fsd_core.errors import NoEquivalent
+from fsd_core.models.json_files import read_object
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.specs import MAIN, HubModel
 from fsd_core.review.measured_weights import hub_model_of, pinned
 from fsd_core.rules import Served, ThresholdAccept
+from fsd_core.storage.records import fingerprint_of
 
 _NOT_YET = {
     (
@@ -71,8 +76,9 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
         *flags,
     ]
     if setting.decoding.drafter is not None:
-        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
-    return f"# {engine}, setting {setting.id}\n{_plugin_note(setting)}{_template_note(setting)}{_command(flags)}"
+        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft), draft.repo)}")
+    notes = f"{_plugin_note(setting)}{_template_note(setting)}{_folders(setting, weights, in_json=True)}"
+    return f"# {engine}, setting {setting.id}\n{notes}{_command(flags)}"
 
 
 def _told_engine(setting: SettingConfig, served: Served) -> str:
@@ -130,7 +136,7 @@ def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
         config |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
     else:
         method = _eagle_method(draft).lower() if decoding.drafter.kind == "eagle" else "draft_model"
-        config |= {"method": method, "model": draft.repo}
+        config |= {"method": method, "model": draft.repo.strip('"')}
         if draft.revision != MAIN:
             config["revision"] = draft.revision
         if _sampled_draft(setting) or lossy:
@@ -169,7 +175,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
         elif _sampled_draft(setting) and drafter.kind != "eagle":
             notes.append("# SGLang drafts likeliest tokens: the texts follow the same law, the acceptance differs.\n")
         flags += _sglang_flags(setting, draft)
-    return "".join(notes) + _command(flags)
+    return "".join(notes) + _folders(setting, weights) + _command(flags)
 
 
 def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
@@ -228,14 +234,19 @@ def _check(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -
     sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         raise NoEquivalent(f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.")
-    hub = f"{engine} is given models of the Hugging Face hub, and"
-    if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
-        raise NoEquivalent(f"{hub} those of '{setting.pair}' are not there.")
-    if role is not None and not isinstance(getattr(spec, role), HubModel):
-        raise NoEquivalent(f"{hub} what drafts for '{setting.pair}' is not there.")
+    given = f"{engine} is given models of the Hugging Face hub or of folders, and"
+    if spec is None:
+        raise NoEquivalent(f"{given} those of '{setting.pair}' are not here.")
+    if spec.adapter is not None or (role == "draft" and spec.draft_adapter is not None):
+        raise NoEquivalent(f"{given} '{called(setting.pair)}' has an adapter, which is merged on loading here.")
     for part in filter(None, ("target", role)):
-        if part in weights and hub_model_of(weights[part]) is None:
-            raise NoEquivalent(f"{hub} the {part} that was measured did not come from there.")
+        model = getattr(spec, part)
+        if isinstance(model, HubModel) and part in weights and hub_model_of(weights[part]) is None:
+            raise NoEquivalent(f"{given} the {part} that was measured did not come from the hub.")
+        if isinstance(model, Path) and model.is_relative_to(ASSETS):
+            raise NoEquivalent(f"{given} the {part} of '{setting.pair}' ships with the program.")
+        if isinstance(model, Path) and not {"embedding_of", "head_of"}.isdisjoint(read_object(model / "config.json")):
+            raise NoEquivalent(f"{given} the {part} in {model} was trained here, on what only its target has.")
 
 
 def _refuse_unexported(engine: str, what: str) -> None:
@@ -256,13 +267,32 @@ def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:
 
 
 def _models(setting: SettingConfig, weights: Weights) -> tuple[HubModel, HubModel]:
-    """Return the hub models of the target and its draft; the target twice if no model drafts."""
+    """Return the target and its draft, the target twice if no model drafts: as names at the hub, or as the variables of
+    the shell that hold folders."""
     spec = pinned(setting.pair, weights)
-    assert spec is not None
-    draft = getattr(spec, _draft_role(setting) or "target")
-    assert isinstance(spec.target, HubModel)
-    assert isinstance(draft, HubModel)
-    return spec.target, draft
+    target, draft = (getattr(spec, role) for role in ("target", _draft_role(setting) or "target"))
+    return (
+        target if isinstance(target, HubModel) else HubModel('"$TARGET"'),
+        draft if isinstance(draft, HubModel) else HubModel(f'"${_variable(_draft_role(setting) or "target", draft)}"'),
+    )
+
+
+def _variable(role: str, folder: Path) -> str:
+    """Return the variable that holds a model's folder. Of a head it says the EAGLE generation, as names do."""
+    config = read_object(folder / "config.json")
+    of_third = "eagle3" in f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    return "EAGLE3_HEAD" if role == "head" and of_third else role.upper()
+
+
+def _folders(setting: SettingConfig, weights: Weights, *, in_json: bool = False) -> str:
+    """Return a line for each model that is a folder. ``in_json``: what drafts is written into JSON."""
+    spec, lines = pinned(setting.pair, weights), []
+    for role in filter(None, ("target", _draft_role(setting))):
+        if isinstance(folder := getattr(spec, role), Path):
+            text = json.dumps(str(folder), ensure_ascii=False)[1:-1] if in_json and role != "target" else str(folder)
+            measured = f" with the weights {fingerprint_of(weights[role])}" if role in weights else ""
+            lines.append(f"{_variable(role, folder)}={shlex.quote(text)}  # its folder{measured}\n")
+    return "".join(lines)
 
 
 def _topology(setting: SettingConfig) -> str | None:
@@ -306,8 +336,10 @@ def _template_note(setting: SettingConfig) -> str:
     return f"# With each request: {json.dumps({'chat_template_kwargs': values})}\n" if values else ""
 
 
-def _json(value: dict[str, Any]) -> str:
-    return f"'{json.dumps(value)}'"
+def _json(value: dict[str, Any], variable: str = "") -> str:
+    """Return JSON as a word of the shell. ``variable``: a quoted text in it that the shell replaces."""
+    text = f"'{json.dumps(value)}'"
+    return text.replace(variable, f"\"'{variable}'\"") if variable.startswith('"') else text
 
 
 def _command(flags: list[str]) -> str:

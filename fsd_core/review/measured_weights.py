@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.config.model_names import MODELS
 from fsd_core.errors import FsdError, UnfitEvidence
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.named_models import named_models
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.storage.records import same_weights
 
@@ -75,9 +77,10 @@ def hub_model_of(fingerprint_origin: str) -> HubModel | None:
 
 
 def pinned(pair: str, weights: Mapping[str, str]) -> PairSpec | None:
-    """Return a pair with its hub models at the measured commits, or ``None`` for an unknown pair."""
+    """Return a pair with its hub models at the measured commits, or ``None`` for an unknown pair. Folders that it names
+    one by one may be on another machine."""
     try:
-        spec = get_pair(pair)
+        spec = named_models(pair, here=False) if pair.startswith(MODELS) else get_pair(pair)
     except FsdError:
         return None
     for role in ("target", "draft", "head"):

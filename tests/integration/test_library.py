@@ -146,7 +146,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: fsd_core.LoadedPair, tmp_
     odd: Any = 5  # no checker sees what stands in a notebook
     with pytest.raises(InvalidSetting, match="A prompt is a text, and int is none"):
         fsd_core.Decoder(pair).generate(odd)
-    with pytest.raises(InvalidSetting, match="name or its folder, and 5 is neither"):
+    with pytest.raises(InvalidSetting, match="and 5 is none of these"):
         fsd_core.load_pair(odd)
     odd = "many"
     with pytest.raises(InvalidSetting, match="limit is 'many': expected a whole number"):

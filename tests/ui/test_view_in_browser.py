@@ -19,7 +19,10 @@ from dashboard.ui.question import Act, Asked, Updates, Values, digest
 from dashboard.ui.templates import joined
 from dashboard.ui.theme import HEAD
 from dashboard.ui.view import View
+from fsd_core.auth.identify import KEY
+from fsd_core.auth.middleware.sign_in import RequireSignIn
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.roles import LOCAL
 from tests.tools.settled import go, meanwhile, settled
 from tests.tools.sizes import PATIENCE, some
 from tests.tools.worker_process import until
@@ -131,7 +134,9 @@ def served() -> Iterator[tuple[str, Small]]:
     """The page in a thread of this process, so that a test can hold its answers."""
     with gr.Blocks(analytics_enabled=False) as blocks:
         small = Small()
-    app = gr.mount_gradio_app(FastAPI(), blocks, path="/", head=HEAD, footer_links=[], ssr_mode=False)
+    app = FastAPI()
+    app.add_middleware(RequireSignIn, identify=lambda scope: LOCAL, key=KEY, login=None)
+    app = gr.mount_gradio_app(app, blocks, path="/", head=HEAD, footer_links=[], ssr_mode=False)
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_keep_alive=int(PATIENCE)))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from dashboard.tables.spreadsheet import download, harmless
 from dashboard.ui.links import downloads
 from dashboard.ui.templates import Html
+from fsd_core.auth.identify import person_in
 from fsd_core.errors import FsdError
+from fsd_core.review.blinding import blinded
+from fsd_core.roles import NOBODY
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import Proposed, written_text
 
@@ -90,10 +93,10 @@ def log_routes(repository: Repository) -> APIRouter:
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/review.{extension}")
-    def export(extension: str, use: str = "") -> Response:
+    def export(extension: str, request: Request, use: str = "") -> Response:
         write, media_type = _WRITERS[extension]
         try:
-            log = repository.review_log(use or None)
+            log = blinded(repository, person_in(request.scope) or NOBODY, repository.review_log(use or None))
             pairs = _pairs(repository, log)
         except FsdError as error:
             return PlainTextResponse(str(error), 503)

@@ -12,6 +12,7 @@ from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import NotGiven, UnknownChoice
+from fsd_core.review.blinding import blinded
 from fsd_core.review.passages import quoted_passages
 from fsd_core.review.proposal_review import ProposalReview
 from fsd_core.review.review_service import ReviewService
@@ -168,7 +169,7 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         service.withdraw(person_of(request), service.review(proposal), why, key or None)
         return reviewed(proposal, request)
 
-    def review_log(use: Id = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
+    def review_log(request: gr.Request, use: Id = "", after: int = 0, limit: int = 100) -> list[LogAnswer]:
         """Return what was decided, oldest first: who did what and when, with all that they wrote.
 
         Args:
@@ -179,7 +180,8 @@ def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
         if use:
             service.use(use)
         log = [logged for logged in repository.review_log(use or None) if logged.id > after]
-        return [logged_answer(logged) for logged in log[: checked_limit(limit, _MOST_ACTS)]]
+        log = blinded(repository, person_of(request), log[: checked_limit(limit, _MOST_ACTS)])
+        return [logged_answer(logged) for logged in log]
 
     return [read_verdict, compare_with_approved, review_log, propose, ask_reviewers, comment, choose_evidence, withdraw]
 

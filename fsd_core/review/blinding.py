@@ -7,18 +7,21 @@ stopped voting on the proposal, or it is decided. A program counts as its owner.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.review import history
 from fsd_core.review.evidence import matched_pools
 from fsd_core.review.proposal_review import measured_runs
+from fsd_core.storage.review_events import Commented
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal
     from fsd_core.roles import Person
     from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import LoggedEvent
 
 
 class HiddenAnswers(NamedTuple):
@@ -50,6 +53,20 @@ def hidden_answers(repository: Repository, person: Person, run_ids: Collection[s
             by_run |= {run: by_run.get(run, frozenset()) | positions for run, positions in hidden.items()}
             proposals += [proposal.id] if hidden else []
     return HiddenAnswers(by_run, tuple(proposals))
+
+
+def blinded(repository: Repository, person: Person, log: Sequence[LoggedEvent]) -> list[LoggedEvent]:
+    """Return log entries without the passages that comments quote of answers hidden from a person."""
+    quoting = {run for one in log if isinstance(one.event, Commented) and one.event.passage and (run := one.event.run)}
+    hidden = hidden_answers(repository, person, quoting) if quoting else HiddenAnswers()
+
+    def kept(logged: LoggedEvent) -> LoggedEvent:
+        event = logged.event
+        if not isinstance(event, Commented) or event.position not in hidden.of(event.run or ""):
+            return logged
+        return replace(logged, event=event.model_copy(update={"passage": None}))
+
+    return [*map(kept, log)]
 
 
 def voter_of(person: Person) -> str | None:

@@ -10,13 +10,14 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
 from dashboard.review.blind_vote import next_ballot, pairing_of
+from dashboard.review.log_files import csv_text, json_lines, log_routes
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.server.mlflow_pages import HIDDEN, MLFLOW_STARTING, mlflow_routes
 from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import pair_up
 from fsd_core.auth.identify import KEY
 from fsd_core.errors import Refused
-from fsd_core.review.blinding import hidden_answers
+from fsd_core.review.blinding import blinded, hidden_answers
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
@@ -109,6 +110,33 @@ def test_the_log_says_who_stopped_voting_and_a_verdict_is_not_kept_up_by_it(
     use = service.use("support-chat")
     assert [entry.event.kind for entry in use.log].count("voting-stopped") == 1
     service.submit_review(BOB, service.review(proposal), "request changes", "More prompts.", review.use.sequence)
+
+
+def test_no_door_of_the_log_quotes_an_answer_that_may_be_voted_on(
+    repository: Repository, service: ReviewService, runs: tuple[RunView, RunView], proposal: str
+) -> None:
+    """Somebody who has voted comments on a passage; whoever has not sees the comment without it."""
+    at = vote_once(service, proposal, BOB)
+    quote = repository.generations(runs[0].id, position=at)[0].text[:12]
+    service.comment(BOB, service.review(proposal), "This word", run=runs[0].id, position=at, quote=(0, quote))
+    log = repository.review_log()
+    assert quote in json_lines(blinded(repository, BOB, log), [""] * len(log))
+    for write in (json_lines, csv_text):
+        told = write(blinded(repository, ANN, log), [""] * len(log))
+        assert "This word" in told
+        assert '"passage"' not in told
+        assert '""passage""' not in told
+    application = FastAPI()
+    application.include_router(log_routes(repository))
+
+    @application.middleware("http")
+    async def as_ann(request: Request, call_next):
+        request.scope[KEY] = ANN
+        return await call_next(request)
+
+    client = TestClient(application)
+    for kind in ("csv", "jsonl"):
+        assert "passage" not in client.get(f"/export/review.{kind}").text
 
 
 def test_the_reader_shows_what_was_voted_on_alone(

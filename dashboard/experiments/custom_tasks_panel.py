@@ -118,9 +118,10 @@ class CustomTasksPanel:
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
-            too_few = "" if checked.scorer == "none" or checked.problems else margins_for(len(checked.lines))
             form = form_hint(asked[self.form.fields["pair"]], (line.model_input for line in checked.lines))
-            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [form, too_few]))), name)
+            return checked_html(
+                replace(checked, notes=(*checked.notes, *filter(None, [form, margins_for(checked)]))), name
+            )
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})

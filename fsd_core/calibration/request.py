@@ -28,6 +28,7 @@ from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
 from fsd_core.statistics import betting
 from fsd_core.statistics.clusters import by_group, numbered
 from fsd_core.tasks import Task
+from fsd_core.tasks.custom.reading import CheckedFile
 
 _LONGEST_NAME = 120
 IN_PYTHON = MappingProxyType(
@@ -136,10 +137,11 @@ def _check_groups(config: CalibrationConfig, task: Task) -> None:
         )
 
 
-def margins_for(prompts: int) -> str:
-    """Return which margins a search can be sure of with so many scored prompts; empty if the usual one is one."""
-    usual = CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH)
-    if prompts >= usual.fewest:
+def margins_for(file: CheckedFile) -> str:
+    """Return which margins a search can be sure of with a file's prompts; empty if the usual one is one, for a file
+    with problems, and where nothing is scored."""
+    usual, prompts = CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH), len(file.lines)
+    if file.scorer == "none" or file.problems or prompts >= usual.fewest:
         return ""
     asked = ((margin, usual.model_copy(update={"margin": float(margin)}).fewest) for margin in range(2, 21))
     least = next((margin for margin, fewest in asked if fewest <= prompts), None)

@@ -63,8 +63,7 @@ def _checked(file: Path, scorer: str | None, *fields: str, all_turns: bool, grou
         output.say(problem.sentence)
     if checked.unlisted:
         output.say(f"And {checked.unlisted:,} more.")
-    too_few = "" if checked.scorer == "none" or checked.problems else margins_for(len(checked.lines))
-    for sentence in (*checked.notes, *filter(None, [too_few])):
+    for sentence in filter(None, (*checked.notes, margins_for(checked))):
         output.say(f"note: {sentence}")
     if checked.problems:
         raise UnfitTask(f"{file} has {checked.summary}: nothing can be measured on it yet.")

@@ -17,7 +17,7 @@ from fsd_core.storage.database.connection import upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.workspace import staging
 from tests.tools.copies import copy_of
-from tests.tools.plausible import filled_file
+from tests.tools.plausible import add_finished, filled_file
 from tests.tools.sizes import PATIENCE
 
 
@@ -32,6 +32,12 @@ def no_haste_in_judging(monkeypatch: pytest.MonkeyPatch) -> None:
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of an empty database, migrated."""
     return filled_file(tmp_path_factory.mktemp("migrated"), lambda repository: None)[0]
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a database with a finished experiment."""
+    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

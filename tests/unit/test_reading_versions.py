@@ -43,18 +43,12 @@ from fsd_core.tasks import Example, Score, get_task
 from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.worker import local_runs
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, filled_file
 from tests.unit.test_components import Reader
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
 NOW = f"version {READING_VERSION} of the reading"
 TOLD = f"Answers were scored by versions 1 and {READING_VERSION} of the reading: not one accuracy. Without generating, "
 USE = "chat"
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

@@ -43,19 +43,12 @@ from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import AliasMoved, Commented, Requirements, ReviewEvent, UseDescribed, read_event
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, filled_file
 
 ANN, BOB, CAT, EVE = (
     Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
 )  # fmt: skip
 LENIENT = Requirements(margin=20, least_speedup=1.05, longest_answers=1.7)
 """met also if runaways that 24 prompts did not show were reckoned with"""
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a database with a finished experiment."""
-    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

@@ -23,15 +23,9 @@ from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, get_task
 from fsd_core.tasks.custom.scorers import SCORERS
 from tests.tools.copies import copy_of
-from tests.tools.plausible import add_finished, filled_file
 from tests.unit.test_components import Reader
 
 STRICT = get_task("gsm8k").published_filter
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return filled_file(tmp_path_factory.mktemp("measured"), add_finished)[0]
 
 
 @pytest.fixture

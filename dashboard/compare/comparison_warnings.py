@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING
 
 from fsd_core.analysis.cells import shared
@@ -11,7 +12,7 @@ from fsd_core.analysis.reading_versions import read_differently
 from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
 from fsd_core.config.model_names import called
 from fsd_core.formatting import count
-from fsd_core.storage.records import UNENDED
+from fsd_core.storage.records import UNENDED, same_model
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
@@ -133,7 +134,8 @@ def _differing_weights(runs: Sequence[RunView]) -> list[str]:
     for run in runs:
         for role, weights in run.weights.items():
             by_role.setdefault(role, set()).add(weights)
-    return sorted({f"{role} {weights}" for role, seen in by_role.items() if len(seen) > 1 for weights in seen})
+    differing = {role for role, seen in by_role.items() if not all(starmap(same_model, pairwise(sorted(seen))))}
+    return sorted(f"{role} {weights}" for role in differing for weights in by_role[role])
 
 
 def _has(things: Sequence[object]) -> str:

@@ -15,7 +15,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import PairSpec
 from fsd_core.settings import get_settings
-from fsd_core.storage.records import fingerprint_of
+from fsd_core.storage.records import fingerprint_of, same_model
 
 
 def load_pair(
@@ -66,7 +66,7 @@ def load_pair(
 def _check_weights(pair: LoadedPair, wanted: Mapping[str, str]) -> None:
     for role, fingerprint in wanted.items():
         got = fingerprint_of((pair.weights or {}).get(role, "none"))
-        if got != fingerprint:
+        if not same_model(got, fingerprint):
             raise ModelUnavailable(
                 f"The {role} of '{pair.spec.name}' is {got} here, and {fingerprint} was asked for: get the models that "
                 "were measured."

@@ -12,7 +12,7 @@ from fsd_core.errors import FsdError, UnfitEvidence
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.named_models import named_models
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.storage.records import same_weights
+from fsd_core.storage.records import same_model, same_weights
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
@@ -31,7 +31,7 @@ def weights(runs: Iterable[RunView]) -> dict[str, str]:
     seen: dict[str, str] = {}
     for run in runs:
         for role, origin in run.weights.items():
-            if seen.setdefault(role, origin) != origin:
+            if not same_model(seen.setdefault(role, origin), origin):
                 raise UnfitEvidence(
                     f"The runs were measured with different models: the {role} was {seen[role]} and {origin}. Choose "
                     "runs of the same."

@@ -15,7 +15,7 @@ from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
 from fsd_core.models.pair_check import PairCheck, check_pair, models_by_role
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import get_settings
-from fsd_core.storage.records import fingerprint_of
+from fsd_core.storage.records import fingerprint_of, same_weights
 from fsd_core.worker.device_memory import device_memory
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _are_same(repository: Repository, old: str, new: str) -> bool:
     measured = next((run.weights for run in repository.runs(pair=old) if run.weights), {})
     folders = {role: obtained(model) for role, model in models_by_role(get_pair(new))}
     here = {role: folder for role, folder in folders.items() if folder is not None}
-    return fingerprints(here) == {role: fingerprint_of(origin) for role, origin in measured.items()}
+    return same_weights(fingerprints(here), {role: fingerprint_of(origin) for role, origin in measured.items()})
 
 
 def recorded_name(repository: Repository, name: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -21,6 +23,7 @@ from fsd_core.models.loading import load_pair
 from fsd_core.models.memory import weight_bytes
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.weight_files import weights_among
+from fsd_core.storage.records import same_model
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
 
@@ -133,6 +136,25 @@ def test_a_second_copy_of_the_weights_counts_for_nothing(folder):
     assert (fingerprint(target), weight_bytes(target)) == before
     shutil.copy(target / "model.safetensors", target / "adapter_model.safetensors")  # which would be loaded too
     assert fingerprint(target) != before[0]
+
+
+@pytest.mark.wide  # reads 3 GiB; what is compared is in tests/unit/test_identity.py
+def test_the_end_of_a_large_file_counts_and_what_was_recorded_before_it_did_is_still_known(tmp_path):
+    """Until now the size and the first MiB were read of a file beyond 1 GiB: that part of a fingerprint stays."""
+    weights, size = tmp_path / "model.safetensors", 2**30 + 2**20
+    with weights.open("wb") as stream:
+        stream.write(b"{")
+        stream.truncate(size)  # sparse
+    before, recorded = fingerprint(tmp_path), hashlib.sha256(f"{weights.name} {size}".encode())
+    recorded.update(b"{".ljust(2**20, b"\0"))
+    with weights.open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(b"}")
+    after = fingerprint(tmp_path)
+    assert before != after
+    assert not same_model(before, after)
+    assert same_model(recorded.hexdigest()[:16], before)
+    assert same_model(after, recorded.hexdigest()[:16])
 
 
 @pytest.mark.parametrize(

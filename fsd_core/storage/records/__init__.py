@@ -30,6 +30,7 @@ from fsd_core.storage.records.run_records import (
     RunView,
     Trial,
     fingerprint_of,
+    same_model,
     same_weights,
 )
 from fsd_core.storage.records.work_records import ALIVE_SECONDS, UNDER_WAY, UNENDED, JobView, WorkerView
@@ -67,5 +68,6 @@ __all__ = [
     "Trial",
     "WorkerView",
     "fingerprint_of",
+    "same_model",
     "same_weights",
 ]

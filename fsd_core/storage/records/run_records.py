@@ -29,7 +29,15 @@ def fingerprint_of(fingerprint_origin: str) -> str:
 
 def same_weights(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
     """Whether no role that both have differs, and both or neither are known."""
-    return bool(first) == bool(second) and all(first[role] == second[role] for role in first.keys() & second.keys())
+    roles = first.keys() & second.keys()
+    return bool(first) == bool(second) and all(same_model(first[role], second[role]) for role in roles)
+
+
+def same_model(first: str, second: str) -> bool:
+    """Whether two fingerprints, with their origins if any, are of the same weights. Where one of them has no part for
+    what stands after the first MiB of large files, as earlier versions wrote it, the others are compared."""
+    (first, _, from_first), (second, _, from_second) = first.partition(" "), second.partition(" ")
+    return from_first == from_second and (first.startswith(second) or second.startswith(first))
 
 
 class Trial(NamedTuple):

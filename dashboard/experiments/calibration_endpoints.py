@@ -16,7 +16,6 @@ from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.request import build_calibration
 from fsd_core.calibration.status import calibration_status
 from fsd_core.calibration.summary import status_json
-from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import NotApplicable
 from fsd_core.models.model_pairs import get_pair
@@ -25,8 +24,9 @@ from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task
 from fsd_core.tasks.suitable import offered
 from fsd_core.texts import Id, Key
-from fsd_core.worker import gpu_billing, more_time
+from fsd_core.worker import more_time
 from fsd_core.worker.endpoint_names import engine_to_calibrate
+from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -89,8 +89,7 @@ def calibration_endpoints(
             seeds=(seed,), endpoint=engine_to_calibrate(repository, endpoint),
         )  # fmt: skip
         check_candidates(config)
-        gpu_billing.remember_requester(id := repository.create_experiment(config, id=key or None))
-        return read_calibration(id)
+        return read_calibration(begin(repository, config, key))
 
     def read_calibration(experiment: Id) -> CalibrationAnswer:
         """Return the progress or the result of a calibration. Shares are from 0 to 1.
@@ -159,8 +158,6 @@ def calibration_endpoints(
 
 def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:
     """Return the evidence that ``propose`` takes: run ids of the setting and of the target on fresh prompts."""
-    settings = (
-        SettingConfig(pair=config.pair, decoding=decoding) for decoding in (outcome.chosen.decoding, config.target)
-    )
+    settings = map(config.setting_of, (outcome.chosen.decoding, config.target))
     runs, baselines = ([run.id for run in fresh_rounds(repository, id, setting.id)] for setting in settings)
     return {"runs": runs, "baselines": baselines}

@@ -33,10 +33,10 @@ from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.similar import grouped, noted
 from fsd_core.tasks.suitable import offered
 from fsd_core.texts import Id, Key
-from fsd_core.worker import gpu_billing
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.endpoint_names import check_shared, endpoint_decodings
 from fsd_core.worker.pair_names import recorded_name
+from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -167,8 +167,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             [*decodings, *engines], in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds,
             **loads_of(batches or [batch], rates),
         )  # fmt: skip
-        gpu_billing.remember_requester(id := repository.create_experiment(sweep, id=key or None))
-        return experiment_record(repository.experiment(id), runs=True)
+        return experiment_record(repository.experiment(begin(repository, sweep, key)), runs=True)
 
     @does(repeatable=True)
     def cancel_experiment(experiment: Id, request: gr.Request) -> str:

@@ -30,7 +30,8 @@ from fsd_core.errors import FsdError
 from fsd_core.models.model_roots import check_folders
 from fsd_core.review.resting import resting_on
 from fsd_core.tasks import Task
-from fsd_core.worker import gpu_billing, local_runs
+from fsd_core.worker import local_runs
+from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -210,7 +211,7 @@ class ExperimentsPage:
         """Store the experiment and its job for the worker, and clear the name for the next one."""
         sweep = self.form.sweep(values)
         check_folders(sweep.pair, self.settings)
-        gpu_billing.remember_requester(self.repository.create_experiment(sweep, id=values.key))
+        begin(self.repository, sweep, values.key)
         self.latest.forget()
         asked.used(values, self.form.fields["name"])
         return {self.answer: notice(f"Added: {size_line(sweep)}.")}

@@ -21,7 +21,7 @@ from fsd_core.errors import NotGiven, OutOfRange, UnknownChoice
 from fsd_core.formatting import count
 from fsd_core.models.model_roots import check_folders
 from fsd_core.tasks import Task
-from fsd_core.worker import gpu_billing
+from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
@@ -104,7 +104,7 @@ class FindPanel:
         engine = self.engine.chosen(values, self.repository)
         config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task, engine)
         check_folders(config.pair, self.settings)
-        gpu_billing.remember_requester(self.repository.create_experiment(config, id=values.key))
+        begin(self.repository, config, values.key)
         self._forget()
         told = f"Added: {count(len(config.decodings), 'setting')} to choose from, on up to {config.limit} prompts."
         return {self.answer: notice(told)}

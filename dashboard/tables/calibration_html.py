@@ -13,7 +13,6 @@ from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import latest_status
 from fsd_core.calibration.summary import goal_text, headline, so_far, verdict, whole_minutes
-from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count
@@ -42,7 +41,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
             activity = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
         goal = f"Wanted: {goal_text(config)}. {activity}; {spent}."
         return render("tables/calibration.html", "under_way", goal, so_far(config, outcome))
-    setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
+    setting = config.setting_of(outcome.chosen.decoding).id
     links = [(f"settings?setting={setting}", "The setting, to take along")] if outcome.chosen.sure else []
     if outcome.chosen.sure and outcome.chosen.prompts:
         label = "exact SD" if outcome.chosen.decoding.acceptance.is_exact else "this setting"

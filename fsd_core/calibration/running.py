@@ -9,7 +9,6 @@ from fsd_core.calibration.knob_effect import check_knob
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.proposing import propose
 from fsd_core.calibration.status import calibration_status
-from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.engines.engine_knob import EngineKnob
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
@@ -59,9 +58,7 @@ def _proposed(
     query = partial(propose, config, find_task(config.task, repository))
     proposals = generator.ask(config.pair, config.device, config.dtype, query)
     predicted = {
-        SettingConfig(pair=config.pair, decoding=proposal.decoding).id: proposal.predicted
-        for proposal in proposals
-        if proposal.predicted
+        config.setting_of(proposal.decoding).id: proposal.predicted for proposal in proposals if proposal.predicted
     }
     return CalibrationStep(
         (config.target, *(proposal.decoding for proposal in proposals)), 0, FEWEST_CHOOSING

@@ -8,7 +8,7 @@ from typing import Any
 from fsd_core.calibration.findings import SettingResult
 from fsd_core.calibration.planning import CLOSE, CalibrationStep, Outcome
 from fsd_core.conditions import taken_sentence
-from fsd_core.config import DecodingConfig, SettingConfig
+from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 from fsd_core.evaluation.time_ranking import equal_text
 from fsd_core.formatting import count, number
@@ -171,7 +171,7 @@ def _plain(config: CalibrationConfig, finding: SettingResult) -> dict[str, Any]:
 
 
 def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any]:
-    setting = SettingConfig(pair=config.pair, decoding=decoding)
+    setting = config.setting_of(decoding)
     return {"setting_id": setting.id, "label": decoding.label, "setting": setting.as_json()}
 
 

@@ -19,6 +19,7 @@ from fsd_core.errors import Contradiction, NotApplicable
 from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     from fsd_core.calibration.planning import Outcome
@@ -102,6 +103,7 @@ def calibrate(
     loader = run_commands.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
     with _knob(repository, config, restart):  # a wrong command is refused before anything is stored
         pass
+    config = identified(repository, config)
     id = None if fresh else find_unfinished_calibration(repository, settings.home, config)
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")

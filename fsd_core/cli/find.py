@@ -11,6 +11,7 @@ from fsd_core.config import RunConfig, SweepConfig, content_hash
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import InvalidSetting, UnknownName, WrongState
 from fsd_core.worker import lock
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -73,20 +74,19 @@ def check_resumable(work: StoredWork) -> None:
 def find_unfinished(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
     """Return the newest unfinished work of the command line with the content of ``config`` and no live process. Work
     that was already begun comes before work still queued."""
-    target_hash = content_hash(config)
-    pair = config.setting.pair if isinstance(config, RunConfig) else config.pair
+    hashes = {content_hash(config), content_hash(identified(repository, config, ""))}
     unfinished = [
         run
         for status in ("running", "stopped", "queued")
-        for run in repository.runs(status=status, pair=pair, task=config.task, limit=None)  # newest first
+        for run in repository.runs(status=status, task=config.task, limit=None)  # newest first
     ]
     if isinstance(config, RunConfig):
         single_runs = (run for run in unfinished if run.experiment_id is None)
-        works = (_stored_run(repository, run) for run in single_runs if content_hash(run.config) == target_hash)
+        works = (_stored_run(repository, run) for run in single_runs if content_hash(run.config) in hashes)
     else:
         ids = dict.fromkeys(run.experiment_id for run in unfinished if run.experiment_id is not None)
         experiments = (repository.experiment(id) for id in ids)
-        works = (_stored_experiment(e) for e in experiments if content_hash(e.config) == target_hash)
+        works = (_stored_experiment(e) for e in experiments if content_hash(e.config) in hashes)
     works = (work for work in works if not work.owned_by_worker)
     return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
 

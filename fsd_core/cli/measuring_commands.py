@@ -29,6 +29,7 @@ from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import NotApplicable
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs
+from fsd_core.worker.pair_names import identified
 
 
 @options.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device", "task", "limit", "batch"))
@@ -72,6 +73,7 @@ def run(
     repository = local_runs.open_repository(settings)
     # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
     loader = run_commands.loader_for([config], settings.threads)
+    config = identified(repository, config)
     unfinished = None if fresh else find_unfinished(repository, settings.home, config)
     id = run_commands.going_on(unfinished) if unfinished else repository.create_run(config)
     with local_runs.exclusive_writing(repository, settings.home, "run", id) as writing:
@@ -141,6 +143,7 @@ def _sweep(
     config = config.model_copy(update={"name": named(config.task)} | prompts)
     run_commands.check_drafters(config.runs())
     repository = local_runs.open_repository(settings)
+    config = identified(repository, config)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
         output.tell_worker(repository)

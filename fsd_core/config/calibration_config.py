@@ -13,7 +13,7 @@ from fsd_core.config.baselines import with_exact_baselines
 from fsd_core.config.building import Named, in_python
 from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, by_name
-from fsd_core.config.run_config import RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.run_config import RunConfig, SweepConfig
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import NotCalibratable, NotEnough
 from fsd_core.formatting import count
@@ -110,8 +110,9 @@ class CalibrationConfig(SweepConfig):
         return self.minutes + self.more_minutes
 
     def asks_as(self, other: CalibrationConfig) -> bool:
-        """Return whether the other calibration differs in nothing but its minutes."""
-        timeless = {"minutes": 1.0, GRANTED: 0.0}
+        """Return whether the other calibration differs in nothing but its minutes. One from before identities were
+        recorded is known by its pair's name."""
+        timeless = {"minutes": 1.0, GRANTED: 0.0} | ({} if self.identity else {"identity": ""})
         return self.model_copy(update=timeless) == other.model_copy(update=timeless)
 
     @property
@@ -172,13 +173,7 @@ class CalibrationConfig(SweepConfig):
             "whole_groups": self.whole_groups,
         }  # fmt: skip
         return [
-            RunConfig(
-                setting=SettingConfig(pair=self.pair, decoding=decoding),
-                dtype=self.dtype,
-                device=self.device,
-                again=again,
-                **prompts,
-            )
+            RunConfig(setting=self.setting_of(decoding), dtype=self.dtype, device=self.device, again=again, **prompts)
             for decoding in decodings
         ]
 

@@ -18,6 +18,7 @@ _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and
 def settings_read(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
     flat = flatten(config.as_json())
+    flat.pop("setting.identity", None)  # it says nothing to people
     rule = config.setting.decoding.acceptance
     if isinstance(rule, MeasuredSeries | ImportedSeries):
         read = ("setting.pair", "task", "limit", *(f"{_RULE}.{name}" for name in ("kind", "family", "name")))

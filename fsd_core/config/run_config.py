@@ -21,6 +21,9 @@ class SettingConfig(Frozen):
 
     pair: str = option("bundled", "Model pair", "Model pair; `pairs` lists them")
     decoding: DecodingConfig = DecodingConfig()
+    identity: str = Field(default="", exclude_if=lambda identity: not identity)
+    """What the models are where some are in folders of one's own: the id rests on it in place of the pair's name.
+    Settings from before it was known keep their ids."""
 
     @field_validator("decoding")
     @classmethod
@@ -35,7 +38,11 @@ class SettingConfig(Frozen):
     @property
     def id(self) -> str:
         """First 16 hex digits of the SHA-256 of the canonical JSON."""
-        return content_hash(self)
+        return content_hash(self.at(""))
+
+    def at(self, pair: str) -> SettingConfig:
+        """Return the setting with another name of its pair, if it has an identity."""
+        return self.model_copy(update={"pair": pair}) if self.identity else self
 
 
 LONGEST_PROMPT = 1_000_000
@@ -164,6 +171,7 @@ class SweepConfig(Frozen):
         (), "Request rates", "Each engine is measured with each; the batch size is how many may be open at once",
         before=(),
     )  # fmt: skip
+    identity: str = Field(default="", exclude_if=lambda identity: not identity)
 
     @model_validator(mode="after")
     def _side_by_side(self):
@@ -174,13 +182,16 @@ class SweepConfig(Frozen):
             raise NotGiven("Where prompts arrive at a rate, the batch size is how many may be open at once: give one.")
         return self
 
+    def setting_of(self, decoding: DecodingConfig) -> SettingConfig:
+        """Return the setting that a decoding is with the pair."""
+        return SettingConfig(pair=self.pair, decoding=decoding, identity=self.identity)
+
     def runs(self) -> list[RunConfig]:
         """Return the runs in execution order: all settings of a seed and a batch size before the next; no run twice."""
         configs = (
             RunConfig(
-                setting=SettingConfig(pair=self.pair, decoding=decoding),
-                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=batch,
-                rate=rate,
+                setting=self.setting_of(decoding), task=self.task, limit=self.limit, seed=seed, dtype=self.dtype,
+                device=self.device, batch=batch, rate=rate,
             )
             for seed in self.seeds
             for rate in self.rates or (0.0,)

@@ -43,7 +43,7 @@ class TextGenerator(Protocol):
     def open(self, run: RunView) -> dict[str, Any]:
         """Return the provenance of the texts to be written, with ``weights`` if these have fingerprints.
 
-        Raises what ``load_pair`` raises, and ``DeviceUnavailable``.
+        An ``identity`` of the pair stands beside it. Raises what ``load_pair`` raises, and ``DeviceUnavailable``.
         """
         ...
 
@@ -110,6 +110,7 @@ class LocalGenerator:
 def about(pair: LoadedPair) -> dict[str, Any]:
     """Return the provenance of the texts that a pair writes in this process."""
     details = provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
+    details |= {"identity": pair.identity} if pair.identity else {}
     details |= ({"weights": pair.weights} if pair.weights else {}) | ({"note": pair.note} if pair.note else {})
     return details | kept_marks(template_marks(pair.tokenizer))
 

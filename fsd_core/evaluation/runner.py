@@ -214,6 +214,9 @@ def _begin(
     if not remaining:
         return []
     about = {**generator.open(run), **observer.provenance}
+    identity, expected = about.pop("identity", None), run.config.setting.identity
+    if expected and identity not in (None, expected):
+        raise FsdError(f"The models of '{called(run.pair)}' have changed since the run was created: start a new one.")
     about[READING_VERSIONS] = ", ".join(map(str, sorted({*run.reading_versions, READING_VERSION})))
     if arguments := run.decoding.template.filled(template_arguments_of(run.pair)).arguments:
         about = {**about, "template_arguments": arguments}  # in force, whether the setting or the pair gives them

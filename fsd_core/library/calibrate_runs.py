@@ -24,6 +24,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Task
 from fsd_core.worker import local_runs
 from fsd_core.worker.endpoint_names import engine_to_calibrate
+from fsd_core.worker.pair_names import identified
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,6 +111,7 @@ def calibrate(
                 PairDecoder(models, decoding)
             config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
             threads.adopt(models)
+        config = identified(repository, config, models.identity if models else None)
         id = repository.create_experiment(config, enqueue=False)
 
         done = count()

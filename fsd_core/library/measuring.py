@@ -31,6 +31,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep
 from fsd_core.worker import local_runs
 from fsd_core.worker.endpoint_names import endpoint_decodings
+from fsd_core.worker.pair_names import identified
 
 Setting = Mapping[str, Any] | DecodingConfig
 
@@ -114,7 +115,7 @@ def compare(
             **loads_of(batches, rates),
         )  # fmt: skip
         threads.adopt(models)
-        id = repository.create_experiment(config, enqueue=False)
+        id = repository.create_experiment(identified(repository, config, models.identity), enqueue=False)
         with shown(on_progress, "Measuring") as progress:
             if folder is None:
                 return _run(repository, id, models, progress)

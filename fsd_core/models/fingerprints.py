@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from fsd_core.errors import FsdError
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
+from fsd_core.models.pair_check import models_by_role
+from fsd_core.models.specs import HubModel
 from fsd_core.models.weight_files import weight_files
 
 CONFIGURATION = "configuration"
@@ -21,6 +25,25 @@ _FILES = (
 _OF_WRITER = ("transformers_version", "_name_or_path")
 """fields of a configuration that say only who wrote it"""
 _State = tuple[tuple[Path, int, int, int, int], ...]
+
+
+def identity_of(pair: str) -> str:
+    """Return what a pair with folders of one's own is, wherever they are: the version of this form, fingerprints by
+    role, the ids of models of the hub, and the pair's dtype and template arguments.
+
+    It is empty for other pairs, which are their names, and for folders that cannot be read here.
+    """
+    try:
+        spec = get_pair(pair)
+        models = dict(models_by_role(spec)) | ({"trigrams": spec.trigrams} if spec.trigrams else {})
+        folders = {role: model for role, model in models.items() if isinstance(model, Path)}
+        if pair in MODEL_PAIRS or not folders:
+            return ""
+        parts = fingerprints(folders) | {"dtype": spec.dtype, "template": spec.template_arguments}
+    except (FsdError, OSError):
+        return ""
+    parts |= {role: f"{it.repo}@{it.revision}" for role, it in models.items() if isinstance(it, HubModel)}
+    return ";".join(["2", *(f"{part}={value}" for part, value in sorted(parts.items()) if value)])
 
 
 def fingerprint(folder: Path) -> str:

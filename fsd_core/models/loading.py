@@ -18,7 +18,7 @@ from fsd_core.models import reduced_vocab
 from fsd_core.models.adapters import adapted
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
-from fsd_core.models.fingerprints import fingerprint, fingerprints
+from fsd_core.models.fingerprints import fingerprint, fingerprints, identity_of
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.json_files import check_sizes, read_object
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
@@ -28,8 +28,9 @@ from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.model_set import over_one_vocabulary
+from fsd_core.models.pair_check import models_by_role
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.models.specs import PairSpec
 from fsd_core.models.split_target import load_split, processes
 from fsd_core.models.tokenizer_files import tokenizer_folder
 from fsd_core.models.trigrams import TrigramCounts, load_trigrams
@@ -58,6 +59,8 @@ class LoadedPair:
     trigrams: TrigramCounts | None = None
     note: str = ""
     """sentences on what its files say and people should know"""
+    identity: str = ""
+    """see :func:`identity_of`"""
 
     @property
     def computed_on(self) -> str:
@@ -178,15 +181,9 @@ def _computed_here(folder: Path) -> dict[str, Any]:
     return {"config": config}
 
 
-def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
-    """Return a pair's models by role: target, draft, and head if it has one."""
-    models = {"target": spec.target, "draft": spec.draft, "head": spec.head}
-    return {role: model for role, model in models.items() if model is not None}
-
-
 def obtain_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, Path]:
     """Return the folders of a pair's models by role, fetching those that are missing."""
-    return {role: obtain(model, on_progress) for role, model in _models(spec).items()}
+    return {role: obtain(model, on_progress) for role, model in models_by_role(spec)}
 
 
 def load_pair(
@@ -200,10 +197,9 @@ def load_pair(
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
     spec, torch_device = get_pair(name), resolve_device(device)
-    models, folders = _models(spec), obtain_pair(spec, on_progress)
-    adapters = {"adapter": spec.adapter, "draft adapter": spec.draft_adapter}
-    for role, folder in (folders | adapters).items():
-        if folder is not None and (fault := folder_fault(role, folder)):
+    folders = obtain_pair(spec, on_progress)
+    for role, folder in folders.items():
+        if fault := folder_fault(role, folder):
             raise ModelUnavailable(f"The {role} in {folder} cannot be loaded: it {fault}")
     tokenizer = load_tokenizer(tokenizer_folder(folders["target"], spec.adapter))
     trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
@@ -219,14 +215,13 @@ def load_pair(
             f"The pair '{name}' has an adapter, an EAGLE head or a draft that reads the target's weights, and under "
             "torchrun no process has all of them: start the command without torchrun, or choose another pair."
         )
-    drafts = [folders[role] for role in models if role != "target"]
+    drafts = [folders[role] for role in ("draft", "head") if role in folders]
     shares = None if split else check_memory(name, folders["target"], drafts, torch_device, dtype)
     notes: list[str] = []
     try:
         target = _load_model(folders["target"], torch_device, dtype, notes, shares, split)
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
-            folders["adapter"] = spec.adapter
         draft = None
         if draft_folder is not None:
             draft = (
@@ -236,20 +231,19 @@ def load_pair(
             )
         if draft is not None and spec.draft_adapter is not None:
             draft = adapted(draft, spec.draft_adapter)
-            folders["draft adapter"] = spec.draft_adapter
     except torch.OutOfMemoryError as error:
         raise InsufficientMemory(
             f"The pair '{name}' does not fit into the memory of {torch_device}: choose a smaller pair."
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
-    origins = {role: origin(model) or "" for role, model in models.items()}
+    origins = {role: origin(model) or "" for role, model in models_by_role(spec)}
     notes += notes_on(pair)
     for note in notes:
         logger.warning(note)
     weights = {role: f"{found} {origins.get(role, '')}".strip() for role, found in fingerprints(folders).items()}
     if spec.trigrams is not None:
         weights["trigrams"] = fingerprint(spec.trigrams)
-    return replace(pair, weights=weights, trigrams=trigrams, note=" ".join(notes))
+    return replace(pair, weights=weights, trigrams=trigrams, identity=identity_of(name), note=" ".join(notes))
 
 
 def make_pair(

@@ -72,11 +72,11 @@ def _size_file(model: HubModel) -> Path:
 
 def moved(folder: Path, home: Path) -> Path:
     """Return a folder, or if it is not on this machine where its models are, as :func:`remember_moved` has it."""
-    return folder if os.path.isdir(folder) else Path(read_object(home / _MOVED).get(str(folder), folder))
+    return folder if os.path.isdir(folder) else home / read_object(home / _MOVED).get(str(folder), folder)
 
 
 def remember_moved(folders: Mapping[str, str], home: Path) -> None:
-    """Record where the models of folders that are not on this machine are on it."""
+    """Record where the models of folders are once these are not on this machine. A path from the home moves with it."""
     with whole_file(home / _MOVED) as partial:
         partial.write_text(json.dumps({**read_object(home / _MOVED), **folders}, ensure_ascii=False) + "\n")
 

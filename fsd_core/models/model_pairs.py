@@ -10,8 +10,10 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.model_names import MODELS, called, checked_length, folder_of
 from fsd_core.errors import FsdError, ModelUnavailable, UnfitModel, UnknownName
 from fsd_core.models.json_files import is_file
+from fsd_core.models.local_models import moved
 from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
 from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.settings import get_settings
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
@@ -154,7 +156,7 @@ def get_pair(name: str) -> PairSpec:
     if name in MODEL_PAIRS:
         return MODEL_PAIRS[name]
     if name.startswith("path:"):
-        folder = folder_of(checked_length(name).removeprefix("path:"))
+        folder = moved(folder_of(checked_length(name).removeprefix("path:")), get_settings().home)
         for role in ("target", "draft"):
             if not is_file(folder / role / "config.json"):
                 raise ModelUnavailable(

@@ -15,7 +15,7 @@ def check_folders(pair: str, settings: Settings) -> None:
     if not settings.access_is_on:
         return
     roots = settings.roots
-    for folder in _folders(pair):
+    for folder in folders_named(pair):
         if not any(moved(folder, settings.home).resolve().is_relative_to(root.resolve()) for root in roots):
             raise Refused(
                 f"Models are taken from folders below {' or '.join(map(str, roots))} here: name one of those, or a "
@@ -33,7 +33,8 @@ def may_be_named(pair: str, settings: Settings) -> bool:
     return True
 
 
-def _folders(pair: str) -> list[Path]:
+def folders_named(pair: str) -> list[Path]:
+    """Return the folders that a pair's name says, whether they exist or not."""
     if pair.startswith("path:"):
         return [folder_of(pair.removeprefix("path:")).absolute()]
     if not pair.startswith(MODELS):

@@ -1,4 +1,4 @@
-"""The weights that runs were measured with. A setting only names its pair, whose models may change at their host."""
+"""The weights that runs were measured with. A setting only names models of the hub, which may change there."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import torch
 
 from fsd_core.config.model_names import called
 from fsd_core.errors import InsufficientMemory
+from fsd_core.models.fingerprints import identity_of
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, load_pair
 
@@ -30,7 +31,9 @@ class PairCache:
     def __call__(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
         """Return the pair. Raises what ``load_pair`` raises."""
         key = (name, self._device if device == "auto" else device, dtype)
-        pair = self._pairs.pop(key, None) or self._load(key)
+        pair = self._pairs.pop(key, None)
+        if pair is None or identity_of(name) not in ("", pair.identity):  # its folders have other models by now
+            pair = self._load(key)
         self._pairs[key] = pair
         return pair
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, name_of_models, parts_of
 from fsd_core.errors import FsdError, Malformed, Taken, UnknownName
-from fsd_core.models.fingerprints import fingerprints
+from fsd_core.models.fingerprints import fingerprints, identity_of
 from fsd_core.models.local_models import obtained, remember_moved
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair, unknown_pair
+from fsd_core.models.model_roots import folders_named
 from fsd_core.models.pair_check import PairCheck, check_pair, models_by_role
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import get_settings
@@ -21,6 +23,7 @@ from fsd_core.worker.device_memory import device_memory
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
+Config = TypeVar("Config", bound=RunConfig | SweepConfig)
 _PREFIXES = ("path:", "hub:", MODELS)
 
 
@@ -56,7 +59,33 @@ def add_checked(repository: Repository, name: str, models: str, who: str) -> Pai
         checked.notes.append(f"Its weights are those that were measured: they were in {', '.join(moves)}.")
     else:
         repository.add_pair(name, models, who)
+        _placed(repository, identity_of(models), models)
     return checked
+
+
+def identified(repository: Repository, config: Config, identity: str | None = None) -> Config:
+    """Return a configuration with the identity of its pair, and under the name by which these models are known. All
+    that is stored comes from here. ``identity``: of models that are in memory already."""
+    asked: Any = config.setting if isinstance(config, RunConfig) else config
+    home = get_settings().home.absolute()
+    if inside := [folder for folder in folders_named(asked.pair) if folder.is_relative_to(home)]:
+        remember_moved({str(folder): str(folder.relative_to(home)) for folder in inside}, home)
+    identity = identity_of(asked.pair) if identity is None else identity
+    found = {"identity": identity, "pair": _placed(repository, identity, asked.pair)}
+    if isinstance(config, RunConfig):
+        found = {"setting": config.setting.model_copy(update=found)}
+    return config.model_copy(update=found)
+
+
+def _placed(repository: Repository, identity: str, pair: str) -> str:
+    """Return the name by which models with an identity are known from now on: as before if they are still in its
+    folders, and somebody gave it or nobody gave the other; else ``pair``."""
+    known, given = repository.pair_of(identity), repository.given_names()
+    if known and (known in given or pair not in given) and identity_of(known) == identity:
+        return known
+    if identity:
+        repository.place_models(identity, pair)
+    return pair
 
 
 def _are_same(repository: Repository, old: str, new: str) -> bool:

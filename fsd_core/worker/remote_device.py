@@ -18,6 +18,7 @@ from fsd_core.evaluation import bounds
 from fsd_core.evaluation.bounds import Ask as AskForRates
 from fsd_core.evaluation.generator import Plan
 from fsd_core.models import threads
+from fsd_core.models.fingerprints import identity_of
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, obtain_pair
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
@@ -62,7 +63,7 @@ class RemoteDevice:
         self.name = "ZeroGPU" if self._is_zero_gpu else "the web process"
         self._seconds = settings.gpu_seconds if self._is_zero_gpu else None
         self._answer = zero_gpu.with_gpu(answer, settings.gpu_seconds)
-        self._described: dict[PairRef, dict[str, Any]] = {}
+        self._described: dict[tuple[PairRef, str], dict[str, Any]] = {}
         gpu_billing.store_contexts()
 
     def start(self) -> str:
@@ -110,11 +111,12 @@ class RemoteDevice:
 
     def _describe(self, job_id: str, pair_ref: PairRef) -> dict[str, Any]:
         """Return the provenance of a pair's output, requested once per pair."""
-        if pair_ref not in self._described:
+        key = pair_ref, identity_of(pair_ref.pair)
+        if key not in self._described:
             self._download(pair_ref)
             with closing(self._ask(job_id, DescribeCall(pair_ref))) as answers:
-                self._described[pair_ref] = next(answers) | {EXECUTOR: self.name}
-        return dict(self._described[pair_ref])
+                self._described[key] = next(answers) | {EXECUTOR: self.name}
+        return dict(self._described[key])
 
     def _download(self, pair_ref: PairRef) -> None:
         """Download missing models before a GPU is requested."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from fsd_core.errors import FsdError
 from fsd_core.roles import LOCAL, Person
 from fsd_core.worker import gpu_billing, lock
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
+    from fsd_core.config import SweepConfig
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Deletion
 
@@ -46,6 +48,13 @@ def exclusive_home(home: Path) -> Iterator[None]:
                 raise FsdError(f"{what} (process {pid}) is using {home}: stop it first.")
             locks.callback(file_lock.close)
         yield
+
+
+def begin(repository: Repository, sweep: SweepConfig, key: str = "") -> str:
+    """Queue an experiment for the worker and return its id, which is ``key`` if that is given. Raises ``Taken``."""
+    id = repository.create_experiment(identified(repository, sweep), id=key or None)
+    gpu_billing.remember_requester(id)
+    return id
 
 
 def resume(repository: Repository, home: Path, kind: str, id: str) -> str:

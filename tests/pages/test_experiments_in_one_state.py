@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 
 import pytest
 
 from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.model_names import name_of_models
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView
+from fsd_core.testing.toy import save_toy_pair
 from tests.tools.plausible import sweep
 from tests.tools.shown_page import Application, ShownPage
 
@@ -51,6 +54,27 @@ def test_an_experiment_is_started_once(page: ShownPage, empty: Repository, lost:
     page.again()
     assert "queued" in card(page, "First")
     assert len(named(empty, "First")) == 1
+
+
+def test_the_same_models_in_two_folders_are_one_setting(application: Application, empty: Repository) -> None:
+    """The page starts experiments of both, and shows them under the first name that was given."""
+    own = application.settings.home / "own-models"
+    save_toy_pair(own / "one")
+    shutil.copytree(own / "one", own / "two")
+    for folder in ("one", "two"):
+        models = name_of_models({role: f"{own}/{folder}/{role}" for role in ("target", "draft")})
+        empty.add_pair(f"pair-{folder}", models, "Ann")
+        page = application.open("experiments", ANN)
+        page.type("Name", folder)
+        page.type("Model pair", models)
+        page.press("Start experiment")
+        assert "Added: " in page.text
+    one, two = named(empty, "one")[0].runs, named(empty, "two")[0].runs
+    assert [run.setting_id for run in one] == [run.setting_id for run in two]
+    assert {pair_title(run.pair) for run in (*one, *two)} == {"pair-one"}
+    page = application.open("experiments", ANN)
+    assert all("pair-one" in card(page, f"{name} ") for name in ("one", "two"))
+    assert {setting.runs for setting in empty.settings()} == {2}
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -66,6 +66,15 @@ def test_no_file_is_longer_than_a_concept() -> None:
     assert [str(path.relative_to(ROOT)) for path, count in lines.items() if count > LONGEST] == []
 
 
+def test_whatever_is_measured_is_identified_first() -> None:
+    """A setting's id rests on the models that a folder holds, at whatever door it is asked for."""
+    stores = re.compile(r"\brepository\.create_(?:experiment|run)\(")
+    doors = [path for room in ("fsd_core", "dashboard") for path in (ROOT / room).rglob("*.py")]
+    doors = [path for path in doors if stores.search(path.read_text())]
+    assert len(doors) == 5
+    assert not [path for path in doors if "identified(" not in path.read_text()]
+
+
 def test_no_room_hides_what_the_library_offers() -> None:
     """A package that is imported becomes an attribute of ``fsd_core``, in place of a function of its name."""
     rooms = {path.stem for path in (ROOT / "fsd_core").iterdir()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, func, or_, select, update
 
 from fsd_core.config import SettingConfig
 from fsd_core.storage.database.run_queries import LONGEST_SEARCH, named_like, ordinary
+from fsd_core.storage.database.runs import known_pair, of_models
 from fsd_core.storage.database.store import Store, get_row
 from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
 from fsd_core.storage.records import SettingSummary, SettingView
@@ -18,7 +19,18 @@ class SettingStore(Store):
         """Return a setting. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             row = get_row(session, SettingRow, id, "setting")
-            return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
+            config = SettingConfig.model_validate(row.config).at(row.pair)
+            return SettingView(row.id, row.pair, row.label, config, row.created_at)
+
+    def pair_of(self, identity: str) -> str:
+        """Return the name by which the models with an identity are known; empty if they are not."""
+        with self._database.session(readonly=True) as session:
+            return known_pair(session, identity)
+
+    def place_models(self, identity: str, pair: str) -> None:
+        """Record the name by which the models with an identity are known from now on."""
+        with self._database.session() as session:
+            session.execute(update(SettingRow).where(of_models(identity), SettingRow.pair != pair).values(pair=pair))
 
     def setting_names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return the labels and the pairs of settings, by their ids."""

@@ -41,6 +41,7 @@ def worker_view(row: WorkerRow, at: datetime) -> WorkerView:
 
 def run_view(row: RunRow, experiment_name: str | None) -> RunView:
     config = RunConfig.model_validate(row.config)
+    config = config.model_copy(update={"setting": config.setting.at(row.setting.pair)})
     return RunView(
         id=row.id, experiment_id=row.experiment_id, experiment_name=experiment_name, position=row.position,
         setting_id=row.setting_id, pair=row.setting.pair, label=row.setting.label, decoding=config.setting.decoding,
@@ -74,8 +75,11 @@ def experiment_view(row: ExperimentRow, job: JobRow | None, runs: tuple[RunView,
     errors = [job.error if job else None, *(run.error for run in runs)]
     ends = [run.finished_at for run in runs if run.finished_at]
     starts = [run.started_at for run in runs if run.started_at]
+    config = read_sweep(row.config)
+    if config.identity and runs:
+        config = config.model_copy(update={"pair": runs[0].pair})
     return ExperimentView(
-        id=row.id, name=row.name, config=read_sweep(row.config), status=status,
+        id=row.id, name=row.name, config=config, status=status,
         error=next(filter(None, errors), None), cancel_requested=bool(job and job.cancel_requested),
         job_id=job.id if job else None, lost_workers=job.lost_workers if job else 0, runs=runs,
         decoding_seconds=sum(run.decoding_seconds for run in runs), created_at=row.created_at,

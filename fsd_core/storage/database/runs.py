@@ -266,11 +266,21 @@ def add_runs(
 
 
 def add_setting(session: Session, setting: SettingConfig) -> None:
-    """Add a setting, unless it is there."""
-    decoding = setting.decoding
+    """Add a setting, unless it is there, under the name by which its models are known."""
+    decoding, pair = setting.decoding, known_pair(session, setting.identity) or setting.pair
     row = insert(session, SettingRow).values(
-        id=setting.id, pair=checked_length(setting.pair), label=decoding.label, acceptance=decoding.acceptance.kind,
+        id=setting.id, pair=checked_length(pair), label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
     # It may exist, even since this very moment, and with the label of an earlier version.
     session.execute(row.on_conflict_do_update(index_elements=[SettingRow.id], set_={"label": decoding.label}))
+
+
+def known_pair(session: Session, identity: str) -> str:
+    """Return the name by which the models with an identity are known; empty if they are not."""
+    return (identity and session.scalar(select(SettingRow.pair).where(of_models(identity)).limit(1))) or ""
+
+
+def of_models(identity: str) -> ColumnElement[bool]:
+    """Return the condition that a setting is of the models with an identity."""
+    return SettingRow.config["identity"].as_string() == identity

@@ -10,6 +10,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from fsd_core.storage.database.connection import Database
+from fsd_core.storage.database.runs import known_pair
 from fsd_core.storage.database.store import insert
 from fsd_core.storage.database.tables import (
     Base,
@@ -109,9 +110,12 @@ def _add_tasks(source: Session, target: Session) -> int:
 
 
 def _add_settings(source: Session, target: Session) -> None:
-    """Add missing settings. An id is the hash of the content, so equal ids are the same setting."""
+    """Add missing settings. An id is the hash of the content, so equal ids are the same setting. Models that are known
+    here keep the name that they have here."""
     for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
-        target.execute(insert(target, SettingRow).values(row_values(row)).on_conflict_do_nothing())
+        values = row_values(row)
+        values["pair"] = known_pair(target, row.config.get("identity", "")) or row.pair
+        target.execute(insert(target, SettingRow).values(values).on_conflict_do_nothing())
 
 
 def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:

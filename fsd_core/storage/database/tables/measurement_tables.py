@@ -30,7 +30,7 @@ class _Annotated:
 
 
 class SettingRow(Base):
-    """A pair and its decoding configuration; immutable, its key is the hash of its content."""
+    """A pair and its decoding configuration; immutable but for the pair's name, its key is the hash of its content."""
 
     __tablename__ = "settings"
     id: Mapped[str] = mapped_column(String(16), primary_key=True)

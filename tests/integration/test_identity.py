@@ -1,0 +1,278 @@
+"""A pair with folders of one's own is its models, wherever they are: settings' ids say which, and not where."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from weakref import WeakMethod
+
+import pytest
+from starlette.requests import Request as WebRequest
+
+import fsd_core
+from dashboard.compare.compared_runs import compare
+from dashboard.compare.comparison_html import comparison_html
+from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.experiments.experiment_list import experiments_html
+from dashboard.settings.setting_html import settings_html
+from dashboard.settings.settings_page import setting_page
+from fsd_core.auth.identify import KEY
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.building import method
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.model_names import name_of_models, take_names
+from fsd_core.evaluation.runner import execute_runs
+from fsd_core.models.fingerprints import fingerprint, identity_of
+from fsd_core.models.loading import load_pair
+from fsd_core.roles import Person
+from fsd_core.settings import Settings, get_settings, sqlite_url
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import same_model
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
+from fsd_core.testing.toy import save_toy_pair, toy_model
+from fsd_core.worker.pair_cache import PairCache
+from fsd_core.worker.pair_names import add_checked, identified
+from tests.tools.plausible import new_repository
+
+Call = Callable[..., tuple[int, str, str]]
+SD = {"acceptance": "speculative", "max_new_tokens": 4}
+
+
+@pytest.fixture(autouse=True)
+def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSD_MLFLOW_URI", "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> str:
+    """A toy pair in a folder."""
+    return save_toy_pair(tmp_path / "first")
+
+
+@pytest.fixture
+def copied(at: str, tmp_path: Path) -> str:
+    """The same pair in another folder."""
+    return f"path:{shutil.copytree(tmp_path / 'first', tmp_path / 'second')}"
+
+
+def run_of(pair: str, **changed: Any) -> RunConfig:
+    return RunConfig(setting=SettingConfig(pair=pair, decoding=method(SD)), limit=2, device="cpu", **changed)
+
+
+def measured(repository: Repository, pair: str, **changed: Any) -> str:
+    """Measure a run and return its id."""
+    id = repository.create_run(identified(repository, run_of(pair, **changed)))
+    execute_runs(repository, [id], load_pair)
+    return id
+
+
+def change(file: Path, **fields: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def retrain(pair: str, role: str = "draft") -> None:
+    toy_model(257, seed=99).save_pretrained(Path(pair.removeprefix("path:")) / role)
+
+
+def ids(repository: Repository) -> list[str]:
+    return sorted({run.setting_id for run in repository.runs(limit=None)})
+
+
+def test_ids_that_are_stored_rest_on_the_name_and_stay(at: str) -> None:
+    """Those of golden databases are held in ``test_golden.py``."""
+    assert SettingConfig(pair="path:/models/mine").id == "e6203eb20ec5f89e"
+    assert SettingConfig(pair="models:target=/models/mine;draft=a/b").id == "167f4d7b17ee4f8e"
+    assert (identity_of("bundled"), identity_of("hub:a/b+a/c"), identity_of("path:/nowhere")) == ("", "", "")
+    assert "identity" not in SettingConfig(pair="bundled").as_json()
+    known = SettingConfig(pair=at, identity=identity_of(at))
+    assert SettingConfig.model_validate(known.as_json()) == known
+    assert known.at("path:/else/where").id == known.id != SettingConfig(pair=at).id
+
+
+def test_the_same_models_are_the_same_by_any_name_and_folder(at: str, copied: str) -> None:
+    first, second = (Path(name.removeprefix("path:")) for name in (at, copied))
+    each = {name_of_models({"target": f"{folder}/target", "draft": f"{folder}/draft"}) for folder in (first, second)}
+    assert (
+        {identity_of(name) for name in each} == {identity_of(at)} == {identity_of(copied)} == {load_pair(at).identity}
+    )
+    assert "path" not in identity_of(at)
+    assert str(first) not in identity_of(at)
+    one = name_of_models({"target": f"{first}/target", "draft": f"{first}/draft", "dtype": "bfloat16"})
+    hub = [name_of_models({"target": f"{folder}/target", "draft": "a/b"}) for folder in (first, second)]
+    assert len({identity_of(name) for name in (at, one, hub[0])}) == 3
+    assert identity_of(hub[0]) == identity_of(hub[1])
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "model.safetensors"])
+def test_other_models_in_the_same_folder_are_another_setting(at: str, repository: Repository, file: str) -> None:
+    first = repository.run(measured(repository, at))
+    before = Path(at.removeprefix("path:")) / "draft"
+    if file.endswith(".json"):
+        change(before / file, trial=1)
+    else:
+        retrain(at)
+    second = repository.run(measured(repository, at))
+    assert (first.status, second.status, second.error) == ("finished", "finished", None)
+    assert len(ids(repository)) == 2
+    assert first.weights != second.weights
+
+
+def test_every_door_gives_the_same_models_one_setting(
+    at: str, copied: str, call: Call, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library, the command line and programs; what was measured first names the pair, and a name that is given."""
+    repository = new_repository(home)
+    fsd_core.compare([SD], "arithmetic", 2, pair=at, home=home)
+    (setting,) = ids(repository)
+    fsd_core.compare([SD], "arithmetic", 2, pair=load_pair(copied), home=home)
+    options = ("--task", "arithmetic", "--limit", "2", "--acceptance", "speculative", "--max-new-tokens", "4")
+    for command in ("run", "sweep"):
+        assert call(command, "--pair", copied, *options, *["--no-baselines"][: command == "sweep"])[0] == 0
+    request = WebRequest({"type": "http", "state": {}, KEY: Person("Ann", "admin")})
+    calls = {one.__name__: one for one in experiment_endpoints(repository, Settings(home=home))}
+    calls["start_experiment"]([SD], request, pair=copied, task="arithmetic", limit=2, name="Once more")
+    assert ids(repository) == [setting]
+    assert len(repository.runs()) == 5
+    assert {run.pair for run in repository.runs()} == {run.config.setting.pair for run in repository.runs()} == {at}
+    assert {experiment.config.pair for experiment in repository.experiments()} == {at}
+
+    folder = copied.removeprefix("path:")
+    named = name_of_models({"target": f"{folder}/target", "draft": f"{folder}/draft"})
+    take_names(WeakMethod(repository.given_names))  # those of commands that ended are up to a second old
+    add_checked(repository, "support-7b", named, "Ann")
+    runs = repository.runs(status="finished")
+    (summary,) = repository.settings()
+    assert summary.runs == 5
+    for shown in (
+        settings_html([summary], {}, False, False), setting_page(repository, setting),
+        comparison_html(compare(repository, [run.id for run in runs], None)),
+        experiments_html(repository.experiments(), {}),
+    ):  # fmt: skip
+        assert "support-7b" in str(shown)
+        assert at.removeprefix("path:") not in str(shown)
+    shutil.rmtree(folder)
+    measured(repository, at)  # the named folder is gone: the settings are known where the models are
+    assert {run.pair for run in repository.runs()} == {at}
+
+
+def test_a_calibration_and_what_is_concluded_from_it_name_one_setting(
+    at: str, copied: str, repository: Repository
+) -> None:
+    config = CalibrationConfig(pair=at, decodings=(method(SD),), limit=600, goal="speed")
+    (first,), (second,) = (
+        identified(repository, config.model_copy(update={"pair": pair})).round_runs([config.target], 0, 8)
+        for pair in (at, copied)
+    )
+    assert first.setting.id == second.setting.id != config.round_runs([config.target], 0, 8)[0].setting.id
+    id = repository.create_experiment(identified(repository, config), enqueue=False)
+    stored = repository.experiment(id).config
+    assert isinstance(stored, CalibrationConfig)
+    assert stored.setting_of(config.target).id == first.setting.id
+    assert stored.asks_as(identified(repository, config))
+    assert config.asks_as(identified(repository, config))  # it began before identities were recorded
+
+
+def test_models_that_changed_before_their_turn_are_told_and_measured_by_another_setting(
+    at: str, repository: Repository
+) -> None:
+    """The worker does not go on with those that it had in memory."""
+    pairs = PairCache("cpu")
+    old = pairs(at)
+    id = repository.create_run(identified(repository, run_of(at)))
+    retrain(at)
+    execute_runs(repository, [id], pairs)
+    run = repository.run(id)
+    assert run.status == "failed"
+    assert run.error == (f"The models of '{at}' have changed since the run was created: start a new one.")
+    again = repository.create_run(identified(repository, run_of(at)))
+    execute_runs(repository, [again], pairs)
+    assert repository.run(again).status == "finished"
+    assert pairs(at).target is not old.target
+    assert len(ids(repository)) == 2
+
+
+def test_a_home_that_moves_takes_its_pairs_along(home: Path, call: Call, tmp_path: Path, monkeypatch: Any) -> None:
+    get_settings.cache_clear()
+    repository = new_repository(home)
+    name = save_toy_pair(home / "own-models" / "mine")
+    id = repository.create_run(identified(repository, run_of(name, task="arithmetic")))
+    repository._database.close()
+    monkeypatch.setenv("FSD_HOME", str(home.rename(tmp_path / "another")))
+    status, _, err = call("resume", id[:8])
+    assert status == 0, err
+
+
+def test_an_imported_setting_is_the_one_that_was_measured_here(
+    at: str, copied: str, home: Path, tmp_path: Path
+) -> None:
+    here, there = new_repository(tmp_path / "here"), new_repository(tmp_path / "there")
+    measured(there, at)
+    left = there.create_run(identified(there, run_of(at, seed=1)))
+    file = tmp_path / "workspace.zip"
+    export(sqlite_url(tmp_path / "there" / "fsd.db"), file, tmp_path)
+    shutil.rmtree(at.removeprefix("path:"))
+
+    measured(here, copied)
+    import_file(here._database, file, tmp_path)
+    assert ids(here) == ids(there)
+    assert {run.pair for run in here.runs()} == {copied}
+    assert len(here.runs()) == 3
+    here.reopen_runs([left], enqueue=False)
+    execute_runs(here, [left], load_pair)
+    assert here.run(left).status == "finished"
+    measurements = here.settings()
+    assert [summary.runs for summary in measurements] == [3]
+    import_file(here._database, file, tmp_path)
+    assert {run.pair for run in here.runs()} == {copied}
+
+    late = new_repository(tmp_path / "late")  # which learns where the models are once they have a name
+    import_file(late._database, file, tmp_path)
+    folder = copied.removeprefix("path:")
+    named = name_of_models({"target": f"{folder}/target", "draft": f"{folder}/draft"})
+    add_checked(late, "mine", named, "Ann")
+    assert {run.pair for run in late.runs()} == {named}
+    assert ids(late) == ids(here)
+
+
+@pytest.mark.wide
+def test_a_command_goes_on_with_what_began_in_another_folder(at: str, copied: str, home: Path, call: Call) -> None:
+    repository = new_repository(home)
+    options = ("--task", "arithmetic", "--limit", "2", "--acceptance", "speculative", "--max-new-tokens", "4")
+    status, _, err = call("run", "--pair", at, *options)
+    assert status == 0, err
+    (run,) = repository.runs()
+    left = repository.create_run(run.config)
+    assert f"Continuing the run {left}" in call("run", "--pair", copied, *options)[2]
+    unknown = run.config.model_copy(update={"setting": SettingConfig(pair=at, decoding=run.decoding)})
+    before = repository.create_run(unknown)  # as earlier versions recorded it
+    assert f"Continuing the run {before}" in call("run", "--pair", at, *options)[2]
+    assert repository.run(before).setting_id != run.setting_id
+
+
+def test_a_byte_that_changes_in_place_is_seen(at: str) -> None:
+    target = Path(at.removeprefix("path:")) / "target"
+    before, file = fingerprint(target), target / "model.safetensors"
+    file.chmod(0o600)
+    assert fingerprint(target) == before
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    assert fingerprint(target) != before
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("a1", "a1", True), ("a1", "a2", False), ("a1-b1", "a1-b1", True), ("a1-b1", "a1-b2", False),
+        ("a1-b1", "a1", True), ("a1", "a1-b1", True), ("a1-b1", "a2", False), ("a1-b1 x", "a1 x", True),
+        ("a1-b1 x", "a1 y", False),
+    ],
+)  # fmt: skip
+def test_fingerprints_from_before_the_ends_of_large_files_counted_are_known(
+    first: str, second: str, same: bool
+) -> None:
+    assert same_model(first, second) is same

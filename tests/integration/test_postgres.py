@@ -99,6 +99,18 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
     assert found.created_at.utcoffset().total_seconds() == 0
 
 
+def test_settings_of_the_same_models_stand_under_one_name(repository: Repository) -> None:
+    repository.create_experiment(sweep())
+    for place in ("path:/first", "path:/second"):
+        repository.create_experiment(sweep().model_copy(update={"pair": place, "identity": "2;target=a"}))
+    assert [(setting.pair, setting.runs) for setting in repository.settings()].count(("path:/first", 2)) == 3
+    repository.place_models("2;target=a", "path:/second")
+    assert (repository.pair_of("2;target=a"), repository.pair_of("2;target=b"), repository.pair_of("")) == (
+        "path:/second", "", ""
+    )  # fmt: skip
+    assert {run.pair for run in repository.runs()} == {"bundled", "path:/second"}
+
+
 def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Repository) -> None:
     described = UseDescribed(name="Support chat")
     repository.append_events("support-chat", Person("Ann", "author"), [described], 0)

@@ -119,6 +119,10 @@ class RunConfig(Frozen):
         _check_rate(self.rate, self.batch, self.setting.decoding)
         return self
 
+    def at(self, pair: str) -> RunConfig:
+        """Return the run as :meth:`SettingConfig.at` has its setting."""
+        return self.model_copy(update={"setting": self.setting.at(pair)})
+
     @property
     def load(self) -> tuple[int, float]:
         """Batch size and request rate: runs must share both for their speeds to be compared."""

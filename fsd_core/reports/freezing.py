@@ -28,10 +28,10 @@ class ChangedRuns(NamedTuple):
 def run_digest(run: RunView) -> str:
     """Return 16 hex digits that identify a run's measurement.
 
-    They change when the run continues or is rescored. Notes, tags and votes are not part of them.
+    They change when the run continues or is rescored. Notes, tags, votes and where its models are count for nothing.
     """
     measurement = [
-        run.id, run.config.as_json(), run.status, run.prompts_done, round(run.decoding_seconds, 6),
+        run.id, run.config.at("").as_json(), run.status, run.prompts_done, round(run.decoding_seconds, 6),
         [[key, (run.metrics or {}).get(key)] for key in ("correct", "wrong", "truncated", "failed", "tokens")],
     ]  # fmt: skip
     return text_hash(json.dumps(measurement, sort_keys=True, separators=(",", ":")))

@@ -153,7 +153,7 @@ class MlflowMirror:
                 self._client.delete_tag(copy, key)  # left by an earlier copy
         self._client.log_batch(
             copy,
-            params=[Param(key, str(value)) for key, value in _flat("", run.config.as_json())],
+            params=[Param(key, str(value)) for key, value in _flat("", run.config.at("").as_json())],
             tags=[RunTag(key, value) for key, value in tags.items()],
         )
         metrics = list(_metrics(run, generations))

@@ -20,6 +20,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url, update
 
 from fsd_core.errors import TrackingUnavailable
+from fsd_core.reports.freezing import changed_runs, frozen_runs
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
@@ -109,6 +110,19 @@ def test_a_run_says_what_its_pair_is_called(repository: Repository, store: str) 
         tags = mlflow_store.connect(store)[0].get_run(copy).data.tags
         assert (tags["fsd.pair"], tags["fsd.pair_name"]) == (models, name)
         repository.remove_pair(name)
+
+
+def test_a_copy_follows_its_models_to_another_folder(repository: Repository, store: str) -> None:
+    """MLflow refuses another value of a parameter."""
+    setting = run_config().setting.model_copy(update={"pair": "path:/first", "identity": "2;target=a"})
+    run_id = repository.create_run(run_config().model_copy(update={"setting": setting}))
+    finished(repository, run_id)
+    report = frozen_runs(repository.runs(), {run_id: "Mine"})
+    for place in ("path:/first", "path:/second"):
+        repository.place_models(setting.identity, place)
+        data = mlflow_store.connect(store)[0].get_run(MlflowMirror(store).sync(repository, run_id)).data
+        assert data.tags["fsd.pair"] == place
+    assert changed_runs(repository, report) == ([], [])  # and no report says that its runs have changed
 
 
 def test_a_run_arrives_whole(repository: Repository, store: str) -> None:

@@ -40,8 +40,7 @@ def worker_view(row: WorkerRow, at: datetime) -> WorkerView:
 
 
 def run_view(row: RunRow, experiment_name: str | None) -> RunView:
-    config = RunConfig.model_validate(row.config)
-    config = config.model_copy(update={"setting": config.setting.at(row.setting.pair)})
+    config = RunConfig.model_validate(row.config).at(row.setting.pair)
     return RunView(
         id=row.id, experiment_id=row.experiment_id, experiment_name=experiment_name, position=row.position,
         setting_id=row.setting_id, pair=row.setting.pair, label=row.setting.label, decoding=config.setting.decoding,

@@ -132,6 +132,18 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     assert len(service.use(use).proposals) == 1
 
 
+def test_what_was_answered_is_not_said_to_be_proposed_once_more(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str, proposal: str
+) -> None:
+    review = service.review(proposal)
+    service.submit_review(BOB, review, "request changes", "Which prompts are these?", review.use.sequence)
+    page = asking(use, runs, application)
+    page.press("Propose")
+    assert "This setting is under review for this use already" in page.text
+    assert "Proposed." not in page.text
+    assert f"review?proposal={proposal}" in page.links()
+
+
 def test_figures_that_changed_are_drawn_before_they_are_approved(
     page: ShownPage, repository: Repository, service: ReviewService, runs: Sequence[RunView], proposal: str
 ) -> None:

@@ -237,6 +237,10 @@ def test_a_use_of_two_tabs_is_rolled_back_once(
     assert tabs[1].button("Take the approval back")
     assert tabs[1].field("Why the approval is taken back") == "It repeats itself."
     assert service.use(use).named("approved") == runs[2].setting_id
+    assert "rolled back: " in tabs[1].rows("What was decided")[0]
+    tabs[1].press("Take the approval back")
+    assert f"taken back: {runs[2].setting_id[:8]} → nothing" in tabs[1].rows("What was decided")[0]
+    assert "taken back" in tabs[1].rows("Proposals")[-1]
 
 
 def test_a_use_that_somebody_changed_is_not_replaced_unseen(

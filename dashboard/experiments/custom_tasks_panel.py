@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
-_OTHERWISE = "If that is wrong, name the fields and the scorer under *Your own tasks*."
+_OTHERWISE = "If that is wrong, name the fields and the scorer under “Your own tasks”."
 _EXPECTED = "one of JSON Lines, JSON or Parquet"
 _LARGER = "`fsd-lab task add` and the folder of tasks take"
 
@@ -101,14 +101,17 @@ class CustomTasksPanel:
         """Check the uploaded file, or add it and choose it in the form."""
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
         checked = check(uploaded(act, _EXPECTED, _LARGER), act["scorer"] or None, names)
-        checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick *Group near-duplicates*")
+        checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick “Group near-duplicates”")
         return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
         """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
         data = uploaded(act, _EXPECTED, _LARGER)
         guessed = guess(data)
-        checked = noted(check(data, guessed.scorer, guessed.names), "or add the file under *Your own tasks*")
+        checked = noted(
+            check(data, guessed.scorer, guessed.names),
+            "or add the file under “Your own tasks” with “Group near-duplicates” ticked",
+        )
         if guessed.sentence:
             checked = replace(checked, notes=(f"{guessed.sentence} {_OTHERWISE}", *checked.notes))
         return {self.drop_answer: self._checked_or_added(act, asked, checked)}

@@ -9,9 +9,11 @@ from dashboard.ui.actions import button
 from dashboard.ui.components import notice
 from dashboard.ui.quantities import moment
 from dashboard.ui.templates import Html, joined, render
-from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
+from fsd_core.config.model_names import HUB_ID, dtype_of, folder_of, models_of, template_arguments_of
+from fsd_core.models.local_models import moved
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.models.pair_check import HERE, TO_FETCH, UNUSABLE, DeviceMemory, check_name, size
+from fsd_core.settings import get_settings
 from fsd_core.storage.records import UNENDED
 from fsd_core.worker.device_memory import device_memory
 from fsd_core.worker.pair_fetches import pair_fetches
@@ -54,7 +56,7 @@ def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mappin
 
 
 def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool, memory: DeviceMemory) -> Html:
-    parts = [f"{role} {model}" for role, model in models_of(pair.models).items()]
+    parts = [f"{role} {_where(model)}" for role, model in models_of(pair.models).items()]
     parts += [dtype] if (dtype := dtype_of(pair.models)) != "auto" else []
     parts += [f"template arguments {given}"] if (given := template_arguments_of(pair.models)) else []
     about = f"{', '.join(parts)} · {pair.added_by}, {moment(pair.added_at)}"
@@ -62,6 +64,11 @@ def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool, memor
     forget = button("forget models", "pair", pair.name, "Forget", question)
     fault = notice(check_name(pair.models, memory).problems[0], "warn") if badge == UNUSABLE else Html()
     return _line(pair.models, pair.name, about, badge, job, alive, forget, fault)
+
+
+def _where(model: str) -> str:
+    """Return a model's id at the hub, or the folder that it is loaded from."""
+    return model if HUB_ID.fullmatch(model) else str(moved(folder_of(model), get_settings().home))
 
 
 def _line(

@@ -117,7 +117,7 @@ class ProposeForm:
             )
         except UnderReview as error:
             former = self.service.review(error.proposal).proposal
-            if former.is_by(asked.person.name) and set(former.runs) == set(runs):  # a second click
+            if former.is_by(asked.person.name) and set(former.runs) == set(runs) and not former.said:  # a second click
                 return {self.answer: _proposed(error.proposal)}
             asked.unused.add(values.key)
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}

@@ -224,3 +224,21 @@ def test_a_dropped_file_is_told_for_how_much_it_does_and_whether_the_pair_knows_
     assert "these are 200: they do for 4 points or more" in page.text
     assert ("This pair knows only problems of the form" in page.text) is told
     assert ("200 prompts of this file have another" in page.text) is told
+
+
+@pytest.mark.parametrize(
+    ("act", "remedy"),
+    [
+        ("dropped file", "add the file under “Your own tasks” with “Group near-duplicates” ticked."),
+        ("custom task", "tick “Group near-duplicates”."),
+    ],
+)
+def test_a_file_of_near_duplicates_is_told_where_to_group_them(page: ShownPage, act: str, remedy: str) -> None:
+    asked = "A customer asks whether the order {} of last week can still be changed before it leaves the shop."
+    lines = [json.dumps({"question": asked.format(i), "answer": str(i)}) for i in (11, 25, 73)]
+    content = "\n".join(lines).encode()
+    file = {"file": "shop.jsonl", "size": len(content), "data": base64.b64encode(content).decode()}
+    fields = {"prompt_field": "question", "reference_field": "answer", "scorer": "number"}
+    page.do(act, {"action": "check", **file, **fields, "task": "arithmetic", "limit": 100})
+    assert f"give the lines of a family one group, or {remedy}" in page.text
+    assert "*" not in page.part("drop-answer" if act == "dropped file" else "own-answer")

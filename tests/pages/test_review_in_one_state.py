@@ -132,6 +132,18 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     assert len(service.use(use).proposals) == 1
 
 
+def test_what_was_answered_is_not_said_to_be_proposed_once_more(
+    application: Application, service: ReviewService, runs: Sequence[RunView], use: str, proposal: str
+) -> None:
+    review = service.review(proposal)
+    service.submit_review(BOB, review, "request changes", "Which prompts are these?", review.use.sequence)
+    page = asking(use, runs, application)
+    page.press("Propose")
+    assert "This setting is under review for this use already" in page.text
+    assert "Proposed." not in page.text
+    assert f"review?proposal={proposal}" in page.links()
+
+
 def test_figures_that_changed_are_drawn_before_they_are_approved(
     page: ShownPage, repository: Repository, service: ReviewService, runs: Sequence[RunView], proposal: str
 ) -> None:
@@ -225,6 +237,10 @@ def test_a_use_of_two_tabs_is_rolled_back_once(
     assert tabs[1].button("Take the approval back")
     assert tabs[1].field("Why the approval is taken back") == "It repeats itself."
     assert service.use(use).named("approved") == runs[2].setting_id
+    assert "rolled back: " in tabs[1].rows("What was decided")[0]
+    tabs[1].press("Take the approval back")
+    assert f"taken back: {runs[2].setting_id[:8]} → nothing" in tabs[1].rows("What was decided")[0]
+    assert "taken back" in tabs[1].rows("Proposals")[-1]
 
 
 def test_a_use_that_somebody_changed_is_not_replaced_unseen(

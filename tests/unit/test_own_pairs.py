@@ -370,6 +370,8 @@ def test_a_pair_that_moved_takes_another_folder_and_its_settings_stay(
     assert found.notes[-1].startswith(f"Its weights are those that were measured: they were in {folder}/target, ")
     assert recorded_name(repository, "mine") == models
     assert get_pair(models).target == there / "target"
+    lists = pair_lists(repository, None, pair_badges(repository))
+    assert f"here · target {there}/target, draft {there}/draft, float32" in lists.own
     assert measured(repository, models) == setting
     roots = Settings(home=home, access="password", model_roots=str(there))
     check_folders(models, roots)

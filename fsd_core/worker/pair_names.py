@@ -42,8 +42,8 @@ def checked_pair_name(name: str) -> str:
 def add_checked(repository: Repository, name: str, models: str, who: str) -> PairCheck:
     """Keep a pair under a name, unless it cannot be used. Returns what was found of it.
 
-    Where the name's own models are not here and these are the same, the name stays theirs, and they are loaded from
-    these folders from then on: settings that were measured keep their ids.
+    Where models that were measured under the name are not here and these are the same, the name is theirs, and they are
+    loaded from these folders from then on: settings that were measured keep their ids.
 
     ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
     ``get_pair`` raises.
@@ -51,15 +51,23 @@ def add_checked(repository: Repository, name: str, models: str, who: str) -> Pai
     name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), device_memory(repository))
     if checked.problems:
         return checked
-    old = next((pair.models for pair in repository.own_pairs() if pair.name == name), models)
-    if _are_same(repository, old, models):
+    measured = [it for it in repository.pair_versions(name) if _weights(repository, it)]
+    same = [it for it in measured if _are_same(repository, it, models)]
+    if old := next((it for it in same if (away := _away(it)) and name_of_models(parts_of(models) | away) == it), ""):
         folders = models_of(models)
         moves = {model: folders[role] for role, model in models_of(old).items() if model != folders[role]}
         remember_moved(moves, get_settings().home)
+        repository.add_pair(name, old, who)
         checked.notes.append(f"Its weights are those that were measured: they were in {', '.join(moves)}.")
-    else:
-        repository.add_pair(name, models, who)
-        _placed(repository, identity_of(models), models)
+        return checked
+    repository.add_pair(name, models, who)
+    _placed(repository, identity_of(models), models)
+    if measured and not same and not checked.missing:
+        checked.notes.append(
+            f"These are not the models that were measured as {name} ({', '.join(models_of(measured[0]).values())}): "
+            "weights, tokenizer, dtype or template differ. Those have other settings and runs. If you meant them, add "
+            "the pair again with their folders."
+        )
     return checked
 
 
@@ -89,15 +97,24 @@ def _placed(repository: Repository, identity: str, pair: str) -> str:
 
 
 def _are_same(repository: Repository, old: str, new: str) -> bool:
-    """Return whether models of folders that are not here were measured, and have the fingerprints of the new ones."""
-    named = models_of(old).items()
-    away = {role: it for role, it in named if not (HUB_ID.fullmatch(it) or os.path.isdir(folder_of(it)))}
-    if not away or name_of_models(parts_of(new) | away) != old:
+    """Return whether models have the fingerprints that were measured, and the dtype and template arguments."""
+    parts, found = parts_of(new), models_by_role(get_pair(new))
+    if parts.keys() != parts_of(old).keys() or parts | models_of(old) != parts_of(old):
         return False
-    measured = next((run.weights for run in repository.runs(pair=old) if run.weights), {})
-    folders = {role: obtained(model) for role, model in models_by_role(get_pair(new))}
-    here = {role: folder for role, folder in folders.items() if folder is not None}
-    return same_weights(fingerprints(here), {role: fingerprint_of(origin) for role, origin in measured.items()})
+    here = {role: folder for role, model in found if (folder := obtained(model)) is not None}
+    return same_weights(fingerprints(here), _weights(repository, old))
+
+
+def _weights(repository: Repository, pair: str) -> dict[str, str]:
+    """Return the fingerprints that a pair was measured with last, by role; empty if it was not."""
+    measured = next((run.weights for run in repository.runs(pair=pair) if run.weights), {})
+    return {role: fingerprint_of(origin) for role, origin in measured.items()}
+
+
+def _away(pair: str) -> dict[str, str]:
+    """Return the folders that a pair's name says and that are not here, by role."""
+    named = models_of(pair).items()
+    return {role: it for role, it in named if not (HUB_ID.fullmatch(it) or os.path.isdir(folder_of(it)))}
 
 
 def recorded_name(repository: Repository, name: str) -> str:

@@ -388,3 +388,30 @@ def test_a_pair_that_moved_takes_another_folder_and_its_settings_stay(
     tokenizer.write_text('{"chat_template": "{{ messages }}"}')
     add_checked(repository, "mine", changed := named(there, dtype="float32"), "Bob")
     assert recorded_name(repository, "mine") == changed
+
+
+def test_the_wrong_folders_are_told_and_the_right_ones_are_linked_afterwards(
+    repository: Repository, folder: Path
+) -> None:
+    """The wrong ones differ from what was measured in one bit of the weights, and may be measured too."""
+    models, there = named(folder), folder.parent / "there"
+    assert "measured as" not in add_checked(repository, "mine", models, "Ann").notes[-1]
+    setting = measured(repository, models)
+    folder.rename(there)
+    wrong = shutil.copytree(there, folder.parent / "wrong")
+    weights = bytearray((wrong / "target" / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (wrong / "target" / "model.safetensors").write_bytes(weights)
+
+    told = (
+        f"These are not the models that were measured as mine ({folder}/target, {folder}/draft): weights, tokenizer, "
+        "dtype or template differ. Those have other settings and runs. If you meant them, add the pair again with "
+        "their folders."
+    )
+    assert add_checked(repository, "mine", named(wrong), "Bob").notes[-1] == told
+    assert add_checked(repository, "mine", named(there, dtype="float32"), "Bob").notes[-1] == told
+    assert measured(repository, named(wrong)) != setting
+    assert "they were in" in add_checked(repository, "mine", named(there), "Bob").notes[-1]
+    assert repository.given_names() == {models: "mine"}
+    assert measured(repository, models) == setting
+    assert "measured as" not in " ".join(add_checked(repository, "mine", named(wrong), "Bob").notes)

@@ -60,6 +60,12 @@ class OwnPairStore(Store):
                 latest.setdefault(row.name, OwnPair(row.name, row.version, row.models, row.added_by, row.added_at))
         return list(latest.values())
 
+    def pair_versions(self, name: str) -> list[str]:
+        """Return the models that a name has referred to, the latest first."""
+        statement = select(OwnPairRow.models).where(OwnPairRow.name == name).order_by(OwnPairRow.added_at.desc())
+        with self._database.session(readonly=True) as session:
+            return list(session.scalars(statement))
+
     def remove_pair(self, name: str) -> None:
         """Forget a name with all its versions. What was measured stays. Raises ``UnknownName``."""
         with self._database.session() as session:

@@ -51,7 +51,7 @@ def api_routes(repository: Repository) -> APIRouter:
         try:
             use = service.use(use_id)
             setting, weights = repository.setting(service.approved(use)).config, service.approved_weights(use)
-            moved = use.aliases["approved"].moved
+            moved = use.in_force_since
             approval: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
             state = approval_of(repository, use)
             approval |= state.as_json() if state else {}

@@ -126,19 +126,21 @@ class OpenedUse:
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.use = show()
-        with gr.Row(visible=False, elem_classes=["rev-forms"]) as self.row:
-            self.comment = gr.Textbox(label=_ROLLED_BACK, max_length=LONGEST_TEXT, scale=3)
-            self.back = gr.Button(variant="stop")
+        with gr.Column(visible=False) as self.way_back:
+            with gr.Row(elem_classes=["rev-forms"]):
+                self.comment = gr.Textbox(label=_ROLLED_BACK, max_length=LONGEST_TEXT, scale=3)
+                self.back = gr.Button(variant="stop")
+            self.barred = show()
         self.answer = show()
         self.change = UseChange(service)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
         self.forms = [self.comment, *self.change.forms]
-        self.outputs: list[Any] = [self.use, self.row, self.back, self.comment, self.seen]
+        self.outputs: list[Any] = [self.use, self.way_back, self.back, self.barred, self.comment, self.seen]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
         self.change.listen(view)
-        view.button(self.back, "roll back", [self.seen, self.comment], self.roll_back, self.answer)
+        view.button(self.back, "roll back", [self.seen, self.comment], self.roll_back, self.answer, barred=self.barred)
 
     def redraw(self, asked: Asked, use_id: str) -> Updates:
         """Return the use, if it differs."""
@@ -155,7 +157,7 @@ class OpenedUse:
             back, why = "Roll back to what was approved before", _ROLLED_BACK
         return {
             self.use: html,
-            self.row: gr.Row(visible=use.named("approved") is not None),
+            self.way_back: gr.Column(visible=use.named("approved") is not None),
             self.back: gr.Button(back),
             self.comment: gr.Textbox(label=why),
             self.seen: str(use.sequence),

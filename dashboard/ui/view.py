@@ -69,10 +69,11 @@ class View:
     def button(
         self, button: gr.Button, name: str, fields: Sequence[Any],
         handler: Callable[[Values, Asked], Updates | None], place: gr.HTML | None = None, js: str | None = None,
+        barred: gr.HTML | None = None,
     ) -> None:  # fmt: skip
         """Let ``handler`` do what a button is for, with the values that ``fields`` had at the click.
 
-        Whoever has not the role for it sees it disabled, and the reason at ``place``.
+        Whoever has not the role for it sees it disabled, and the reason at ``barred``, by default ``place``.
         ``js`` is a script that acts with these values, in place of the usual one.
         """
 
@@ -86,7 +87,7 @@ class View:
         self.by_script(button.click, fields, js or script("ui/press.js", NAME=name, SECRET=secret))
         self.act(name, press, place)
         if refusal(NOBODY, name):
-            self._buttons[button] = name, place or self._place
+            self._buttons[button] = name, barred or place or self._place
 
     def by_script(self, trigger: Any, fields: Sequence[Any], js: str) -> None:
         """Ask at this event, after a script that gets the values of ``fields``.

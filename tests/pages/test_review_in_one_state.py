@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.review.blind_vote import pairing_of
+from fsd_core.errors import UnknownName
+from fsd_core.review.approvals import check_setting
 from fsd_core.review.history import Proposal
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -241,6 +243,27 @@ def test_a_use_of_two_tabs_is_rolled_back_once(
     tabs[1].press("Take the approval back")
     assert f"taken back: {runs[2].setting_id[:8]} → nothing" in tabs[1].rows("What was decided")[0]
     assert "taken back" in tabs[1].rows("Proposals")[-1]
+
+
+def test_where_nothing_is_in_force_the_page_says_who_took_it_back_and_offers_no_way_back(
+    application: Application, service: ReviewService, use: str, proposal: str
+) -> None:
+    def told(address: str) -> str:
+        return application.open(address, BOB).text
+
+    address, why = f"review?use={use}", "Rolling back needs the role admin, and Bob is reviewer"
+    assert "Nothing is approved for the use 'sums' yet." in told(address)
+    assert why not in told(address)
+    service.submit_review(BOB, service.review(proposal), "approve", "", service.use(use).sequence)
+    page = application.open(address, BOB)
+    assert why in page.text
+    service.roll_back(CAT, use, "It repeats itself.", service.use(use).sequence)
+    page.look()
+    for text in (page.text, told(address)):
+        assert "Nothing is in force for the use 'sums': Cat took back what was approved, on 20" in text
+        assert why not in text
+    with pytest.raises(UnknownName, match="Cat took back what was approved"):
+        check_setting(service.repository, service.use(use))
 
 
 def test_a_use_that_somebody_changed_is_not_replaced_unseen(

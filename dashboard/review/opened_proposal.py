@@ -141,22 +141,25 @@ class OpenedProposal:
             return {}
         authors = [review.proposal.author, review.proposal.owner or ""]
         is_open, is_author = review.proposal.state == "open", review.proposal.is_by(person.name)
-        updates: Updates = {self.withdraw: gr.Button(interactive=is_open)}
+        barred: str = author_html(review, person) if is_author or not is_open else ""
+        withdraws = is_open
         try:
             check_author(person, review, "Withdrawing it")
         except Refused as error:
-            updates = {self.withdraw: gr.Button(interactive=False)}
-            updates |= {self.answer: notice(str(error), "warn")} if asked.opening and is_open else {}
-        return updates | {
+            barred, withdraws = barred or str(error), False
+        judges = is_open and not is_author
+        return {
             self.proposal: html,
             self.evidence: evidence,
             self.conversation: conversation,
             self.beside: gr.Radio(visible=beside is not None),
             self.seen: seen,
-            self.author_notice: notice(author_html(review, person), "warn") if is_author or not is_open else "",
+            self.author_notice: notice(barred, "warn") if barred else "",
             self.reviewers: gr.Dropdown(possible_reviewers(self.service.repository, authors)),
             self.ask: gr.Button(interactive=is_open),
-            **{button: gr.Button(interactive=is_open and not is_author) for button in (*self._verdicts, self.waive)},
+            self.withdraw: gr.Button(interactive=withdraws),
+            self.waive: gr.Button(interactive=judges and bool(unsettled)),
+            **{button: gr.Button(interactive=judges) for button in self._verdicts},
         }
 
     def _prompts(

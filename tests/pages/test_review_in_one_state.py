@@ -147,8 +147,11 @@ def test_what_was_answered_is_not_said_to_be_proposed_once_more(
 
 
 def test_figures_that_changed_are_drawn_before_they_are_approved(
-    page: ShownPage, repository: Repository, service: ReviewService, runs: Sequence[RunView], proposal: str
+    application: Application, repository: Repository, service: ReviewService, runs: Sequence[RunView], use: str
 ) -> None:
+    asked = Requirements(margin=20, longest_answers=0.01)  # somebody answers for the second
+    proposal = service.propose(ANN, use, [runs[3].id], [runs[0].id], requirements=asked)
+    page = application.open(f"review?proposal={proposal}", BOB)
     changed = "The evidence has changed since this page showed it"
     before = page.html
     remeasured(repository, runs[0], 9999.0)
@@ -308,8 +311,13 @@ def test_the_owner_of_a_program_does_not_judge_what_it_proposes(
 
 
 def test_others_see_why_they_do_not_withdraw_it(page: ShownPage, application: Application, proposal: str) -> None:
-    assert not page.can_press("Withdraw")
-    assert "Withdrawing it is for its author, Ann, and for admins." in page.text
+    for act in ("", "Request changes", "Comment"):
+        page.type("Comment on the verdict", "More prompts, please.")
+        page.type("Comment", "They are too easy.")
+        if act:
+            page.press(act)
+        assert not page.can_press("Withdraw")
+        assert "Withdrawing it is for its author, Ann, and for admins." in page.text
     assert application.open(f"review?proposal={proposal}", CAT).can_press("Withdraw")
 
 
@@ -325,6 +333,7 @@ def test_the_form_answers_for_a_requirement_that_is_open(
         page.type("Why that is acceptable", "A toy.")
         page.press("Answer for it")
     assert service.review(id).open_requirements == ()
+    assert not page.can_press("Answer for it")
 
 
 def test_after_a_lost_race_the_page_leads_on(
@@ -354,6 +363,11 @@ def test_what_waits_for_somebody_is_told_on_the_page_and_in_its_head(
     (line,) = page.rows("Waiting for me")
     assert "Sums" in line
     assert "for you" not in application.open("review", CAT).text
+    opened = application.open(f"review?proposal={proposal}", BOB)
+    assert "Waits for the verdict of Bob." in opened.text
+    opened.press("Approve")
+    assert "Approved: the setting is" in opened.text
+    assert "Asked for a verdict" not in opened.text
 
 
 def test_what_a_reviewer_writes_reaches_the_author(

@@ -174,8 +174,11 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
 
 
 def test_figures_that_changed_are_drawn_before_they_are_approved(
-    page: Page, site: Site, runs: Sequence[RunView], proposal: str
+    page: Page, site: Site, runs: Sequence[RunView], use: str
 ) -> None:
+    asked = Requirements(margin=20, longest_answers=0.01)
+    service = ReviewService(site.repository)
+    proposal = service.propose(ANN, use, [runs[3].id], [runs[0].id], requirements=asked)
     go(page, f"{site.url}/review?proposal={proposal}")
     speed = page.locator(".fsd-tile, .tile").filter(has_text="Times as fast").first
     before = speed.inner_text()

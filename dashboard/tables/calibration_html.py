@@ -36,7 +36,8 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
-        activity = f"{count(outcome.tried, 'setting')} on prompts {outcome.start + 1} to {outcome.end}"
+        tried = f"The target and {count(outcome.tried - 1, 'setting')}"
+        activity = f"{tried} on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
             activity = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
         goal = f"Wanted: {goal_text(config)}. {activity}; {spent}."

@@ -162,7 +162,8 @@ def _check_folder(role: str, folder: Path, dtype: str, on_cpu: bool, found: Pair
     )
     if any(map(stored_numbers, files)):
         kind = config.get("model_type") or config.get("peft_type") or "unnamed"
-        found.facts.append(f"The {role} {folder.name} is here: {kind}, {size(bytes_)}.")
+        name = role if folder.name == role else f"{role} {folder.name}"
+        found.facts.append(f"The {name} is here: {kind}, {size(bytes_)}.")
 
 
 def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 
 import pytest
@@ -84,6 +85,14 @@ def test_a_setting_is_looked_for_once(page: ShownPage, empty: Repository, lost: 
     page.again()
     assert [type(view.config) for view in named(empty, "Found")] == [CalibrationConfig]
     assert "Wanted: within 2 points of the target's accuracy" in card(page, "Found")
+
+
+def test_what_is_looked_through_is_counted_alike_at_the_button_and_on_the_card(page: ShownPage) -> None:
+    page.type("Choose draft lengths by replay", False)
+    page.press("Find the setting", Name="Found")
+    (settings,) = re.findall(r"Added: (\d+ settings) to choose from", page.text)
+    page.look()
+    assert f"The target and {settings} on prompts 1 to 8" in card(page, "Found")
 
 
 def test_an_act_whose_answer_is_lost_archives_its_card_and_no_other(page: ShownPage, empty: Repository) -> None:

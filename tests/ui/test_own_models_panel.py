@@ -51,7 +51,7 @@ def test_two_folders_are_checked_added_chosen_and_measured(page: Page, site: Sit
     fill(page, "mine", folder / "target", folder / "draft")
     page.get_by_role("button", name="Check the models").click()
     expect(answer.locator(".fsd-notice")).to_have_text("The models are here.")
-    expect(answer.locator("li")).to_contain_text(["The target target is here: llama", "The draft draft is here"])
+    expect(answer.locator("li")).to_contain_text(["The target is here: llama", "The draft is here"])
     assert site.repository.own_pairs() == []
 
     page.get_by_role("button", name="Add the pair").click()

@@ -157,7 +157,10 @@ def test_folders_without_a_model_are_told(folder: Path) -> None:
 def test_what_is_well_is_told_with_its_size(folder: Path) -> None:
     found = checked(named(folder))
     assert (found.badge, found.problems) == (HERE, [])
-    assert found.facts == ["The target target is here: llama, 0.1 MB.", "The draft draft is here: llama, 0.1 MB."]
+    assert found.facts == ["The target is here: llama, 0.1 MB.", "The draft is here: llama, 0.1 MB."]
+    other = (folder / "draft").rename(folder / "small")
+    assert checked(named(folder, draft=str(other))).facts[1] == "The draft small is here: llama, 0.1 MB."
+    other.rename(folder / "draft")
     assert found.notes == ["It can draft with the draft model, copies of the text."]
     small = checked(named(folder), memory=DeviceMemory("cpu", 1_000_000))
     assert small.badge == TOO_LARGE

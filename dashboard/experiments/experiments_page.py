@@ -52,6 +52,8 @@ class Latest(NamedTuple):
 
     worker: Html
     experiments: Html
+    states: tuple[tuple[str, str], ...]
+    """ids and statuses"""
     has_older: bool
     missing_tasks: Html
     custom_tasks: Html
@@ -82,6 +84,7 @@ class ExperimentsPage:
                 self.archived = gr.Checkbox(
                     False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
                 )
+                self.list_answer = show(elem_id="list-answer")
                 self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
         with self.form.list:
@@ -104,7 +107,7 @@ class ExperimentsPage:
         view.turns(_OLDER, [(self.older, 1)])
         view.button(self.start, "start", form, self.queue_experiment)
         for action in actions.ACTIONS:
-            view.act(action, self.on_list_button)
+            view.act(action, self.on_list_button, self.list_answer)
         view.act("fetch", self.fetch_task, self.fetch_answer)
         self.custom_tasks.listen(view)
         self.own_models.listen(view)
@@ -112,18 +115,10 @@ class ExperimentsPage:
         self.finder.listen(view)
         kept = [*form, *self.finder.fields]
         outputs = [
-            self.worker,
-            self.list,
-            self.older,
-            self.more_tasks,
-            self.custom_tasks.list,
-            self.own_models.list,
-            self.own_models.presets,
-            self.engines.list,
-            self.size,
-            self.start,
+            self.worker, self.list, self.list_answer, self.older, self.more_tasks, self.custom_tasks.list,
+            self.own_models.list, self.own_models.presets, self.engines.list, self.size, self.start,
             self.finder.engine.field,
-        ]
+        ]  # fmt: skip
         view.listen(
             self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
             self.own_models.filled_in, kept, [self.form.fields["pair"], self.form.fields["task"]],
@@ -155,6 +150,8 @@ class ExperimentsPage:
             updates[self.custom_tasks.list] = now.custom_tasks
         updates |= self.own_models.redraw(asked, now.own_pairs)
         updates |= self.engines.redraw(asked, now.engines)
+        if asked.differs("states", now.states):
+            updates[self.list_answer] = ""
         if asked.differs("list", page, now.experiments, now.has_older):
             updates[self.list] = render("experiments/list.html", "list", now.experiments, turned(_OLDER, "", page))
             updates[self.older] = gr.Button(visible=now.has_older)
@@ -193,6 +190,7 @@ class ExperimentsPage:
                 lambda e: calibration_html(self.repository, e),
                 lambda e: resting_on(self.repository, (run.id for run in e.runs)),
             ),
+            tuple((e.id, e.status) for e in experiments[:limit]),
             len(experiments) > limit,
             more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
             tasks_html,
@@ -220,7 +218,7 @@ class ExperimentsPage:
         """Do what a button of an experiment asks for."""
         told = actions.perform(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
         self.latest.forget()
-        return {self.answer: notice(told)}
+        return {self.list_answer: notice(told)}
 
     def fetch_task(self, act: Act, asked: Asked) -> Updates:
         """Let the worker fetch the task whose button was clicked."""

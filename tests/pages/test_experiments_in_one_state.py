@@ -105,6 +105,22 @@ def test_an_act_whose_answer_is_lost_archives_its_card_and_no_other(page: ShownP
     assert [empty.experiment(id).archived for id in ids] == [False, True]
 
 
+def test_what_a_button_of_the_list_says_stands_with_it_until_the_state_changes(
+    page: ShownPage, empty: Repository
+) -> None:
+    id = cancelled(empty, "One")
+    page.look()
+    page.click("Resume", id)
+    for _ in range(2):
+        assert page.part("list-answer") == "One continues at its next prompt."
+        page.look()
+    assert empty.claim(("experiment",), 60) is not None
+    empty.start_run(empty.experiment(id).runs[0].id, {})
+    page.look()
+    assert "running" in card(page, "One")
+    assert page.part("list-answer") == ""
+
+
 def test_what_is_chosen_for_the_list_outlasts_the_next_looks(page: ShownPage, empty: Repository) -> None:
     first = cancelled(empty, "One")
     page.look()

@@ -17,7 +17,7 @@ from dashboard.experiments.custom_tasks_html import (
     lead_html,
 )
 from dashboard.ui.components import notice, show
-from dashboard.ui.question import Act, Asked, Updates
+from dashboard.ui.question import Act, Asked, Updates, count_in
 from dashboard.ui.templates import Html, script
 from dashboard.ui.uploads import UPLOAD, uploaded
 from dashboard.ui.view import View
@@ -30,7 +30,7 @@ from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.custom.shapes import FieldNames
 from fsd_core.tasks.custom.similar import grouped, noted
-from fsd_core.tasks.suitable import form_hint
+from fsd_core.tasks.suitable import form_hint, formless
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
@@ -57,6 +57,8 @@ class CustomTasksPanel:
         with form.beside_task:
             self.drop_field = show(drop_field_html(), js_on_load=UPLOAD, elem_id="own-drop")
         with form.below_task:
+            self.form_hint = show()
+            self.formless = gr.Textbox("0", visible="hidden")  # prompts of the checked file
             self.drop_answer = show(elem_id="drop-answer")
         with gr.Accordion("Your own tasks", open=False):
             show(lead_html())
@@ -97,6 +99,12 @@ class CustomTasksPanel:
         view.by_script(self.drop_field.click, before, script("experiments/send_dropped.js", NAME="dropped file"))
         view.act("dropped file", self.check_or_use, self.drop_answer)
 
+    def redraw(self, asked: Asked, listed: Html) -> Updates:
+        """Return the list of tasks, and whether the chosen pair knows the form of the file, as far as they differ."""
+        hint = form_hint(asked.current(self.form.fields["pair"]), count_in(asked.current(self.formless)))
+        updates: Updates = {self.list: listed} if asked.differs("custom tasks", listed) else {}
+        return updates | ({self.form_hint: notice(hint, "warn") if hint else ""} if asked.differs("form", hint) else {})
+
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
@@ -121,10 +129,9 @@ class CustomTasksPanel:
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
-            form = form_hint(asked[self.form.fields["pair"]], (line.model_input for line in checked.lines))
-            return checked_html(
-                replace(checked, notes=(*checked.notes, *filter(None, [form, margins_for(checked)]))), name
-            )
+            asked.fill(self.formless, str(formless(line.model_input for line in checked.lines)))
+            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)]))), name)
+        asked.fill(self.formless, "0")
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()
         self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})

@@ -116,13 +116,12 @@ class ExperimentsPage:
         kept = [*form, *self.finder.fields]
         outputs = [
             self.worker, self.list, self.list_answer, self.older, self.more_tasks, self.custom_tasks.list,
-            self.own_models.list, self.own_models.presets, self.engines.list, self.size, self.start,
-            self.finder.engine.field,
+            self.custom_tasks.form_hint, self.own_models.list, self.own_models.presets, self.engines.list, self.size,
+            self.start, self.finder.engine.field, *self.form.outputs, *self.finder.bounds.values(),
         ]  # fmt: skip
-        view.listen(
-            self.redraw, [*kept, self.archived], [*outputs, *self.form.outputs, *self.finder.bounds.values()],
-            self.own_models.filled_in, kept, [self.form.fields["pair"], self.form.fields["task"]],
-        )  # fmt: skip
+        filled_in = [*self.own_models.filled_in, self.custom_tasks.formless]
+        lasting = [self.form.fields["pair"], self.form.fields["task"]]
+        view.listen(self.redraw, [*kept, self.archived], outputs, filled_in, kept, lasting)
 
     # --- what is shown -------------------------------------------------------------------------------------------
 
@@ -146,8 +145,7 @@ class ExperimentsPage:
             updates[self.worker] = now.worker
         if asked.differs("missing tasks", now.missing_tasks):
             updates[self.more_tasks] = now.missing_tasks
-        if asked.differs("custom tasks", now.custom_tasks):
-            updates[self.custom_tasks.list] = now.custom_tasks
+        updates |= self.custom_tasks.redraw(asked, now.custom_tasks)
         updates |= self.own_models.redraw(asked, now.own_pairs)
         updates |= self.engines.redraw(asked, now.engines)
         if asked.differs("states", now.states):

@@ -15,14 +15,16 @@ NARROW_HINT = "This pair knows only problems of the form “Question: … Answer
 _NARROW_FORM = re.compile(r"\s*Question: .*\n\s*Answer:\s*", re.DOTALL)
 
 
-def form_hint(pair: str, prompts: Iterable[str | Messages]) -> str:
-    """Return that prompts lack the form that a pair knows, and how many; empty if none does, or it knows others."""
-    lacking = [one for one in prompts if not (isinstance(one, str) and _NARROW_FORM.fullmatch(one))]
+def formless(prompts: Iterable[str | Messages]) -> int:
+    """Return how many prompts lack the form that a narrow pair knows."""
+    return sum(not (isinstance(one, str) and _NARROW_FORM.fullmatch(one)) for one in prompts)
+
+
+def form_hint(pair: str, lacking: int) -> str:
+    """Return that so many prompts lack the form that a pair knows; empty if none does, or it knows others."""
     if not lacking or pair not in MODEL_PAIRS or not MODEL_PAIRS[pair].narrow:
         return ""
-    return (
-        f"{NARROW_HINT} {count(len(lacking), 'prompt')} of this file {'has' if len(lacking) == 1 else 'have'} another."
-    )
+    return f"{NARROW_HINT} {count(lacking, 'prompt')} of this file {'has' if lacking == 1 else 'have'} another."
 
 
 def suits(task: str, pair: PairSpec) -> bool:

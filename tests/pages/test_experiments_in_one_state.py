@@ -249,6 +249,10 @@ def test_a_dropped_file_is_told_for_how_much_it_does_and_whether_the_pair_knows_
     assert "these are 200: they do for 4 points or more" in page.text
     assert ("This pair knows only problems of the form" in page.text) is told
     assert ("200 prompts of this file have another" in page.text) is told
+    page.choose("Model pair", OTHER)
+    assert "This pair knows only" not in page.text
+    page.choose("Model pair", "Bundled arithmetic pair")
+    assert ("200 prompts of this file have another" in page.text) is told
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,10 @@ def the_form_that_the_pair_lacks_is_told(ann: Page, app: Application) -> None:
     expect(ann.get_by_text("= 2,400 generations")).to_be_visible()
     answer = drop(ann, "gsm8k.jsonl", file_of("{}"))
     expect(answer).to_contain_text(f"gsm8k: {PROMPTS} prompts in order. Scorer: Number.")
-    expect(answer).to_contain_text(
+    hint = (
         f"This pair knows only problems of the form “Question: … Answer:”. {PROMPTS} prompts of this file have another."
     )
+    expect(ann.get_by_text(hint)).to_be_visible()
 
 
 def a_pair_is_added_under_a_name(ann: Page, app: Application, folder: Path) -> None:
@@ -183,7 +184,7 @@ def a_setting_is_found(ann: Page) -> None:
     expect(answer).to_contain_text(
         f"To be sure of 2 points a search takes 309 prompts, and these are {PROMPTS}: they do for 8 points or more."
     )
-    expect(answer).not_to_contain_text("This pair knows only")
+    expect(ann.get_by_text("This pair knows only")).to_have_count(0)
     hand.click(ann.get_by_role("button", name="Use this file"))
     expect(answer).to_contain_text(f"is in the list of tasks, with {PROMPTS} prompts.")
     expect(ann.get_by_label("Task", exact=True)).to_have_value(re.compile("^word-problems"))

@@ -174,14 +174,8 @@ class ExperimentForm:
     @property
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` and :meth:`redraw_tasks` may change."""
-        return [
-            self.fields["pair"],
-            self.fields["task"],
-            self.fields["endpoints"],
-            self.fields["rates"],
-            self.measured,
-            *(self.fields[name] for name in DEPENDENT),
-        ]
+        changed = ("pair", "task", "endpoints", "rates", *DEPENDENT)
+        return [self.measured, *(self.fields[name] for name in changed)]
 
     def values(self, asked: Asked) -> dict[Any, Any]:
         """Return the values of the fields, by component, with those that the answer fills in."""

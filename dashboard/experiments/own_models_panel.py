@@ -198,11 +198,7 @@ def drafts_html(target: str, offers: DraftOffers) -> Html:
         _model_line(draft.model, f"{size(draft.bytes_)}, {'here' if draft.is_here else 'to fetch'}", "draft")
         for draft in offers.drafts
     ]
-    found = (
-        f"{count(len(lines), 'smaller model')} with the tokenizer of {target}"
-        if lines
-        else (f"No smaller model with the tokenizer of {target}")
-    )
+    found = f"{count(len(lines), 'smaller model') if lines else 'No smaller model'} with the tokenizer of {target}"
     return render(_FILE, "found", f"{found}; {count(offers.compared, 'model')} compared. {offers.note}".strip(), lines)
 
 

@@ -146,14 +146,11 @@ class OpenedUse:
         """Return the use, if it differs."""
         use = self.service.use(use_id)
         self.change.redraw(asked, use)
-        html, approvals = (
-            use_html(use, self.service.labels([use]), approval_of(self.service.repository, use)),
-            len(use.in_force),
-        )
+        html = use_html(use, self.service.labels([use]), approval_of(self.service.repository, use))
         if not asked.differs("use", html, use.sequence):
             return {}
         back, why = "Take the approval back", _TAKEN_BACK
-        if approvals > 1:
+        if len(use.in_force) > 1:
             back, why = "Roll back to what was approved before", _ROLLED_BACK
         return {
             self.use: html,

@@ -51,7 +51,8 @@ def api_routes(repository: Repository) -> APIRouter:
         try:
             use = service.use(use_id)
             setting, weights = repository.setting(service.approved(use)).config, service.approved_weights(use)
-            moved = use.in_force_since
+            approvals = (logged for logged in use.log if logged.event in use.in_force[-1:])
+            moved = next(approvals, use.aliases["approved"].moved)  # a roll-back puts one in force again
             approval: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
             state = approval_of(repository, use)
             approval |= state.as_json() if state else {}

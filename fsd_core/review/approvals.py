@@ -68,7 +68,7 @@ def approval_of(repository: Repository, use: Use, at: datetime | None = None) ->
         return None
     moved, moment = use.in_force[-1], at or datetime.now(UTC)
     proposal = use.proposals.get(moved.proposal or "")
-    expires_at = None if proposal is None else _expiry(use, proposal, moved.evidence)
+    expires_at = expiry_of(use)
     standing, note = ("changed", "") if proposal is None else _standing(repository, proposal, moved.evidence)
     return Approval(
         str(moved.setting), expires_at, expires_at is not None and moment > expires_at, standing,
@@ -78,22 +78,15 @@ def approval_of(repository: Repository, use: Use, at: datetime | None = None) ->
 
 
 def expiry_of(use: Use) -> datetime | None:
-    """Return when the approval in force for a use expires or expired; ``None`` if there is none, or it lasts."""
-    if use.named("approved") is None or not use.in_force:
+    """Return when the approval in force for a use expires or expired: when fewer verdicts are left than the use needs.
+    ``None`` if there is none, or it lasts."""
+    moved = use.in_force[-1] if use.named("approved") and use.in_force else None
+    proposal = use.proposals.get(moved.proposal or "") if moved else None
+    if moved is None or proposal is None or use.days is None:
         return None
-    moved = use.in_force[-1]
-    proposal = use.proposals.get(moved.proposal or "")
-    return None if proposal is None else _expiry(use, proposal, moved.evidence)
-
-
-def _expiry(use: Use, proposal: Proposal, evidence: str | None) -> datetime | None:
-    """Return when fewer verdicts are left than a use needs."""
-    if use.days is None:
-        return None
-    times = sorted((one.at for one in proposal.verdicts(evidence) if one.verdict == "approve"), reverse=True)
-    if not times:
-        return proposal.at + timedelta(days=use.days)
-    return times[min(use.approvals, len(times)) - 1] + timedelta(days=use.days)
+    given = proposal.verdicts(moved.evidence)
+    times = sorted((one.at for one in given if one.verdict == "approve"), reverse=True)
+    return (times[min(use.approvals, len(times)) - 1] if times else proposal.at) + timedelta(days=use.days)
 
 
 def _standing(repository: Repository, proposal: Proposal, approved: str | None) -> tuple[Standing, str]:

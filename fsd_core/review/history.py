@@ -189,12 +189,6 @@ class Use:
         return self.aliases[alias].setting if alias in self.aliases else None
 
     @property
-    def in_force_since(self) -> LoggedEvent:
-        """The log entry of the approval that is in force, which a roll-back may have put in force again."""
-        approvals = (logged for logged in self.log if logged.event in self.in_force[-1:])
-        return next(approvals, self.aliases["approved"].moved)
-
-    @property
     def described(self) -> UseDescribed:
         """The use's name, description, requirements and rules of approval."""
         return UseDescribed(

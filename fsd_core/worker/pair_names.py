@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsd_core.config import RunConfig, SweepConfig
-from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, name_of_models, parts_of
+from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, parts_of
 from fsd_core.errors import FsdError, Malformed, Taken, UnknownName
 from fsd_core.models.fingerprints import fingerprints, identity_of
 from fsd_core.models.local_models import obtained, remember_moved
@@ -53,7 +53,7 @@ def add_checked(repository: Repository, name: str, models: str, who: str) -> Pai
         return checked
     measured = [it for it in repository.pair_versions(name) if _weights(repository, it)]
     same = [it for it in measured if _are_same(repository, it, models)]
-    if old := next((it for it in same if (away := _away(it)) and name_of_models(parts_of(models) | away) == it), ""):
+    if old := next((it for it in same if (away := _away(it)) and parts_of(models) | away == parts_of(it)), ""):
         folders = models_of(models)
         moves = {model: folders[role] for role, model in models_of(old).items() if model != folders[role]}
         remember_moved(moves, get_settings().home)

@@ -12,7 +12,7 @@ from dashboard.ui.components import Column, empty_state, link, pill, section, ta
 from dashboard.ui.quantities import DASH, ago
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.formatting import count
-from fsd_core.review.log_access import unapproved_text
+from fsd_core.review.log_access import unapproved
 
 if TYPE_CHECKING:
     from fsd_core.review.approvals import Approval
@@ -77,7 +77,7 @@ def use_html(use: Use, labels: Mapping[str, str], approval: Approval | None) -> 
         "use",
         use,
         requirements_text=requirements_text(use.requirements),
-        approved=_named(use.named("approved"), labels) if use.named("approved") else unapproved_text(use),
+        approved=_named(use.named("approved"), labels) if use.named("approved") else str(unapproved(use)),
         weights=weights_html(measured) if measured else "",
         approval=approval,
         candidate=_named(use.named("candidate"), labels),

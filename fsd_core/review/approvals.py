@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fsd_core.errors import UnknownName
 from fsd_core.review.evidence import REQUIREMENT_TITLES, RequirementCheck, overall
-from fsd_core.review.log_access import unapproved_text
+from fsd_core.review.log_access import unapproved
 from fsd_core.review.proposal_review import ProposalReview, judged_evidence, measured_runs, requirement_names, review_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def check_setting(repository: Repository, use: Use, setting: str = "") -> UseChe
     approval = approval_of(repository, use)
     id = setting or (approval.setting if approval else "")
     if not id:
-        raise UnknownName(unapproved_text(use))
+        raise unapproved(use)
     proposals = [proposal for proposal in use.proposals.values() if proposal.setting == id]
     if not proposals:
         raise UnknownName(f"The setting '{id[:32]}' was never proposed for the use '{use.id}': propose it first.")

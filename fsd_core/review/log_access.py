@@ -49,7 +49,7 @@ class ReviewLog:
     def approved(self, use: Use) -> str:
         """Return the id of the approved setting of a use. Raises ``UnknownName`` if none is approved."""
         if (setting := use.named("approved")) is None:
-            raise UnknownName(unapproved_text(use))
+            raise unapproved(use)
         return setting
 
     def approved_weights(self, use: Use) -> dict[str, str]:
@@ -98,12 +98,14 @@ class ReviewLog:
             return
 
 
-def unapproved_text(use: Use) -> str:
-    """Return that nothing is approved for a use: yet, or since somebody took it back."""
-    if (state := use.aliases.get("approved")) is None:
-        return f"Nothing is approved for the use '{use.id}' yet."
-    who, day = state.moved.who, f"{state.moved.at:%Y-%m-%d}"
-    return f"Nothing is in force for the use '{use.id}': {who} took back what was approved, on {day}."
+def unapproved(use: Use) -> UnknownName:
+    """Return the error that nothing is approved for a use: yet, or since somebody took it back."""
+    if (moved := use.aliases.get("approved")) is None:
+        return UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
+    return UnknownName(
+        f"Nothing is in force for the use '{use.id}': {moved.moved.who} took back what was approved, on "
+        f"{moved.moved.at:%Y-%m-%d}."
+    )
 
 
 def closed_text(proposal: Proposal) -> str:

@@ -418,3 +418,17 @@ def test_the_wrong_folders_are_told_and_the_right_ones_are_linked_afterwards(
     assert repository.given_names() == {models: "mine"}
     assert measured(repository, models) == setting
     assert "measured as" not in " ".join(add_checked(repository, "mine", named(wrong), "Bob").notes)
+
+
+def test_a_target_alone_is_not_the_pair_that_an_earlier_version_measured_without_its_configuration(
+    repository: Repository, folder: Path
+) -> None:
+    models, there = named(folder), folder.parent / "there"
+    add_checked(repository, "mine", models, "Ann")
+    id = repository.create_run(sweep().model_copy(update={"pair": models}).runs()[0])
+    weights = load_pair(models).weights or {}
+    repository.start_run(id, {"weights": {role: weights[role] for role in ("target", "draft")}})
+    folder.rename(there)
+    told = add_checked(repository, "mine", alone := named(there, draft=""), "Bob").notes[-1]
+    assert "not the models that were measured as mine" in told
+    assert recorded_name(repository, "mine") == alone

@@ -16,18 +16,17 @@ from types import FrameType
 
 import uvicorn
 
-from dashboard.server import arguments
-from fsd_core import space
-from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
-from fsd_core.auth.middleware.logs import bound_log_lines
+from dashboard.server import requests
+from fsd_core import settings
+from fsd_core.accounts import FIRST_ADMIN, ensure_admin
 from fsd_core.errors import FsdError, Misconfigured
-from fsd_core.garbage import no_garbage_collection
-from fsd_core.notices.channels import configured_channels
+from fsd_core.middleware import bound_log_lines
+from fsd_core.notices import configured_channels
 from fsd_core.settings import Settings, get_settings
-from fsd_core.signals import handle_hangup
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.snapshots import Snapshots
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.upkeep import Snapshots
+from fsd_core.system import handle_hangup, no_garbage_collection
 from fsd_core.worker.supervisor import Supervisor
 
 POLITENESS = 10
@@ -78,11 +77,11 @@ class Server(uvicorn.Server):
 
 def load_settings() -> Settings:
     """The settings, first of the arguments; on Hugging Face Spaces one public port, named as Gradio's own."""
-    os.environ |= arguments.given(sys.argv[1:])
-    if space.here() is not None:
+    os.environ |= requests.given(sys.argv[1:])
+    if settings.here() is not None:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
         os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
-        for name, value in space.defaults(os.environ).items():
+        for name, value in settings.defaults(os.environ).items():
             os.environ.setdefault(name, value)
     return get_settings()
 
@@ -112,7 +111,7 @@ def executor(settings: Settings) -> AbstractContextManager[object]:
     """What computes in this process; nothing where the worker does. Only here may torch come into the web process."""
     if settings.executor != "in-process":
         return nullcontext()
-    from fsd_core.worker.in_process import InProcess
+    from fsd_core.worker.worker import InProcess
 
     return InProcess(settings)
 
@@ -145,8 +144,8 @@ def serve(settings: Settings) -> None:
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
             with no_garbage_collection():
-                from dashboard.web import build_app  # takes seconds to import, as does what the worker does beside it
-                from fsd_core.notices.sender import Notifier
+                from dashboard.web import build_app
+                from fsd_core.notices import Notifier
 
                 computation = executor(settings)
                 app = build_app(repository, settings)

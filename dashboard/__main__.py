@@ -10,16 +10,14 @@ from typing import Annotated
 import typer
 
 from dashboard.compare.compared_runs import compare
-from dashboard.compare.export_files import csv_text, matched_csv
-from dashboard.compare.latex import latex
-from dashboard.compare.report import markdown
-from fsd_core.cli.find import find_work
+from dashboard.compare.export import csv_text, latex, markdown, matched_csv
+from fsd_core.cli.output import find_work
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
 from fsd_core.plots.printed import printed
+from fsd_core.plots.trade_offs import FIGURE_NAMES, named_figure
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 
 
 def export(

@@ -1,87 +1,255 @@
-"""Builds the web application: Gradio pages mounted on FastAPI, reachable only under known host names."""
+"""The web application: Gradio's pages, without state and what costs most, mounted on FastAPI.
+
+No state of pages. A page says itself what it shows, and Gradio would keep 0.6 MB of every visit for as long as it
+runs.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import time
 import warnings
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import parse_qs
+
+import gradio as gr
+import orjson
+from cachetools import TTLCache
+from fastapi import FastAPI
+from gradio.block_function import BlockFunction
+from gradio.blocks import Blocks
+from gradio.state_holder import SessionState, StateHolder
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dashboard import people, reports, settings, start, theory
+from dashboard.compare import compare_page
+from dashboard.compare.compare_page import comparison_endpoints
+from dashboard.compare.export import export_routes, figure_routes
+from dashboard.experiments import experiments_page
+from dashboard.experiments.custom_tasks_panel import task_routes
+from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.playground import playground_page
+from dashboard.reports import report_endpoints, report_routes
+from dashboard.review import review_page
+from dashboard.review.review_endpoints import review_endpoints, use_endpoints
+from dashboard.review.review_page import log_routes
+from dashboard.runs import runs_page
+from dashboard.runs.opened_experiment import annotation_endpoints
+from dashboard.runs.runs_page import workspace_routes
+from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes
+from dashboard.server.mlflow_pages import mlflow_routes
+from dashboard.server.requests import (
+    PREVIEW_PATH,
+    ForwardedHeaders,
+    ResponseHeaders,
+    RootPath,
+    WholePath,
+    content_policy,
+    preview_routes,
+    replace_gradios_preview,
+)
+from dashboard.server.sign_in import login_routes, logout_routes
+from dashboard.tables.saved_views_panel import view_endpoints
+from dashboard.ui.components import link
+from dashboard.ui.endpoint import Endpoint, answer_in_json, offer
+from dashboard.ui.page import (
+    FAVICON,
+    HEAD,
+    STATUS_SECONDS,
+    STYLE_SHEETS,
+    Page,
+    build_header,
+    build_theme,
+    worker_status,
+)
+from dashboard.ui.view import Polled, person_mark, sign_in_link
+from fsd_core.accounts import KEY, identifier, person_in
+from fsd_core.middleware import BoundedBody, RequireSignIn, SameOrigin, refuse, replayed
+from fsd_core.review.history import WaitingCount
+from fsd_core.roles import folded
+from fsd_core.settings import OAuthApp, here
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.storage.repository import Repository
+
+
+class Pages(gr.Blocks):
+    """Pages that build only the parts that they show or change.
+
+    Gradio would also rebuild unchanged parts, and have the browser build a component for each parameter of the
+    endpoints. And after each page it would describe all that are there so far, twice, and when they are mounted again.
+    """
+
+    _is_built = False
+    """whether all pages are there"""
+
+    def end(self) -> None:
+        """Say that all pages are there. Gradio describes them when they are queued and mounted."""
+        self._is_built = True
+
+    def get_config_file(self) -> Any:
+        """Return the configuration of the pages for browsers and programs. No page has the endpoints for programs."""
+        if not self._is_built:
+            return {}
+        config: Any = super().get_config_file()
+        parameters = {one["id"] for one in config["components"] if one["type"] == "api"}
+        endpoints = {one["id"] for one in config["dependencies"] if not one["targets"]}
+        for page in config["page"].values():
+            page["components"] = [id for id in page["components"] if id not in parameters]
+            page["dependencies"] = [id for id in page["dependencies"] if id not in endpoints]
+            layout = page["layout"]
+            layout["children"] = [child for child in layout["children"] if child["id"] not in parameters]
+        return config
+
+    async def postprocess_data(
+        self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: SessionState | None
+    ) -> list[Any]:
+        """Return an event's answer for the browser, one value for each of its outputs."""
+        if (
+            not isinstance(predictions, dict)
+            or not predictions
+            or any(key not in block_fn.outputs for key in predictions)
+        ):
+            return await super().postprocess_data(block_fn, predictions, state)
+        changed = copy(block_fn)
+        changed.outputs = [block for block in block_fn.outputs if block in predictions]
+        values = predictions if len(predictions) > 1 else next(iter(predictions.values()))
+        data = await super().postprocess_data(changed, values, state)
+        answers = dict(zip((block._id for block in changed.outputs), data, strict=True))
+        return [answers.get(block._id, gr.skip()) for block in block_fn.outputs]
+
+
+class AnswerState(SessionState):
+    """The changes of one answer. Gradio's own class also copies every component's configuration, for deep links."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        without_copies = SimpleNamespace(default_config=blocks.default_config, blocks={})
+        super().__init__(cast(Blocks, without_copies))
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        self.blocks_config.blocks[key] = value
+
+    def _update_config(self, key: int) -> None:
+        pass
+
+    def _update_value_in_config(self, key: int, value: Any) -> None:
+        pass
+
+
+class NoSessions(StateHolder):
+    """Each question is answered anew, whoever asked before."""
+
+    def __getitem__(self, session_id: str) -> SessionState:
+        return AnswerState(self.blocks)
+
+    def replace_state_holder(self, app: FastAPI, pages: Blocks) -> None:
+        """Replace Gradio's own state holder in an application that has ``pages`` mounted."""
+        self.set_blocks(pages)
+        mounted = next(route.app for route in app.routes if isinstance(route, Mount))
+        cast(Any, mounted).state_holder = self
+
+
+PAGE_CALLS = ("/gradio_api/queue/join", "/gradio_api/run/predict")
+_STREAM, _HEARTBEAT = "/gradio_api/queue/data", "/gradio_api/heartbeat/"
+_MOST_SESSIONS, _SESSION_SECONDS = 50_000, 86_400.0
+_SESSION = re.compile("[0-9A-Za-z-]{1,64}")  # as Gradio's clients make them
+NO_SESSION = "The session cannot be used: expected 1 to 64 letters, digits and hyphens."
+NO_SUCH_FUNCTION = (
+    "There is no such function here: reload the page, or look at /gradio_api/info for those that programs may call."
+)
+OF_PERSON = "FSD-Person"
+"""the header in which a page names its person, and in which it is told that somebody else is signed in"""
+ANOTHERS = "This session is somebody else's: reload the page to begin one of your own."
+
+
+class PageCalls:
+    """Refuses calls of functions that are unknown or that a browser runs by itself, and calls with too few values,
+    before Gradio fails with a traceback. A session belongs to the person who has used it first: nobody else calls or
+    reads in it. Nor does a page ask in the name of somebody else than the person whom it was made for, whom it names in
+    a header.
+
+    ``functions`` returns Gradio's functions by number. Requests have been read whole, and are known to be a person's.
+    """
+
+    def __init__(self, app: ASGIApp, functions: Callable[[], Mapping[int, BlockFunction]]) -> None:
+        self.app, self._functions = app, functions
+        self._owners: TTLCache[str, str] = TTLCache(_MOST_SESSIONS, _SESSION_SECONDS, time.monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        path, session = scope["path"], None
+        if scope["method"] == "POST" and path in PAGE_CALLS:
+            body = (await receive()).get("body", b"")
+            receive = replayed(body, receive)
+            call = _object(body)
+            session = call.get("session_hash")
+            if call and (refused := self._refusal(call)):
+                return await refuse(receive, send, *refused)
+        elif path == _STREAM:
+            session = next(iter(parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [])), None)
+        elif path.startswith(_HEARTBEAT):
+            session = path.removeprefix(_HEARTBEAT)
+        if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
+            return await refuse(receive, send, 422, NO_SESSION)
+        if session is not None and not self._is_own(session, scope):
+            return await refuse(receive, send, 403, ANOTHERS, {OF_PERSON: "other"})
+        return await self.app(scope, receive, send)
+
+    def _refusal(self, call: Mapping[str, Any]) -> tuple[int, str] | None:
+        number, values = call.get("fn_index"), call.get("data")
+        function = self._functions().get(number) if isinstance(number, int) else None
+        if function is None or function.fn is None:
+            return 404, NO_SUCH_FUNCTION
+        expected, given = len(function.inputs), len(values) if isinstance(values, list) else 0
+        if given < expected:
+            return 422, f"The function was given {given} of the {expected} values that it reads: reload the page."
+        return None
+
+    def _is_own(self, session: str, scope: Scope) -> bool:
+        person = person_in(scope)
+        if Headers(scope=scope).get(OF_PERSON, mark := person_mark(person)) not in ("", mark):
+            return False
+        name = f"{'program' if person.is_program else 'person'} {folded(person.name)}" if person else ""
+        if (owner := self._owners.get(session)) is None:
+            self._owners[session] = owner = name
+        return owner == name
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the object in a body, or an empty one: what cannot be read is refused where it is needed."""
+    try:
+        content = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 # After each event, Gradio computes percentiles of its last 10,000 events, for a page that is closed here.
 os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
-
-import gradio as gr
-from fastapi import FastAPI
-from starlette.middleware.trustedhost import TrustedHostMiddleware
-
-from dashboard.compare import compare_page
-from dashboard.compare.comparison_endpoints import comparison_endpoints
-from dashboard.compare.export_links import export_routes
-from dashboard.compare.figure_files import figure_routes
-from dashboard.experiments import experiments_page
-from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from dashboard.experiments.task_file import task_routes
-from dashboard.people import people_page
-from dashboard.playground import playground_page
-from dashboard.reports import reports_page
-from dashboard.reports.report_endpoints import report_endpoints
-from dashboard.reports.report_routes import report_routes
-from dashboard.review import review_page
-from dashboard.review.log_files import log_routes
-from dashboard.review.review_endpoints import review_endpoints
-from dashboard.review.use_endpoints import use_endpoints
-from dashboard.runs import runs_page
-from dashboard.runs.annotation_endpoints import annotation_endpoints
-from dashboard.runs.workspace_file import workspace_routes
-from dashboard.server.api import api_routes
-from dashboard.server.api_problems import ApiProblems
-from dashboard.server.blocks import Pages
-from dashboard.server.calls import call_routes
-from dashboard.server.forwarded import ForwardedHeaders
-from dashboard.server.health import HeadAsGet, Health
-from dashboard.server.link_preview import PREVIEW_PATH, preview_routes, replace_gradios_preview
-from dashboard.server.login import login_routes, logout_routes
-from dashboard.server.mlflow_pages import mlflow_routes
-from dashboard.server.page_calls import PageCalls
-from dashboard.server.response_headers import ResponseHeaders, content_policy
-from dashboard.server.root_path import RootPath, WholePath
-from dashboard.server.routes import OpenRoutes
-from dashboard.server.sessions import NoSessions
-from dashboard.settings import settings_page
-from dashboard.start import start_page
-from dashboard.tables.view_endpoints import view_endpoints
-from dashboard.theory import theory_page
-from dashboard.ui.components import link
-from dashboard.ui.endpoint import Endpoint, answer_in_json, offer
-from dashboard.ui.header import STATUS_SECONDS, Page, build_header
-from dashboard.ui.polled import Polled
-from dashboard.ui.signed_in import sign_in_link
-from dashboard.ui.theme import FAVICON, HEAD, STYLE_SHEETS, build_theme
-from dashboard.ui.worker_status import worker_status
-from fsd_core.auth.identify import KEY, identifier
-from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.origin import SameOrigin
-from fsd_core.auth.middleware.sign_in import RequireSignIn
-from fsd_core.review.reviewers import WaitingCount
-from fsd_core.space import OAuthApp, here
-
-if TYPE_CHECKING:
-    from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
 
 PAGES = (
     Page("Playground", "", playground_page.build),
     Page("Experiments", "experiments", experiments_page.build),
     Page("Compare", "compare", compare_page.build),
     Page("Runs", "runs", runs_page.build),
-    Page("Settings", "settings", settings_page.build),
+    Page("Settings", "settings", settings.build),
     Page("Review", "review", review_page.build),
-    Page("Reports", "reports", reports_page.build),
-    Page("Theory", "theory", theory_page.build),
-    Page("Start", "start", start_page.build, in_bar=False),
-    Page("People", "people", people_page.build, needs_accounts=True),
+    Page("Reports", "reports", reports.build),
+    Page("Theory", "theory", theory.build),
+    Page("Start", "start", start.build, in_bar=False),
+    Page("People", "people", people.build, needs_accounts=True),
 )
 """in the order of the navigation"""
 ICON_PATH = "/favicon.ico"
@@ -145,7 +313,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
         app.include_router(login_routes(repository, settings.session_cookie))
     if settings.access == "huggingface":
         # Imports a library that no other kind of access needs.
-        from dashboard.server.huggingface_login import huggingface_routes
+        from dashboard.server.sign_in import huggingface_routes
 
         app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
     if login:

@@ -4,7 +4,7 @@
 
 writes ``FOLDER/target`` and ``FOLDER/draft``, a build product. Heads are widened by zero columns to a multiple of 64.
 Queries are scaled and the rotary base is raised, so that scores and frequencies stay. Logits change by rounding alone.
-A draft with a reduced head (:mod:`fsd_core.models.reduced_vocab`) is written with the target's whole head: its own
+A draft with a reduced head (:mod:`fsd_core.models.draft_weights`) is written with the target's whole head: its own
 tokens keep their logits, and the others get one each in place of an equal share.
 """
 
@@ -22,8 +22,8 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import FsdError, UnfitModel
-from fsd_core.library.pairs import load_pair
-from fsd_core.models.reduced_vocab import ReducedHead
+from fsd_core.library.text_decoder import load_pair
+from fsd_core.models.draft_weights import ReducedHead
 
 HEAD_STEP = 64
 

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
-    from fsd_core.decoding.generate import generate
+    from fsd_core.decoding.decoder import generate
     from fsd_core.errors import FsdError
-    from fsd_core.library.calibrate_runs import Calibration, calibrate
-    from fsd_core.library.comparison import Comparison
-    from fsd_core.library.logging_runs import log_run
-    from fsd_core.library.measuring import compare, sweep
-    from fsd_core.library.pairs import load_pair
-    from fsd_core.library.replay_runs import Predictions, record, replay
-    from fsd_core.library.task_loading import load_task
-    from fsd_core.library.text_decoder import Completion, Decoder, Piece
+    from fsd_core.library.measuring import Comparison, compare, sweep
+    from fsd_core.library.runs import Calibration, Predictions, calibrate, log_run, record, replay
+    from fsd_core.library.text_decoder import Completion, Decoder, Piece, load_pair, load_task
     from fsd_core.models.loading import LoadedPair
 
 __version__ = "0.1.0"
@@ -32,23 +27,23 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "Calibration": "fsd_core.library.calibrate_runs",
-    "Comparison": "fsd_core.library.comparison",
+    "Calibration": "fsd_core.library.runs",
+    "Comparison": "fsd_core.library.measuring",
     "Completion": "fsd_core.library.text_decoder",
     "Decoder": "fsd_core.library.text_decoder",
     "DecodingConfig": "fsd_core.config",
     "FsdError": "fsd_core.errors",
     "LoadedPair": "fsd_core.models.loading",
     "Piece": "fsd_core.library.text_decoder",
-    "Predictions": "fsd_core.library.replay_runs",
-    "calibrate": "fsd_core.library.calibrate_runs",
+    "Predictions": "fsd_core.library.runs",
+    "calibrate": "fsd_core.library.runs",
     "compare": "fsd_core.library.measuring",
-    "generate": "fsd_core.decoding.generate",
-    "load_pair": "fsd_core.library.pairs",
-    "load_task": "fsd_core.library.task_loading",
-    "log_run": "fsd_core.library.logging_runs",
-    "record": "fsd_core.library.replay_runs",
-    "replay": "fsd_core.library.replay_runs",
+    "generate": "fsd_core.decoding.decoder",
+    "load_pair": "fsd_core.library.text_decoder",
+    "load_task": "fsd_core.library.text_decoder",
+    "log_run": "fsd_core.library.runs",
+    "record": "fsd_core.library.runs",
+    "replay": "fsd_core.library.runs",
     "sweep": "fsd_core.library.measuring",
 }
 """where each name is defined"""

@@ -1,24 +1,207 @@
-"""Settings of the installation, read from ``FSD_*`` environment variables."""
+"""Settings of the installation, read from its environment.
+
+Types of settings: texts and paths that are checked one by one, each with its sentence for a value that cannot be
+used.
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import re
+from collections.abc import Mapping
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fsd_core import setting_checks as checked
-from fsd_core.addresses import LOOPBACK, without_secrets
 from fsd_core.errors import Misconfigured, Unwritable
 from fsd_core.frozen import sentence, text_hash
-from fsd_core.roles import ROLES, read_roles, same_name
-from fsd_core.space import SPACE_DATA, OAuthApp, here
+from fsd_core.roles import ROLES, check_organisations, read_roles, same_name
+from fsd_core.system import Probe, is_writable, lack_of
+from fsd_core.texts import LOOPBACK, without_secrets
+
+_OF_EVERYBODY = frozenset(
+    ("accept", "accept-encoding", "accept-language", "authorization", "connection", "content-length", "content-type",
+     "cookie", "forwarded", "host", "origin", "referer", "user-agent", "x-forwarded-for", "x-forwarded-host",
+     "x-forwarded-proto")
+)  # fmt: skip
+"""headers that say nothing of who is signed in at a proxy"""
+
+
+def _checked_addresses(value: str) -> str:
+    for address in filter(None, map(str.strip, value.split(","))):
+        try:
+            ip_address(address)
+        except ValueError:
+            raise Misconfigured(
+                f"The proxy's address {address[:60]!r} is none: expected addresses such as 10.0.0.7, with commas "
+                "between them."
+            ) from None
+    return value
+
+
+def _checked_header(value: str) -> str:
+    if value.lower() in _OF_EVERYBODY:
+        raise Misconfigured(
+            f"The header {value} is of every request, so it names nobody: expected one that the proxy sets, such "
+            "as X-Forwarded-User."
+        )
+    return value
+
+
+def _checked_roles(value: str) -> str:
+    read_roles(value)
+    return value
+
+
+def _checked_hub_roles(value: str) -> str:
+    check_organisations(read_roles(value))
+    return value
+
+
+def _absolute(value: Path) -> Path:
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise Misconfigured("The path is not valid UTF-8: expected one that is.") from None
+    return value.expanduser().absolute()
+
+
+def _without_last_slash(value: str) -> str:
+    path = value.rstrip("/")
+    if re.fullmatch(r"(/[\w~-][\w.~-]*)*", path, re.ASCII):
+        return path
+    raise Misconfigured(f"The path {value!r} cannot be used: expected one such as /lab, or /tools/fsd-lab.")
+
+
+def _checked_host_names(value: str) -> str:
+    if all(re.fullmatch(r"\*|(\*\.)?[\w.:\[\]-]*", name.strip()) for name in value.split(",")):
+        return value
+    raise Misconfigured(
+        f"The host names {value!r} cannot be read: expected names such as lab.example.org, or *.example.org, "
+        "with commas between them."
+    )
+
+
+def _checked_endpoint_hosts(value: str) -> str:
+    names = filter(None, map(str.strip, value.split(",")))
+    if all(re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?", name, re.ASCII) for name in names):
+        return value
+    raise Misconfigured(
+        f"FSD_ENDPOINT_HOSTS is {value[:60]!r}: expected hosts such as engine.internal or 10.0.0.7:8000, with "
+        "commas between them."
+    )
+
+
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+"""a path of the machine; ``~`` and what is relative are resolved"""
+BasePath = Annotated[str, AfterValidator(_without_last_slash)]
+"""a path of URLs, below which a proxy serves the app"""
+HostNames = Annotated[str, AfterValidator(_checked_host_names)]
+"""names, such as ``*.example.org``, with commas between them"""
+EndpointHosts = Annotated[str, AfterValidator(_checked_endpoint_hosts)]
+"""hosts of engines, such as ``10.0.0.7:8000``, with commas between them"""
+ProxyHeader = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$"), AfterValidator(_checked_header)]
+"""name of a header that only a proxy sets"""
+ProxyAddresses = Annotated[str, AfterValidator(_checked_addresses)]
+"""addresses with commas between them"""
+ProxyRoles = Annotated[str, AfterValidator(_checked_roles)]
+"""roles by name, such as ``ann=admin,*=viewer``"""
+HubRoles = Annotated[str, AfterValidator(_checked_hub_roles)]
+"""the same, where a name may also be an organisation of Hugging Face"""
+
+logger = logging.getLogger(__name__)
+
+SPACE_DATA = Path("/data")
+"""mount point of the storage bucket that a Space's owner attaches"""
+OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OPENID_PROVIDER_URL")
+"""environment variables of a Space whose README says ``hf_oauth: true``"""
+
+
+class Space(NamedTuple):
+    """Names of a Space."""
+
+    id: str
+    """owner/name"""
+    owner: str
+    """a person or an organisation"""
+    host: str
+    """host name that browsers request"""
+
+    @property
+    def url(self) -> str:
+        """Address outside of the frame on huggingface.co."""
+        return f"https://{self.host}"
+
+
+class OAuthApp(NamedTuple):
+    """This installation as an OAuth app of Hugging Face."""
+
+    client_id: str
+    client_secret: str
+    provider: str
+    """address of the OpenID provider"""
+    scopes: str
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None) -> OAuthApp:
+        """Read the app from the environment. Raises ``InvalidSetting`` if a variable is missing."""
+        variables = os.environ if environment is None else environment
+        if missing := [name for name in OAUTH if not variables.get(name)]:
+            raise Misconfigured(
+                f"FSD_ACCESS is huggingface, and the environment has no {' and no '.join(missing)}: on a Space, write "
+                "hf_oauth: true into the front matter of README.md; elsewhere, make an OAuth app in the settings of an "
+                "account at Hugging Face and set its values."
+            )
+        scopes = variables.get("OAUTH_SCOPES") or "openid profile"
+        return cls(variables[OAUTH[0]], variables[OAUTH[1]], variables[OAUTH[2]].rstrip("/"), scopes)
+
+
+def here(environment: Mapping[str, str] | None = None) -> Space | None:
+    """Return the Space of this process, or ``None`` outside of Spaces."""
+    variables = os.environ if environment is None else environment
+    if not (id := variables.get("SPACE_ID", "")):
+        return None
+    default_host = re.sub("[^a-z0-9]+", "-", id.lower()) + ".hf.space"
+    host = variables.get("SPACE_HOST", "").partition(",")[0].strip().rstrip("/")
+    return Space(id, variables.get("SPACE_AUTHOR_NAME") or id.partition("/")[0], host or default_host)
+
+
+def zero_gpu(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether ZeroGPU lends this process a GPU for single calls, read as the package ``spaces`` reads it."""
+    variables = os.environ if environment is None else environment
+    return variables.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+
+
+def defaults(environment: Mapping[str, str], data: Path = SPACE_DATA, lack: Probe = lack_of) -> dict[str, str]:
+    """Return the settings that a Space adds to its owner's: access and storage.
+
+    Without settings it is a public demo, with sign-in if ``hf_oauth`` provides it. Data is stored in the bucket at
+    ``data``, if there is one: directly if files can be locked there, else as copies. On ZeroGPU the web process
+    computes.
+    """
+    added: dict[str, str] = {}
+    if zero_gpu(environment) and not environment.get("FSD_EXECUTOR"):
+        added["FSD_EXECUTOR"] = "in-process"
+    if not {"FSD_ACCESS", "FSD_UNPROTECTED"}.intersection(filter(environment.get, environment)):
+        added["FSD_DEMO"] = "true"
+        if all(map(environment.get, OAUTH)):
+            added["FSD_ACCESS"] = "huggingface"
+    if not any(map(environment.get, ("FSD_HOME", "FSD_SNAPSHOTS"))) and is_writable(data):
+        folder = data / "fsd-lab"
+        if (problem := lack(folder)) is None:
+            added["FSD_HOME"] = str(folder)
+        else:
+            logger.warning("%s holds copies of the database every minute, because %s.", folder, problem)
+            added["FSD_SNAPSHOTS"] = str(folder)
+    return added
+
 
 Executor = Literal["worker", "in-process", "ray"]
 """which process computes"""
@@ -34,16 +217,16 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FSD_", env_ignore_empty=True, frozen=True)
 
-    home: checked.AbsolutePath = Field(
+    home: AbsolutePath = Field(
         default=Path.home() / ".fsd-lab", description="Folder of the database, MLflow's files and logs."
     )
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
-    data_dir: checked.AbsolutePath | None = Field(
+    data_dir: AbsolutePath | None = Field(
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
-    tasks: checked.AbsolutePath | None = Field(
+    tasks: AbsolutePath | None = Field(
         default=None, description="Folder of task files of your own, NAME.jsonl; default: tasks under home."
     )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
@@ -71,10 +254,10 @@ class Settings(BaseSettings):
     keep_traces_days: float | None = Field(
         default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: no limit."
     )
-    root_path: checked.BasePath = Field(
+    root_path: BasePath = Field(
         default="", description="Path below which a proxy serves the app, such as /lab; it removes the path itself."
     )
-    allowed_hosts: checked.HostNames = Field(
+    allowed_hosts: HostNames = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
 
@@ -84,7 +267,7 @@ class Settings(BaseSettings):
     unprotected: bool = Field(
         default=False, description="Whether access 'none' may listen on an address that others reach."
     )
-    admin_password_file: checked.AbsolutePath | None = Field(
+    admin_password_file: AbsolutePath | None = Field(
         default=None,
         description="File with the first admin's password, where people sign in with one; default: a random password.",
     )
@@ -92,7 +275,7 @@ class Settings(BaseSettings):
         default=False,
         description="Whether everybody may look, and use the Playground within limits, unnamed.",
     )
-    snapshots: checked.AbsolutePath | None = Field(
+    snapshots: AbsolutePath | None = Field(
         default=None, description="Folder that cannot hold a database, to which the databases are copied every minute."
     )
     model_roots: str = Field(
@@ -100,20 +283,18 @@ class Settings(BaseSettings):
         description="Folders below which the pages take models, with commas between; default: own-models under home, "
         "and any without access.",
     )
-    endpoint_hosts: checked.EndpointHosts = Field(
+    endpoint_hosts: EndpointHosts = Field(
         default="",
         description="Hosts of engines, such as 10.0.0.7:8000, that people who sign in may name beside public ones.",
     )
-    proxy_header: checked.ProxyHeader = Field(
-        default="X-Forwarded-User", description="Header in which a proxy names the user."
-    )
-    proxy_addresses: checked.ProxyAddresses = Field(
+    proxy_header: ProxyHeader = Field(default="X-Forwarded-User", description="Header in which a proxy names the user.")
+    proxy_addresses: ProxyAddresses = Field(
         default="127.0.0.1", description="Addresses of the proxy, with commas between them; nobody else is believed."
     )
-    proxy_roles: checked.ProxyRoles = Field(
+    proxy_roles: ProxyRoles = Field(
         default="*=viewer", description="Roles behind a proxy, such as ann=admin,bob=reviewer,*=viewer."
     )
-    hf_roles: checked.HubRoles = Field(
+    hf_roles: HubRoles = Field(
         default="*=viewer",
         description="Roles of people of Hugging Face, such as ann=admin,org:team=author,org:team/admin=admin,*=viewer.",
     )
@@ -123,7 +304,7 @@ class Settings(BaseSettings):
     )
     webhook_url: str = Field(default="", description="Address to which what happens in reviews is posted.")
     webhook_secret: SecretStr | None = Field(default=None, description="Secret that signs what is posted.")
-    webhook_secret_file: checked.AbsolutePath | None = Field(default=None, description="File with that secret.")
+    webhook_secret_file: AbsolutePath | None = Field(default=None, description="File with that secret.")
     webhook_private: bool = Field(
         default=False, description="Whether the webhook may be at a private or loopback address, and without TLS."
     )
@@ -132,7 +313,7 @@ class Settings(BaseSettings):
     smtp_security: Literal["starttls", "tls", "none"] = Field(default="starttls", description="starttls, tls or none.")
     smtp_user: str = Field(default="", description="Name to sign in with at the mail server; default: none.")
     smtp_password: SecretStr | None = Field(default=None, description="Password for that name.")
-    smtp_password_file: checked.AbsolutePath | None = Field(default=None, description="File with that password.")
+    smtp_password_file: AbsolutePath | None = Field(default=None, description="File with that password.")
     mail_from: str = Field(default="", description="Address that mail is sent from.")
     mail_to: str = Field(
         default="", description="Addresses of people, such as ann=ann@example.org,*=team@example.org; * gets all mail."

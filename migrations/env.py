@@ -8,8 +8,8 @@ from alembic import context
 from sqlalchemy import Connection, create_engine
 
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.connection import parse
-from fsd_core.storage.database.tables import Base, Utc
+from fsd_core.storage.opening import parse
+from fsd_core.storage.tables import Base, Utc
 
 
 def render_item(kind: str, value: object, _autogen_context: object) -> str | Literal[False]:

@@ -24,8 +24,8 @@ import pytest
 import dashboard  # noqa: F401 - before a test imports Gradio, which is quicker then
 from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools import commands_once  # noqa: F401 - before a test calls a command
 from tests.tools.repeated import pytest_runtest_setup  # noqa: F401 - a hook
 
@@ -141,7 +141,7 @@ def _forget_files() -> None:
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a saved toy pair."""
-    from fsd_core.testing.toy import save_toy_pair  # seconds to import, and most tests need no models
+    from fsd_core.testing import save_toy_pair
 
     return save_toy_pair(tmp_path_factory.mktemp("pair"))
 
@@ -149,7 +149,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def pair() -> LoadedPair:
     """A toy pair in memory."""
-    from fsd_core.testing.toy import toy_pair  # seconds to import, as above
+    from fsd_core.testing import toy_pair
 
     return toy_pair()
 

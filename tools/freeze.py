@@ -29,7 +29,7 @@ from mcp.server.lowlevel.server import request_ctx
 from starlette.routing import Mount
 
 import fsd_core
-from dashboard.server.calls import API_VERSION
+from dashboard.server.api import API_VERSION
 from dashboard.ui.endpoint import Endpoint, answer_schema, arguments_of, effects_of
 from dashboard.web import build_app, endpoints_of
 from fsd_core.cli.commands import app as command_line
@@ -37,7 +37,7 @@ from fsd_core.errors import FsdError
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.attack.routes import routes
 from tests.tools.built import built

@@ -39,7 +39,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("fsd_core/decoding", "fsd_core/statistics", "fsd_core/review", "fsd_core/calibration",
-         "fsd_core/storage/database/jobs.py")  # fmt: skip
+         "fsd_core/storage/jobs.py")  # fmt: skip
 TESTS = ("tests/unit", "tests/contract", "tests/integration")
 GATE = "not long and not wide"
 BUDGET = 25  # seconds of tests in a stage

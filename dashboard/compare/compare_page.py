@@ -1,14 +1,17 @@
-"""Compare page: any runs side by side, against a pinned baseline. The page's address reproduces it."""
+"""Compare page and its API: any runs side by side, against a pinned baseline."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import gradio as gr
+from typing_extensions import TypedDict
 
-from dashboard.compare.answer_panel import AnswerPanel
 from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_COMPARED_RUNS,
@@ -20,32 +23,277 @@ from dashboard.compare.compared_runs import (
     selected_runs,
     usual_margin,
 )
-from dashboard.compare.comparison_html import no_runs_html, warnings_html
-from dashboard.compare.cost_section import CostSection
-from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs
-from dashboard.compare.further_figures import FurtherFigures
-from dashboard.compare.load_section import LoadSection
-from dashboard.compare.matched_panel import MatchedPanel
-from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
-from dashboard.compare.report_form import ReportForm
-from dashboard.compare.run_picker import PICK_RUNS, picker_html
-from dashboard.compare.section import Comparing, Section
-from dashboard.compare.tables_section import AllFigures, SettingsSection
+from dashboard.compare.comparison_html import answers_html, no_runs_html, sentence_html, warnings_html
+from dashboard.compare.export import (
+    INTERVALS,
+    NamedPrompt,
+    cell_lines,
+    links_html,
+    named_margin,
+    named_prompt,
+    named_runs,
+    query_of,
+    record,
+)
+from dashboard.compare.sections import (
+    AllFigures,
+    Comparing,
+    CostSection,
+    FurtherFigures,
+    LoadSection,
+    MatchedPanel,
+    PromptPairsPanel,
+    Section,
+    SettingsSection,
+)
+from dashboard.tables.run_record import RunAnswer, run_record, settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
-from dashboard.ui.components import PRIVATE_EVENT, heading, notice, show
-from dashboard.ui.question import Asked, Updates, Values, digest
-from dashboard.ui.templates import Html, joined, script
-from dashboard.ui.view import View
-from fsd_core.analysis.series import run_names
-from fsd_core.errors import FsdError, UnknownName
+from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
+from dashboard.ui.endpoint import Endpoint, checked_limit
+from dashboard.ui.templates import Html, addressed, joined, render, script
+from dashboard.ui.view import Asked, Updates, Values, View, digest
+from fsd_core.analysis.cells import displayed_columns, run_names
+from fsd_core.analysis.matching import caption, match, tables
+from fsd_core.errors import FsdError, NotGiven, UnknownChoice, UnknownName
+from fsd_core.frozen import check_fields
+from fsd_core.metrics import compared
 from fsd_core.models.model_pairs import pair_title
+from fsd_core.plots import trade_offs
+from fsd_core.plots.trade_offs import FIRST_FIGURE, named_figure
+from fsd_core.reports import frozen_figure, frozen_runs
+from fsd_core.storage.catalogue import LONGEST_REPORT_TEXT, LONGEST_REPORT_TITLE, ReportContent, ReportTable
+from fsd_core.texts import Id, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import ExperimentName, RunName, RunView
+    from fsd_core.storage.repository import Repository
+
+    Offered = Sequence[RunName | RunView]
+
+
+WITHOUT_EXPERIMENT = "Runs without an experiment"
+LONGEST_WAIT = 400
+"""milliseconds after the last tick until the page updates"""
+
+PICK_RUNS = script("compare/pick_runs.js", WAIT=LONGEST_WAIT)
+
+
+def picker_html(offered: Offered, selected: Sequence[str], list_id: str = "") -> Html:
+    """Return the list, folded if something is selected. ``selected`` are ids. Ticks name the list by ``list_id``."""
+    if not offered:
+        return Html()
+    ticked = set(selected)
+    tasks = len({run.task for run in offered}) > 1
+    groups = []
+    for (name, created), group in groupby(offered, key=_group):
+        runs = list(group)
+        names, pairs = short_names(runs, tasks), {pair_title(run.pair) for run in runs}
+        about = " · ".join([*([created] if created else []), *(pairs if len(pairs) == 1 else ())])
+        groups.append((name, about, [(run, names[run.id], run.id in ticked) for run in runs]))
+    return render("compare/picker.html", "picker", selected, groups, list_id)
+
+
+def _group(run: RunName | RunView) -> tuple[str, str]:
+    """Return the heading of a run's group. All runs of an experiment have the same creation time."""
+    return (run.experiment_name, f"{run.created_at:%d %b %H:%M}") if run.experiment_name else (WITHOUT_EXPERIMENT, "")
+
+
+def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
+    """Return names of a group's runs by id: the setting, and as much of pair, task, seed, time and id as distinguishes
+    them."""
+    pairs = len({run.pair for run in runs}) > 1
+    names = {
+        run.id: run.label + (f" · {pair_title(run.pair)}" if pairs else "") + (f" · {run.task}" if tasks else "")
+        for run in runs
+    }
+    for extra in (
+        lambda run: f"seed {run.seed}",
+        lambda run: f"{run.created_at:%d %b %H:%M}",
+        lambda run: run.id[:6],
+    ):
+        counts = Counter(names.values())
+        names = {run.id: names[run.id] + (f" · {extra(run)}" if counts[names[run.id]] > 1 else "") for run in runs}
+    return names
+
+
+_SORTED = "answers sorted"
+
+
+class AnswerPanel:
+    """The panel's components as attributes."""
+
+    def __init__(self) -> None:
+        self.sentence = show(elem_id="answer")
+        with gr.Row(equal_height=False, elem_classes=["cmp-first"]):
+            with gr.Column(scale=5, min_width=340):
+                self.picture = gr.Plot(show_label=False, elem_id="answer-picture")
+            with gr.Column(scale=6, min_width=340):
+                self.table = show(js_on_load=script("compare/answers_table.js") + KEEP_PLACE)
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """Components that :meth:`redraw` changes."""
+        return [self.sentence, self.picture, self.table]
+
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.on(self.table.click)
+
+    def redraw(self, asked: Asked, now: Comparing) -> Updates:
+        """Return the updates. The picture comes after the table, in an answer of its own."""
+        updates: Updates = {}
+        order = str(asked.wanted(_SORTED) or "")[:40]
+        state = now.pinned, now.margin, now.stages
+        if asked.differs("answers", *state, order):
+            updates |= {
+                self.sentence: sentence_html(now.comparison()), self.table: answers_html(now.comparison(), order),
+            }  # fmt: skip
+        if asked.differs("picture", now.pinned, now.margin, now.begun, slow=True):
+            comparison = now.comparison()
+            figure = addressed(
+                trade_offs.draw_tradeoff(trade_offs.tradeoff_info(comparison.runs), comparison.best),
+                FIRST_FIGURE,
+                now.query,
+            )
+            updates[self.picture] = gr.Plot(figure, visible=bool(now.begun))
+        return updates
+
+
+_FIGURES = {
+    "tradeoff": "Accuracy against throughput", "acceptance_rate": "Acceptance rate against threshold",
+    "acceptance_length": "Acceptance length against threshold", "answers": "Answers relative to the baseline",
+    "throughput": "Throughput relative to the baseline", "positions": "Acceptance at each draft position",
+    "requests": "Acceptance over requests", "matched": "Curves at matched points",
+    "equal_accuracy": "Cost at equal accuracy", "draft_lengths": "Speed over the draft length",
+    "divergences": "Divergences of the loosest setting",
+}  # fmt: skip
+_TABLES = {"metrics": "Metrics (table)", "settings": "Settings (table)", "matched_points": "Matched points (tables)"}
+PARTS: Mapping[str, str] = _FIGURES | _TABLES
+"""titles of the parts, by name"""
+
+
+def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: Iterable[str]) -> ReportContent:
+    """Return a report of a comparison with these parts of it, as it is now. Figures that would be empty are left out.
+
+    Raises ``InvalidSetting`` for an unknown part, or a title or text that is missing or too long.
+    """
+    names = list(dict.fromkeys(parts))
+    if unknown := [name for name in names if name not in PARTS]:
+        raise UnknownChoice(f"There is no part '{unknown[0][:40]}' of a comparison: expected {', '.join(PARTS)}.")
+    if not comparison.runs:
+        raise NotGiven("A report is of runs, and none is compared: choose runs first.")
+    margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
+    compared_runs = comparison.runs, comparison.baseline, comparison.prompts
+    figures = [
+        named_figure(name, *compared_runs, margin=margin, marked=comparison.best) for name in names if name in _FIGURES
+    ]
+    made = {"metrics": _metrics, "settings": _settings, "matched_points": _matched}
+    return check_fields(
+        ReportContent,
+        {"title": "Title", "text": "Text"},
+        title=whole(title.strip()),
+        text=whole(text),
+        subject=comparison.subject,
+        query=query_of(comparison.runs, comparison.baseline, comparison.margin),
+        runs=frozen_runs(comparison.runs, run_names(comparison.runs)),
+        figures=[frozen_figure(figure) for figure in figures if figure.data],
+        tables=[table for name in names if name in made for table in made[name](comparison)],
+    )
+
+
+def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
+    indices = displayed_columns([row.cells for row in comparison.rows])
+    metrics = [compared()[i] for i in indices]
+    titles = [f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in metrics]
+    rows = [
+        [
+            row.name + " (baseline)" * row.is_baseline,
+            *("\n".join(cell_lines(row.cells[i], compared()[i])) for i in indices),
+        ]
+        for row in comparison.rows
+    ]
+    note = " ".join([INTERVALS, *comparison.footnotes])
+    return [ReportTable(title="Metrics", columns=["Setting", *titles], rows=rows, note=note)]
+
+
+def _settings(comparison: ComparedRuns) -> list[ReportTable]:
+    table = settings_table(comparison.runs, differences_only=True)
+    rows = [[row.name, *values] for row, values in zip(comparison.rows, table.rows, strict=True)]
+    note = f"{table.hidden} settings are the same in all runs." if table.hidden else ""
+    return [ReportTable(title="Settings", columns=["Setting", *table.columns], rows=rows, note=note)]
+
+
+def _matched(comparison: ComparedRuns) -> list[ReportTable]:
+    matched = match(comparison.runs, comparison.baseline, comparison.prompts)
+    return [
+        ReportTable(
+            title=table.title,
+            columns=["Rule", *table.columns],
+            rows=[
+                [name, *(f"{cell.value or '–'}" + (f" ({cell.ends})" if cell.ends else "") for cell in cells)]
+                for name, cells in table.rows
+            ],
+            note=" ".join([*table.verdicts, caption(matched)]),
+        )
+        for table in tables(matched)
+    ]
+
+
+_FIRST = ["tradeoff", "throughput", "metrics"]
+
+
+class ReportForm(Section):
+    """The form and its button."""
+
+    name = "report"
+    title = "Save as a report"
+    parts = ()
+
+    def build(self) -> None:
+        """Make the form."""
+        self.report_title = gr.Textbox(
+            label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE, max_lines=1
+        )
+        self.text = gr.Textbox(
+            label="Report text", placeholder="Markdown: what was measured, and what follows from it", lines=5,
+            max_lines=20, max_length=LONGEST_REPORT_TEXT,
+        )  # fmt: skip
+        self.kept = gr.CheckboxGroup([(title, name) for name, title in PARTS.items()], value=_FIRST, label="Keep")
+        with gr.Row():
+            self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
+        self.answer = show()
+
+    @property
+    def forms(self) -> Sequence[Any]:
+        """Components that the button reads, and empties once their text is saved."""
+        return [self.report_title, self.text, self.kept]
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        return [self.answer]
+
+    def draw(self, asked: Asked, now: Comparing) -> Updates:
+        """Return nothing: what is compared is read at a click."""
+        return {}
+
+    def listen(self, view: View, link: gr.Textbox) -> None:
+        """Attach the event. ``link`` holds the address of the comparison at a click."""
+
+        def save(values: Values, asked: Asked) -> Updates:
+            query = {name: found[0] for name, found in parse_qs(urlsplit(str(values[link])).query).items()}
+            comparison = compare(
+                self.repository, named_runs(query.get("runs", "")), query.get("baseline"),
+                named_margin(query.get("margin", "")),
+            )  # fmt: skip
+            title, text = str(values[self.report_title] or ""), str(values[self.text] or "")
+            content = frozen_comparison(comparison, title, text, values[self.kept])
+            self.repository.add_report(values.key, content, asked.person.name)
+            asked.used(values, self.report_title, self.text)
+            return {self.answer: render("compare/comparison.html", "saved_report", values.key, content.title)}
+
+        view.button(self.button, "save report", [*self.forms, link], save, self.answer)
+
 
 OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
@@ -290,3 +538,72 @@ def _experiment_name(e: ExperimentName) -> str:
 def _compared(prompt: NamedPrompt | None, runs: Sequence[RunView]) -> NamedPrompt | None:
     """Return a prompt if both of its runs are compared."""
     return prompt if prompt and {prompt.run_a, prompt.run_b} <= {run.id for run in runs} else None
+
+
+class ComparisonAnswer(TypedDict):
+    """Runs beside a baseline, for programs. Each row has the columns of the CSV file."""
+
+    baseline: str | None
+    rows: list[dict[str, Any]]
+    warnings: list[str]
+    times: Any
+    answer: str | None
+    best: str | None
+    undecided: str | None
+    prompts_to_decide: int | None
+    page: str
+
+
+def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+    def list_runs(search: str = "", experiment: Id = "", limit: int = 20, archived: bool = False) -> list[RunAnswer]:
+        """Return the latest runs with their options and metrics, newest first.
+
+        Args:
+            search: words of a run's setting, experiment, task or tags. Default: all runs
+            experiment: id of an experiment. Default: all experiments
+            limit: how many, 1 to 100
+            archived: whether to include archived runs
+        """
+        filters = {"search": search, "experiment_id": experiment or None, "archived": None if archived else False}
+        views = repository.runs(limit=checked_limit(limit), **filters)  # pyright: ignore[reportArgumentType]
+        return [run_record(run) for run in views]
+
+    def compare_runs(
+        runs: list[Id] = [],  # noqa: B006  # read, never written; a tuple would have no schema
+        experiment: Id = "",
+        baseline: Id = "",
+        margin: float | None = None,
+    ) -> ComparisonAnswer:
+        """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
+
+        Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, which run is the
+        fastest and what time does not tell apart from it, and warnings if the runs are not comparable. The answer says
+        in a sentence which run is the fastest within the margin (best), or which lossy run (undecided) how many prompts
+        in all would decide.
+
+        Args:
+            runs: ids of the runs
+            experiment: id of an experiment, instead of its runs' ids
+            baseline: id of the run to compare with. Default: the first that has metrics
+            margin: points of accuracy that may be lost, 0 to 20. Default: those of the runs' calibration, or 2
+        """
+        ids = runs or (experiment_runs(repository, experiment) if experiment else [])
+        if not ids:
+            raise NotGiven(f"No run is named: give runs (at most {MOST_COMPARED_RUNS} ids), or an experiment.")
+        comparison = compare(repository, ids, baseline or None, "usual" if margin is None else margin)
+        if not comparison.runs:
+            raise UnknownName("None of these runs is in this database: list_runs has those that are.")
+        found = comparison.recommendation
+        return {
+            "baseline": comparison.baseline.id if comparison.baseline else None,
+            "rows": [record(row, comparison.margin) for row in comparison.rows],
+            "warnings": comparison.warnings,
+            "times": comparison.times,
+            "answer": found.sentence if found else None,
+            "best": comparison.best,
+            "undecided": found.undecided_id if found else None,
+            "prompts_to_decide": found.prompts if found else None,
+            "page": f"{root_path}/compare?{query_of(comparison.runs, comparison.baseline, comparison.margin)}",
+        }
+
+    return [list_runs, compare_runs]

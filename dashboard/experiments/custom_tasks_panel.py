@@ -1,41 +1,236 @@
-"""Custom tasks on the Experiments page: a file is chosen or dropped, checked, previewed and added."""
+"""Tasks on the Experiments page: files that are dropped, and benchmarks that are fetched."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
+from fastapi import APIRouter, Response
 
-from dashboard.experiments.custom_tasks_html import (
-    checked_html,
-    custom_tasks_html,
-    drop_field_html,
-    file_field_html,
-    lead_html,
-)
-from dashboard.ui.components import notice, show
-from dashboard.ui.question import Act, Asked, Updates, count_in
-from dashboard.ui.templates import Html, script
-from dashboard.ui.uploads import UPLOAD, uploaded
-from dashboard.ui.view import View
+from dashboard.tables.run_record import lines_link
+from dashboard.ui.components import button, notice, show
+from dashboard.ui.endpoint import answered
+from dashboard.ui.fields import UPLOAD, uploaded
+from dashboard.ui.templates import Html, moment, render, script
+from dashboard.ui.view import Act, Asked, Updates, View, count_in
 from fsd_core.calibration.request import margins_for
-from fsd_core.formatting import count
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.field_guess import guess
-from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, latest_custom_tasks, suggested_name
-from fsd_core.tasks.custom.reading import CheckedFile, check
-from fsd_core.tasks.custom.scorers import SCORERS
-from fsd_core.tasks.custom.shapes import FieldNames
-from fsd_core.tasks.custom.similar import grouped, noted
-from fsd_core.tasks.suitable import form_hint, formless
+from fsd_core.errors import DataDamaged
+from fsd_core.models.pair_check import size
+from fsd_core.settings import get_settings
+from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.records import UNENDED, TaskView
+from fsd_core.tasks import TASKS, Task
+from fsd_core.tasks.custom.custom_task import (
+    CustomTask,
+    TaskFolder,
+    checked_name,
+    form_hint,
+    formless,
+    keep,
+    latest_custom_tasks,
+    suggested_name,
+    transcript,
+)
+from fsd_core.tasks.custom.reading import CheckedFile, check, grouped, guess, noted
+from fsd_core.tasks.custom.rows import FieldNames, TaskLine
+from fsd_core.tasks.custom.scorers import SCORERS, get_scorer
+from fsd_core.tasks.download import fetchable, missing_bytes, origin
+from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import JobView, WorkerView
+    from fsd_core.storage.repository import Repository
+
+
+_PREVIEWED = 5
+"""prompts in a preview"""
+_LONGEST = 400
+"""characters of a prompt in a preview"""
+_OWN_LEAD = (
+    "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
+    "reference where the scorer needs one; id if you like; turns for what the user says next. A list in JSON, Parquet, "
+    "chats of ShareGPT, batches for an OpenAI server and files of gzip are read too."
+)
+_EXAMPLE = (
+    '{"scorer": "number", "title": "Invoices"}\n'
+    '{"prompt": "A desk costs 120 and a lamp 35. What do both cost?", "reference": 155}\n'
+    '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 7 × 8?"}], '
+    '"reference": 56}'
+)
+
+
+def lead_html() -> Html:
+    """Return the description of the file format."""
+    return render("experiments/custom_tasks.html", "lead", _OWN_LEAD, _EXAMPLE)
+
+
+def file_field_html() -> Html:
+    """Return the file field and its buttons."""
+    return render("experiments/custom_tasks.html", "file_field")
+
+
+def drop_field_html() -> Html:
+    """Return the field onto which a file is dropped, and the button that takes it, which is there with a file."""
+    return render("experiments/custom_tasks.html", "drop_field")
+
+
+def checked_html(checked: CheckedFile, name: str) -> Html:
+    """Return all problems of a file, or its first prompts as parsed."""
+    if checked.problems:
+        more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
+        summary = f"The file has {checked.summary}, so it cannot be added yet."
+        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes)
+    scorer = get_scorer(checked.scorer)
+    summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
+    lines = [_task_line(line) for line in checked.lines[:_PREVIEWED]]
+    remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
+    more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
+    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes)
+
+
+def _task_line(line: TaskLine) -> tuple[str, str | None]:
+    """Return the text and the reference, each truncated if it is long."""
+    asked, reference = line.model_input, line.reference
+    if line.turns and isinstance(asked, str):
+        asked = (("user", asked),)
+    text = asked if isinstance(asked, str) else transcript((*asked, *(("user", turn) for turn in line.turns)))
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return text, None if reference is None else reference[:_LONGEST]
+
+
+def custom_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html:
+    """Return a line for each task's latest version, below the files in the folder that cannot be used."""
+    views = list(versions)
+    counts = Counter(view.name for view in views)
+    latest = {view.name: view for view in reversed(views)}  # views are sorted latest first
+    tasks = [
+        (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
+        for name in counts
+    ]
+    return render("experiments/custom_tasks.html", "tasks", refused, tasks)
+
+
+def _about(view: TaskView, versions: int) -> str:
+    return (
+        f"{view.full_name} · {count(view.prompts, 'prompt')} · {get_scorer(view.scorer).title} · "
+        f"{view.added_by}, {moment(view.added_at)}" + (f" · {versions} versions" if versions > 1 else "")
+    )
+
+
+def task_routes(repository: Repository) -> APIRouter:
+    """Return the route ``GET /export/task.jsonl``. ``task=`` names a version, such as ``support@0123456789abcdef``."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/task.jsonl")
+    def task_file(task: str = "") -> Response:
+        def answer() -> Response:
+            name, _, version = task.partition("@")
+            content = repository.task_content(name, version)
+            # The name of a stored task has only letters, digits and hyphens.
+            headers = {"Content-Disposition": f'attachment; filename="{name}-{version}.jsonl"'}
+            return Response(content, media_type="application/jsonl", headers=headers)
+
+        return answered(answer, 503)
+
+    return router
+
+
+_PRIORITY = 5
+REPORTED_FOR = timedelta(minutes=10)
+"""how long the page reports a fetched task"""
+_MORE_LEAD = (
+    "Benchmarks of the field, from the Hugging Face hub into this installation's data folder. The worker fetches them; "
+    "then they are in the list of tasks."
+)
+MANUAL_TASKS_NOTE = (
+    "The files of {} come from their authors: python -m fsd_core tasks says which are wanted, and where."
+)
+
+
+class Fetch(NamedTuple):
+    """A task that can be fetched or was fetched, and the last job that tried."""
+
+    task: Task
+    job: JobView | None
+
+
+def fetches(repository: Repository) -> list[Fetch]:
+    """Return the missing tasks and those fetched recently, in the order of all tasks."""
+    latest = _latest(repository.latest_jobs(FetchJob.kind))
+    fresh = {
+        name for name, job in latest.items() if job.finished_at and datetime.now(UTC) - job.finished_at < REPORTED_FOR
+    }
+    return [
+        Fetch(task, latest.get(name))
+        for name, task in TASKS.items()
+        if fetchable(task) or (name in fresh and task.hub and task.available)
+    ]
+
+
+def request(repository: Repository, name: str) -> None:
+    """Let the worker fetch a task, unless a job does so already. Raises ``UnknownName``."""
+    origin(name[:40])  # rejects an unknown name, which may be long
+    last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
+    if last is None or last.status not in UNENDED:
+        repository.enqueue(FetchJob(name), _PRIORITY)
+
+
+def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
+    """Return the newest job of each task, given jobs newest first. Unreadable jobs are skipped."""
+    newest: dict[str, JobView] = {}
+    for job in jobs:
+        try:
+            newest.setdefault(FetchJob.read(job.payload).task, job)
+        except DataDamaged:
+            continue
+    return newest
+
+
+def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> Html:
+    """Return a line for each task: what it is, its source, and how far it is fetched."""
+    lines = [_fetch_line(fetch, worker) for fetch in fetches]
+    manual = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
+    note = MANUAL_TASKS_NOTE.format(_listed(manual)) if manual else ""
+    return render("experiments/more_tasks.html", "tasks", _MORE_LEAD, lines, note)
+
+
+def _listed(titles: list[str]) -> str:
+    """Join titles in a phrase. The parts of Spec-Bench are listed once, under its name."""
+    *first, last = dict.fromkeys(title.partition(",")[0] for title in titles)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _fetch_line(fetch: Fetch, worker: WorkerView | None) -> Html:
+    task, job = fetch
+    source, licence = origin(task.name)
+    waiting = job is not None and job.status in UNENDED
+    about = f"{task.published:,} prompts, licence {licence}" if task.published else f"Licence {licence}"
+    download = missing_bytes(task, get_settings().data_folder)
+    about += f", {size(download)}" if download else ""
+    action = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
+    return render("experiments/more_tasks.html", "task", task, about, source, action, _state(task, job, worker))
+
+
+def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> Html:
+    if task.has_files:
+        return notice(f"{task.title} is in the list of tasks.")
+    if job is None or job.status == "finished":
+        return Html()
+    if job.status in UNENDED:
+        activity = worker.activity if worker is not None and worker.alive else None
+        if activity is None:
+            return notice("Waiting: nothing fetches now. The head of this page says what is missing.")
+        fetching = job.status == "running" and activity.startswith("Fetching")
+        return notice(f"{activity}." if fetching else "The worker will begin shortly.")
+    return notice(job.error or "It was stopped.", "warn")
+
 
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""

@@ -1,46 +1,524 @@
-"""API endpoints for experiments, with the actions and roles of the page."""
+"""API endpoints for experiments, calibrations, pairs and engines, with the actions and roles of the page."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import gradio as gr
+from typing_extensions import TypedDict
 
-from dashboard.experiments.calibration_endpoints import calibration_endpoints
-from dashboard.experiments.engine_endpoints import engine_endpoints
-from dashboard.experiments.experiment_answers import ChoicesAnswer, TaskAnswer
-from dashboard.experiments.pair_endpoints import pair_endpoints
-from dashboard.experiments.sweep_form import sweep_of
+from dashboard.experiments.experiment_form import sweep_of
+from dashboard.experiments.experiments_page import check_candidates
 from dashboard.tables.run_record import ExperimentAnswer, experiment_record
-from dashboard.ui import actions
+from dashboard.ui import components
 from dashboard.ui.endpoint import Endpoint, checked_limit, does
-from dashboard.ui.signed_in import person_of
+from dashboard.ui.view import person_of
+from fsd_core.calibration.planning import Outcome
+from fsd_core.calibration.request import build_calibration
+from fsd_core.calibration.summary import calibration_status, status_json
 from fsd_core.config import RULES, DecodingConfig
-from fsd_core.config.building import in_python, method
-from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
-from fsd_core.config.options import METHOD_OPTIONS, Option
-from fsd_core.config.sweeps import loads_of, methods
-from fsd_core.errors import NotGiven, UnfitTask
-from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
-from fsd_core.models.model_roots import check_folders
-from fsd_core.models.pair_check import badge_of
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.model_names import dtype_of, is_name_of_models, models_of, name_of_models, template_arguments_of
+from fsd_core.config.options import METHOD_OPTIONS, Option, in_python, loads_of, method, methods
+from fsd_core.errors import NotApplicable, NotGiven, UnfitModel, UnfitTask
+from fsd_core.models.hub_files import search_models as search
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, check_folders, get_pair, model_of, pair_title
+from fsd_core.models.pair_check import badge_of, check_pair, offered_drafts
+from fsd_core.review.evidence import fresh_rounds
 from fsd_core.roles import require
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep, latest_custom_tasks
-from fsd_core.tasks.custom.lookup import checked_name as checked_task_name
-from fsd_core.tasks.custom.reading import check
-from fsd_core.tasks.custom.similar import grouped, noted
-from fsd_core.tasks.suitable import offered
+from fsd_core.tasks.custom.custom_task import CustomTask, TaskFolder, find_task, keep, latest_custom_tasks, offered
+from fsd_core.tasks.custom.custom_task import checked_name as checked_task_name
+from fsd_core.tasks.custom.reading import check, grouped, noted
 from fsd_core.texts import Id, Key
-from fsd_core.worker.device_memory import device_memory
-from fsd_core.worker.endpoint_names import check_shared, endpoint_decodings
-from fsd_core.worker.pair_names import recorded_name
+from fsd_core.worker import run_actions
+from fsd_core.worker.named import (
+    ADD_ROLE,
+    add_checked,
+    cancel_pair_fetch,
+    check_shared,
+    device_memory,
+    endpoint_decodings,
+    engine_to_calibrate,
+    known_models,
+    pair_fetches,
+    recorded_name,
+    request_pair_fetch,
+)
+from fsd_core.worker.named import add_endpoint as add
+from fsd_core.worker.named import check_endpoint as check_engine
 from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
+    from fsd_core.models.pair_check import PairCheck
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.repository import Repository
+
+
+class ChoicesAnswer(TypedDict):
+    """What an experiment can be made of."""
+
+    pairs: list[dict[str, Any]]
+    own_pairs: list[dict[str, Any]]
+    rules: list[dict[str, Any]]
+    options: list[dict[str, Any]]
+
+
+class FetchAnswer(TypedDict):
+    """How far a fetch is, in bytes."""
+
+    status: str
+    bytes: int | None
+    of: int | None
+    error: str | None
+
+
+class PairAnswer(TypedDict):
+    """A pair of models, and whether they are here."""
+
+    pair: str
+    title: str
+    models: dict[str, Any]
+    state: str
+    fetch: FetchAnswer | None
+
+
+class FoundAnswer(TypedDict):
+    """What a check of a pair's files found."""
+
+    facts: list[str]
+    notes: list[str]
+    problems: list[str]
+
+
+class CheckedPairAnswer(PairAnswer, FoundAnswer):
+    """A pair with what a check of its files found."""
+
+
+class AddedPairAnswer(CheckedPairAnswer):
+    """A pair with the name that it was given."""
+
+    name: str
+
+
+class EndpointAnswer(TypedDict):
+    """A running engine that somebody has named. Its key is in the environment alone."""
+
+    endpoint: str
+    kind: str
+    url: str
+    model: str
+    key_variable: str
+    hardware: str
+    added_by: str
+
+
+class ModelAnswer(TypedDict):
+    """A model of the hub; ``downloads`` are of the last month."""
+
+    id: str
+    parameters: int | None
+    downloads: int
+    gated: bool
+
+
+class DraftsAnswer(TypedDict):
+    """Smaller models for a target."""
+
+    drafts: list[dict[str, Any]]
+    compared: int
+    note: str
+
+
+class _Calibration(TypedDict):
+    experiment: str
+    name: str
+    pair: str
+    status: str
+    error: str | None
+    candidates: int
+    minutes: float
+    minutes_spent: float
+    standing: str
+    promise: str
+    verdict: str | None
+    goal: str
+    task: str
+    evidence: dict[str, list[str]] | None
+
+
+class CalibrationAnswer(_Calibration, total=False):
+    """A calibration: ``turn`` and ``sure_so_far`` until it has ended, and then what it has found."""
+
+    turn: dict[str, Any]
+    sure_so_far: dict[str, Any] | None
+    reason: str
+    chosen: dict[str, Any]
+    finalists: list[dict[str, Any]]
+    more: dict[str, Any] | None
+    equal_in_time: list[dict[str, Any]]
+    equal_within: float | None
+    taken_share: float | None
+    timed_again: bool
+    target: dict[str, Any] | None
+
+
+class TaskAnswer(TypedDict):
+    """A version of a task; ``task`` is the name that ``start_experiment`` takes."""
+
+    task: str
+    title: str
+    scorer: str
+    prompts: int
+    added_by: str
+    notes: list[str]
+
+
+def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
+    def recorded(pair: str) -> str:
+        name = recorded_name(repository, pair)
+        check_folders(name, settings)
+        return name
+
+    def described(name: str) -> PairAnswer:
+        job = pair_fetches(repository).get(name)
+        fetch: FetchAnswer | None = (
+            {"status": job.status, "bytes": job.bytes_done, "of": job.bytes_total, "error": job.error} if job else None
+        )
+        made_of = (
+            models_of(name) | {"dtype": dtype_of(name), "template_arguments": template_arguments_of(name)}
+            if is_name_of_models(name)
+            else {}
+        )
+        badge = badge_of(name, device_memory(repository))
+        return {"pair": name, "title": pair_title(name), "models": made_of, "state": badge, "fetch": fetch}
+
+    @does(repeatable=True)
+    def add_pair(
+        name: str,
+        target: str,
+        request: gr.Request,
+        draft: str = "",
+        head: str = "",
+        adapter: str = "",
+        draft_adapter: str = "",
+        dtype: str = "auto",
+        template_arguments: str = "",
+    ) -> AddedPairAnswer:
+        """Name a pair of models, which are checked first. Nothing is loaded. Needs the role author.
+
+        Experiments take the name as their pair from then on. A name that exists refers to the new models, and what was
+        measured with the earlier ones stays. If those are not here, and the new ones are the same, the name keeps them.
+
+        Args:
+            name: 1 to 40 small letters, digits, dots and hyphens, such as support-7b
+            target: OWNER/NAME or OWNER/NAME@REVISION of the Hugging Face hub, or a folder of the worker's machine
+            draft: as the target. Empty: copies of the text or a head draft
+            head: EAGLE head of the target, as the target. Empty: none
+            adapter: folder of a LoRA of the target. Empty: none
+            draft_adapter: folder of a LoRA of the draft. Empty: none
+            dtype: of runs that name none: float32, bfloat16 or float16, or auto for the checkpoint's
+            template_arguments: of the chat template where a setting gives none of their name, as a JSON object
+        """
+        person = person_of(request)
+        require(person, "author", "Adding models")
+        models = name_of_models(
+            {
+                "target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter,
+                "dtype": dtype, "template": template_arguments,
+            }
+        )  # fmt: skip
+        check_folders(models, settings)
+        checked = add_checked(repository, name, models, person.name)
+        if checked.problems:
+            raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
+        return {**described(recorded_name(repository, name)), **_found(checked), "name": name}
+
+    def read_pair(pair: str) -> CheckedPairAnswer:
+        """Return what a pair is made of, whether its models are here, and how far a fetch of them is.
+
+        Its state is here, to fetch (with the size, once the hub has told it), too large for this machine, or cannot be
+        used.
+
+        Args:
+            pair: name of a pair, as in list_choices
+        """
+        name = recorded(pair)
+        checked = check_pair(get_pair(name), device_memory(repository), lambda model: 0)
+        return {**described(name), **_found(checked)}
+
+    @does(repeatable=True, elsewhere=True)
+    def fetch_pair(pair: str, request: gr.Request) -> PairAnswer:
+        """Fetch what is missing of a pair from the Hugging Face hub. Needs the role author.
+
+        The worker does it. read_pair reports the bytes. A fetch that was cancelled or failed goes on where it was.
+
+        Args:
+            pair: name of a pair, as in list_choices
+        """
+        require(person_of(request), "author", "Fetching models")
+        name = recorded(pair)
+        request_pair_fetch(repository, name)
+        return described(name)
+
+    @does(repeatable=True)
+    def cancel_fetch(pair: str, request: gr.Request) -> PairAnswer:
+        """Stop the fetch of a pair and keep what has arrived. Needs the role author.
+
+        Args:
+            pair: name of a pair, as in list_choices
+        """
+        require(person_of(request), "author", "Cancelling a fetch")
+        name = recorded(pair)
+        cancel_pair_fetch(repository, name)
+        return described(name)
+
+    @does(destroys=True)
+    def remove_pair(name: str, request: gr.Request) -> str:
+        """Forget the name of a pair. What was measured with it stays. Needs the role author.
+
+        Args:
+            name: name that somebody gave to models of their own
+        """
+        require(person_of(request), "author", "Forgetting a pair")
+        repository.remove_pair(name)
+        return f"{name} is no longer offered. What was measured stays."
+
+    @does(writes=False, repeatable=True, elsewhere=True)
+    def search_models(text: str, request: gr.Request) -> list[ModelAnswer]:
+        """Return text models of the Hugging Face hub whose names contain a text, by downloads. Needs the role author.
+
+        Args:
+            text: a part of a model's name, such as Qwen2.5
+        """
+        require(person_of(request), "author", "Searching the hub")
+        return [
+            {"id": found.id, "parameters": found.parameters, "downloads": found.downloads, "gated": found.gated}
+            for found in search(text)
+        ]
+
+    @does(writes=False, repeatable=True, elsewhere=True)
+    def suggest_drafts(target: str, request: gr.Request) -> DraftsAnswer:
+        """Return drafts for a target: smaller models with its tokenizer. Needs the role author.
+
+        The files of the tokenizers are compared.
+
+        Args:
+            target: OWNER/NAME of the Hugging Face hub, or a folder of the worker's machine
+        """
+        require(person_of(request), "author", "Suggesting drafts")
+        check_folders(name_of_models({"target": target}), settings)
+        offers = offered_drafts(model_of("target", target), known_models(repository))
+        drafts = [{"model": draft.model, "bytes": draft.bytes_, "is_here": draft.is_here} for draft in offers.drafts]
+        return {"drafts": drafts, "compared": offers.compared, "note": offers.note}
+
+    return [
+        add_pair, read_pair, fetch_pair, cancel_fetch, remove_pair, search_models, suggest_drafts,
+    ]  # fmt: skip
+
+
+def _found(checked: PairCheck) -> FoundAnswer:
+    return {"facts": checked.facts, "notes": checked.notes, "problems": checked.problems}
+
+
+def engine_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
+    def list_endpoints() -> list[EndpointAnswer]:
+        """Return the running engines that somebody has named, which start_experiment measures beside its settings."""
+        return [
+            {
+                "endpoint": engine.name, "kind": engine.served.engine, "url": engine.served.url,
+                "model": engine.served.model, "key_variable": engine.key_variable, "hardware": engine.hardware,
+                "added_by": engine.added_by,
+            }
+            for engine in repository.engines()
+        ]  # fmt: skip
+
+    @does(repeatable=True, elsewhere=True)
+    def add_endpoint(
+        name: str,
+        url: str,
+        model: str,
+        kind: str,
+        request: gr.Request,
+        key_variable: str = "",
+        hardware: str = "",
+        check: bool = True,
+    ) -> str:
+        """Name a running engine, which is asked first. Needs the role admin.
+
+        A name that exists refers to the new engine, and what was measured with the earlier one stays. Where people sign
+        in, the address is public and begins with https://, unless the operator names the host.
+
+        Args:
+            name: 1 to 40 small letters, digits, dots and hyphens, such as vllm-draft5
+            url: base address, such as https://engine.example.org/v1
+            model: as the engine calls it
+            kind: vllm, sglang, llama.cpp, transformers-serve or openai
+            key_variable: environment variable that holds its key, which begins with ENGINE_KEY. Empty: none
+            hardware: what it computes on, such as one H100, which runs show
+            check: whether to ask the engine if it is there and has the model
+        """
+        values = {
+            "endpoint": name, "url": url, "model": model, "engine": kind, "key_variable": key_variable,
+            "hardware": hardware,
+        }  # fmt: skip
+        return add(repository, settings, person_of(request), values, check=check)
+
+    @does(writes=False, elsewhere=True, repeatable=True)
+    def check_endpoint(endpoint: str, request: gr.Request) -> str:
+        """Ask a running engine whether it is there and has the model. Needs the role author.
+
+        Args:
+            endpoint: its name, as in list_endpoints
+        """
+        require(person_of(request), "author", "Checking an endpoint")
+        return check_engine(repository, settings, endpoint)
+
+    @does(destroys=True)
+    def remove_endpoint(endpoint: str, request: gr.Request) -> str:
+        """Forget a running engine. What was measured stays. Needs the role admin.
+
+        Args:
+            endpoint: its name, as in list_endpoints
+        """
+        require(person_of(request), ADD_ROLE, "Forgetting an endpoint")
+        repository.remove_engine(endpoint)
+        return f"{endpoint} is forgotten. Its runs stay."
+
+    return [list_endpoints, add_endpoint, check_endpoint, remove_endpoint]
+
+
+def calibration_endpoints(
+    repository: Repository, home: Path, folder: TaskFolder, recorded: Callable[[str], str]
+) -> list[Endpoint]:
+    """Return the endpoints. ``recorded`` returns the name under which runs of a pair are recorded."""
+
+    @does()
+    def start_calibration(
+        request: gr.Request,
+        settings: list[dict[str, Any]] = [],  # noqa: B006  # read, never written; a tuple would have no schema
+        pair: str = "bundled",
+        task: str = "",
+        goal: Literal["accuracy", "acceptance", "speed"] = "accuracy",
+        margin: float = 2.0,
+        accepted: float = 0.9,
+        minutes: float = 10.0,
+        limit: int | None = None,
+        choosing: int = 64,
+        seed: int = 0,
+        name: str = "",
+        key: Key = "",
+        endpoint: str = "",
+    ) -> CalibrationAnswer:
+        """Find the fastest setting that keeps a promise. Needs the role author.
+
+        The worker chooses among the settings on some prompts and tries the best on fresh ones. Returns the calibration
+        with its id at once. read_calibration reports its progress.
+
+        Each of settings has options by name (see list_choices), such as [{"acceptance": ["fsd-reducible", "ensemble"],
+        "draft_length": [4, 8]}, {"acceptance": "typical"}]. A list of values makes one setting per value, for
+        acceptance, drafter, topology, divergence, draft_length and a rule's knob. Exact SD and the target alone are
+        added.
+
+        Args:
+            settings: settings to choose from, as described above. Default: every lenient rule
+            pair: model pair, or the name that somebody gave to models of their own
+            task: name of a task, or a version of a custom task. Default: the task that suits the pair best
+            goal: accuracy (see margin), acceptance (see accepted), or speed (the fastest, at any cost)
+            margin: for the goal accuracy: points that may be lost against the target alone, above 0 to 20
+            accepted: for the goal acceptance: least mean acceptance rate, above 0 and below 1
+            minutes: minutes of decoding that may be spent
+            limit: prompts that may be used. Default: the task's, up to 600
+            choosing: prompts that choose the finalists. The rest try them
+            seed: seed of all randomness, including the order of the prompts
+            name: what the calibration should find out
+            key: 32 hexadecimal digits, random for each calibration. Sent again with the same key, it is started once
+            endpoint: running engine whose setting is looked for, as in list_endpoints. It is of the kind vllm and is
+                told each rule while it runs. settings then have rules, knobs and sampling alone. Default: our own loop
+        """
+        require(person_of(request), "author", "Starting a calibration")
+        pair = recorded(pair)
+        folder.take_in(repository)
+        config = build_calibration(
+            find_task(task or offered(get_pair(pair))[0].name, repository), settings or [{}], pair=pair,
+            limit=limit, name=name, goal=goal, margin=margin, acceptance=accepted, minutes=minutes, choosing=choosing,
+            seeds=(seed,), endpoint=engine_to_calibrate(repository, endpoint),
+        )  # fmt: skip
+        check_candidates(config)
+        return read_calibration(begin(repository, config, key))
+
+    def read_calibration(experiment: Id) -> CalibrationAnswer:
+        """Return the progress or the result of a calibration. Shares are from 0 to 1.
+
+        Its standing is proposing, choosing, trying or ended, and its status is queued, running, finished, failed or
+        cancelled. It has what is being written now and the setting that already keeps the promise, if any
+        (sure_so_far). In the end it has the verdict in a sentence, the setting to use with its id and figures, the
+        finalists and, as evidence, the runs and baselines on fresh prompts that propose takes. If the time ended it, it
+        also has how many more prompts and minutes it is expected to need. What time does not tell apart from the
+        setting to use is in equal_in_time, and taken_share says how much of the time other programs took.
+        read_experiment has its runs.
+
+        Args:
+            experiment: its id, from start_calibration or list_experiments
+        """
+        view = repository.experiment(experiment)
+        config = view.config
+        if not isinstance(config, CalibrationConfig):
+            raise NotApplicable(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
+        state = calibration_status(repository, config, view.runs)
+        answer: dict[str, Any] = {
+            "experiment": view.id,
+            "name": view.name,
+            "pair": config.pair,
+            "status": view.status,
+            "error": view.error,
+            "candidates": len(config.decodings),
+            "minutes": config.all_minutes,
+            "minutes_spent": view.decoding_seconds / 60,
+            **status_json(config, state),
+            "evidence": _evidence(repository, view.id, config, state) if isinstance(state, Outcome) else None,
+        }
+        return cast(CalibrationAnswer, answer)
+
+    @does()
+    def continue_calibration(experiment: Id, request: gr.Request, minutes: float | None = None) -> CalibrationAnswer:
+        """Give more time to a calibration that used up its minutes. Needs the role author.
+
+        The worker tries the same finalists on more fresh prompts. Whatever was seen, the promise holds at the same
+        level.
+
+        Args:
+            experiment: its id
+            minutes: further minutes of decoding. Default: as many as read_calibration reports under more
+        """
+        require(person_of(request), "author", "Giving a calibration time")
+        run_actions.go_on(repository, home, experiment, minutes)
+        return read_calibration(experiment)
+
+    @does()
+    def time_finalists(experiment: Id, request: gr.Request) -> CalibrationAnswer:
+        """Time the finalists of an ended calibration again, with exact SD and the target. Needs the role author.
+
+        The worker writes prompts that they have done once more, interleaved, for about a minute. Only times change:
+        read_calibration then gives those, and says so (timed_again).
+
+        Args:
+            experiment: its id
+        """
+        require(person_of(request), "author", "Timing finalists again")
+        run_actions.time_finalists(repository, home, experiment)
+        return read_calibration(experiment)
+
+    return [start_calibration, read_calibration, continue_calibration, time_finalists]
+
+
+def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:
+    """Return the evidence that ``propose`` takes: run ids of the setting and of the target on fresh prompts."""
+    settings = map(config.setting_of, (outcome.chosen.decoding, config.target))
+    runs, baselines = ([run.id for run in fresh_rounds(repository, id, setting.id)] for setting in settings)
+    return {"runs": runs, "baselines": baselines}
 
 
 def experiment_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
@@ -176,7 +654,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         Args:
             experiment: its id
         """
-        return actions.perform(repository, home, person_of(request), "cancel", "experiment", experiment)
+        return components.perform(repository, home, person_of(request), "cancel", "experiment", experiment)
 
     @does(repeatable=True)
     def resume_experiment(experiment: Id, request: gr.Request) -> str:
@@ -185,7 +663,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         Args:
             experiment: its id
         """
-        return actions.perform(repository, home, person_of(request), "resume", "experiment", experiment)
+        return components.perform(repository, home, person_of(request), "resume", "experiment", experiment)
 
     @does(repeatable=True)
     def add_task(

@@ -1,41 +1,327 @@
-"""Experiments page: starts several settings on the same prompts and follows their progress. The worker runs them."""
+"""Experiments page: starts several settings on the same prompts and follows their progress."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from dashboard.experiments import more_tasks
+from dashboard.experiments import custom_tasks_panel
 from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
-from dashboard.experiments.engines_panel import EnginesPanel, engines_html
-from dashboard.experiments.experiment_form import ExperimentForm, task_names
-from dashboard.experiments.experiment_list import PER_PAGE, experiments_html
-from dashboard.experiments.find_setting import FindPanel
-from dashboard.experiments.own_models_panel import OwnModelsPanel
-from dashboard.experiments.pair_lists import PairLists, pair_lists
-from dashboard.experiments.sweep_form import size_line
-from dashboard.tables.calibration_html import calibration_html
-from dashboard.ui import actions
-from dashboard.ui.components import KEEP_PLACE, heading, notice, section, show
-from dashboard.ui.pager import turned
-from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
-from dashboard.ui.polled import Polled
-from dashboard.ui.question import Act, Asked, Updates, Values
-from dashboard.ui.templates import Html, escape, render
-from dashboard.ui.view import View
-from dashboard.ui.worker_status import absence_notice
-from fsd_core.engines.engine_knob import is_told
-from fsd_core.errors import FsdError
-from fsd_core.models.model_roots import check_folders
-from fsd_core.review.resting import resting_on
+from dashboard.experiments.experiment_form import (
+    CalibratedEngine,
+    ExperimentForm,
+    check_size,
+    method_options,
+    option_label,
+    parse_seeds,
+    rules_of,
+    size_line,
+    task_names,
+)
+from dashboard.experiments.own_models_panel import EnginesPanel, OwnModelsPanel, PairLists, engines_html, pair_lists
+from dashboard.tables.run_record import calibration_html
+from dashboard.ui import components
+from dashboard.ui.components import (
+    KEEP_PLACE,
+    Column,
+    archive_button,
+    delete_button,
+    empty_state,
+    heading,
+    link,
+    mixed_mark,
+    notice,
+    pill,
+    section,
+    show,
+    table,
+    tags_html,
+    with_interval,
+    work_button,
+)
+from dashboard.ui.fields import pair_badges, pair_choices, redraw_pairs, turned
+from dashboard.ui.page import absence_notice
+from dashboard.ui.templates import Html, ago, duration, escape, interval, joined, render, texts_done
+from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View
+from fsd_core.calibration.request import build_calibration, is_told_to_engines
+from fsd_core.config import RULES
+from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.engines.client import is_told
+from fsd_core.errors import FsdError, NotGiven, OutOfRange, UnknownChoice
+from fsd_core.models.model_pairs import check_folders, pair_title
+from fsd_core.review.review_service import resting_on
+from fsd_core.statistics.intervals import wilson
+from fsd_core.storage.records import Deletion
 from fsd_core.tasks import Task
-from fsd_core.worker import local_runs
+from fsd_core.texts import DASH, count, percent
+from fsd_core.worker import run_actions
 from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
+    from fsd_core.rules import Served
     from fsd_core.settings import Executor, Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.repository import Repository
+
+
+PER_PAGE = 10
+
+_COLUMNS = (
+    Column("Setting", "wide"), Column("Seed", "num"), Column("Prompts", "num"),
+    Column("Accuracy", "num"), Column("Time per answer", "num"), Column(""),
+)  # fmt: skip
+
+
+def experiments_html(
+    experiments: Sequence[ExperimentView],
+    scores: Mapping[str, tuple[int, int]],
+    calibrated: Callable[[ExperimentView], Html | None] = lambda experiment: None,
+    resting: Callable[[ExperimentView], str] = lambda experiment: "",
+) -> Html:
+    """Return one card per experiment, the latest first.
+
+    ``scores`` maps the id of an unfinished run to its prompts solved and done. ``calibrated`` returns what a
+    calibration displays instead of its runs, or ``None`` for another experiment. ``resting`` names the uses that rest
+    on an experiment.
+    """
+    if not experiments:
+        return empty_state(
+            "No experiment yet",
+            "",
+            ("./", "Or try one prompt first"),
+        )
+    return joined(_card(e, scores, calibrated(e), resting(e)) for e in experiments)
+
+
+def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: Html | None, resting: str) -> Html:
+    under_way = e.under_way
+    parts = [_bar(e) if under_way else _failures(e.runs)]
+    if calibrated is not None:
+        parts.append(calibrated)
+    elif under_way:
+        parts.append(_runs_table(e.runs, scores))
+    return render(
+        "experiments/list.html",
+        "card",
+        e,
+        tags=tags_html(e),
+        parts=parts,
+        about=f"{pair_title(e.config.pair)} · {e.config.task} · {_line(e, calibrated is not None)}",
+        actions=_actions(e, resting, is_calibration=calibrated is not None),
+    )
+
+
+def _actions(e: ExperimentView, resting: str, *, is_calibration: bool) -> list[Html]:
+    """Return the card's buttons. A calibration cannot be compared: its runs are parts of settings."""
+    if e.under_way:
+        return [work_button(e)]
+    compare = (
+        [] if is_calibration else [link(f"compare?experiment={e.id}", f"Compare these {count(len(e.runs), 'run')}")]
+    )
+    delete = delete_button("experiment", e.id, Deletion(e.name, len(e.runs), e.prompts_done), resting)
+    return [*compare, work_button(e), archive_button("experiment", e), delete]
+
+
+def _line(e: ExperimentView, is_calibration: bool) -> str:
+    texts = texts_done(e)
+    if is_calibration:
+        return f"{texts}, " + ("waiting" if e.status == "queued" else f"begun {ago(e.created_at)}")
+    if not e.under_way:
+        return f"{texts}, {ago(e.created_at)}"
+    return f"{texts}, {_remaining(time_left(e))}" if e.status == "running" else f"{texts}, waiting"
+
+
+def _remaining(seconds: float | None) -> str:
+    """Return the remaining time, so coarse that the page does not change every second."""
+    if seconds is None:
+        return "time left not known yet"
+    if seconds < 10:
+        return "a few seconds left"
+    if seconds < 90:
+        return f"about {5 * round(seconds / 5)} s left"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min left"
+    return f"about {seconds / 3600:.1f} h left"
+
+
+def _bar(e: ExperimentView) -> Html:
+    """Return the progress in prompts, or in minutes for a calibration, whose number of prompts is unknown."""
+    done, total, label = e.prompts_done, e.prompts_total, "Texts written"
+    if isinstance(e.config, CalibrationConfig):
+        done, total, label = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
+    share = min(100, 100 * done / total) if total else 0
+    return render("experiments/list.html", "bar", share, label)
+
+
+def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) -> Html:
+    return table(_COLUMNS, [_run(run, scores.get(run.id)) for run in runs], "Runs of the experiment")
+
+
+def _run(run: RunView, score: tuple[int, int] | None) -> tuple[str, ...]:
+    m = run.metrics or {}
+    time = duration(m.get("seconds_per_answer"))
+    mark = mixed_mark(run.speed_mixed if m.get("seconds_per_answer") else ())
+    return (
+        render("experiments/list.html", "setting", run), str(run.seed), f"{run.prompts_done}/{run.prompts_total}",
+        _accuracy(m, score), joined([time, mark]), pill(run.status),
+    )  # fmt: skip
+
+
+def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
+    """Return the accuracy of a run, or of its prompts so far, with its interval."""
+    if metrics:
+        value, low, high = (metrics.get(f"accuracy{end}") for end in ("", "_low", "_high"))
+    elif score is not None:
+        solved, done = score
+        value, (low, high) = solved / done, wilson(solved, done)
+    else:
+        return DASH
+    ends = interval(low, high, 100)
+    return with_interval(percent(value, low, high), ends)
+
+
+def _failures(runs: Sequence[RunView]) -> Html:
+    """Return the errors of the failed runs, each once."""
+    sentences = dict.fromkeys(f"{run.label}: {run.error}" for run in runs if run.status == "failed" and run.error)
+    return joined(notice(text, "bad") for text in sentences)
+
+
+def time_left(experiment: ExperimentView) -> float | None:
+    """Return the seconds of work that remain for an experiment, or ``None`` until one prompt is done.
+
+    Its runs take turns prompt by prompt, so the finished prompts are a fair sample of the remaining ones.
+    """
+    remaining = sum(run.prompts_total - run.prompts_done for run in experiment.runs if not run.ended)
+    if not remaining:
+        return 0.0
+    return remaining * experiment.decoding_seconds / experiment.prompts_done if experiment.prompts_done else None
+
+
+_GOALS = {
+    "accuracy": "Accuracy within so many points of the target",
+    "acceptance": "At least so many percent of drafted tokens accepted",
+    "speed": "The fastest, whatever it costs",
+}
+_LABELS = {
+    "margin": "The accuracy margin", "acceptance": "The share accepted", "minutes": "Minutes",
+    "other goals": "the goal of so many percent accepted, or the fastest",
+}  # fmt: skip
+_BOUND_LABELS = {"accuracy": _LABELS["margin"], "acceptance": "The percent accepted"}
+"""of the goals that have a number"""
+_TITLE = "Find the fastest setting that keeps my accuracy"
+_LEAD = "Tries settings on fresh prompts until one is sure at 95 % or the time ends."
+_ABOUT_MORE = (
+    "What is tried are the rules, thresholds and draft lengths of “Measure my own list”, on up to "
+    f"{MOST_FRESH_PROMPTS} prompts of the task, whatever number stands there. "
+    "The worker goes on when this page is closed."
+)
+
+
+class FindPanel:
+    """The panel's components as attributes. Its methods return the panel's content for a question."""
+
+    def __init__(
+        self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
+    ) -> None:
+        """``forget`` is called after a start."""
+        self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
+        with gr.Column(elem_id="find-setting", elem_classes=["exp-way"]):
+            show(render("experiments/form.html", "way", _TITLE, _LEAD))
+            with gr.Row():
+                self.bounds = {
+                    "accuracy": gr.Number(2, label="Accuracy margin", info="Points that may be lost", min_width=110),
+                    "acceptance": gr.Number(90, label="Percent", visible=False, min_width=110),
+                }
+                self.minutes = gr.Number(10, label="Minutes", info="Of decoding", min_width=110)
+            self.start = gr.Button("Find the setting", variant="primary")
+            self.answer = show(elem_id="find-answer")
+            with gr.Accordion("More", open=False):
+                self.engine = CalibratedEngine()
+                self.goal = gr.Dropdown(
+                    [(title, kind) for kind, title in _GOALS.items()], value="accuracy", label="Goal"
+                )
+                self.replayed = gr.Checkbox(
+                    True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths the list names."
+                )
+                show(render("experiments/form.html", "lead", _ABOUT_MORE))
+
+    @property
+    def fields(self) -> list[Any]:
+        """Fields that a person fills in."""
+        return [self.engine.field, self.goal, *self.bounds.values(), self.minutes, self.replayed]
+
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        fields = [*self.form.fields.values(), *self.fields]
+        view.button(self.start, "find", fields, self.queue_calibration, self.answer)
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return the bound of the goal, if another goal is chosen. The others keep what was typed."""
+        goal = asked.current(self.goal)
+        if not asked.differs("goal", goal):
+            return {}
+        return {bound: gr.Number(visible=kind == goal) for kind, bound in self.bounds.items()}
+
+    def queue_calibration(self, values: Values, asked: Asked) -> Updates:
+        """Store the calibration and its job for the worker."""
+        choices = self.form.named(values)
+        if values[self.replayed]:
+            del choices["draft_length"]
+        goal = values[self.goal]
+        bound = values[self.bounds[goal]] if goal in self.bounds else None
+        engine = self.engine.chosen(values, self.repository)
+        config = calibration_of(choices, goal, bound, values[self.minutes], self.form.task, engine)
+        check_folders(config.pair, self.settings)
+        begin(self.repository, config, values.key)
+        self._forget()
+        told = f"Added: {count(len(config.decodings), 'setting')} to choose from, on up to {config.limit} prompts."
+        return {self.answer: notice(told)}
+
+
+def calibration_of(
+    values: Mapping[str, Any],
+    goal: str,
+    bound: float | None,
+    minutes: float | None,
+    find_task: Callable[[str], Task],
+    engine: Served | None = None,
+) -> CalibrationConfig:
+    """Return the calibration of the form's settings. Raises ``InvalidSetting`` with one sentence.
+
+    Without draft lengths among the values, replay proposes them. An ``engine`` is told the rules, and what the form
+    says of drafts is left out.
+    """
+    if goal not in _GOALS:
+        raise UnknownChoice(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
+    for label, value in ((_BOUND_LABELS.get(goal), bound), (_LABELS["minutes"], minutes)):
+        if label is not None and value is None:
+            raise NotGiven(f"{label} is empty: expected a number.")
+    if goal == "acceptance" and bound is not None and not 0 < bound < 100:
+        raise OutOfRange(f"{_BOUND_LABELS[goal]} is {bound:g}: expected more than 0 and less than 100.")
+    drafting = [kind for kind in rules_of(values) if (RULES[kind].knob if engine else not RULES[kind].baseline)]
+    if not drafting:
+        raise NotGiven("No algorithm is chosen: choose at least one to find a setting of.")
+    task = find_task(str(values["task"]))
+    options = method_options(values, drafting)
+    if engine is not None:
+        options = {name: options[name] for name in options if is_told_to_engines(METHOD_OPTIONS[name])}
+    config = build_calibration(
+        task, [options], option_label, _LABELS, pair=values["pair"],
+        seeds=parse_seeds(values["seeds"]), name=str(values["name"]).strip() or f"Find the setting on {task.title}",
+        goal=goal, margin=bound if goal == "accuracy" else None, minutes=minutes,
+        acceptance=(bound or 0) / 100 if goal == "acceptance" else None, endpoint=engine,
+    )  # fmt: skip
+    check_candidates(config)
+    return config
+
+
+def check_candidates(config: CalibrationConfig) -> None:
+    """Raise ``InvalidSetting`` for more settings to choose from than an experiment may have."""
+    check_size(len(config.decodings), "settings to choose from", "thresholds or draft lengths")
+
 
 _POLL_SECONDS = 1.0
 _OLDER = "older experiments"
@@ -85,7 +371,7 @@ class ExperimentsPage:
                     False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
                 )
                 self.list_answer = show(elem_id="list-answer")
-                self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
+                self.list = show(js_on_load=components.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
         with self.form.list:
             self.size = show(elem_classes=["exp-size"])
@@ -94,7 +380,7 @@ class ExperimentsPage:
         with self.form.second_way:
             with gr.Accordion("More tasks", open=False):
                 self.fetch_answer = show()
-                self.more_tasks = show(js_on_load=actions.CLICKS, elem_id="more-tasks")
+                self.more_tasks = show(js_on_load=components.CLICKS, elem_id="more-tasks")
             self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
             self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
             self.engines = EnginesPanel(repository, settings, self.form, self.latest.forget)
@@ -106,7 +392,7 @@ class ExperimentsPage:
         view.on(clock.tick, self.list.click, self.more_tasks.click)
         view.turns(_OLDER, [(self.older, 1)])
         view.button(self.start, "start", form, self.queue_experiment)
-        for action in actions.ACTIONS:
+        for action in components.ACTIONS:
             view.act(action, self.on_list_button, self.list_answer)
         view.act("fetch", self.fetch_task, self.fetch_answer)
         self.custom_tasks.listen(view)
@@ -173,7 +459,7 @@ class ExperimentsPage:
     def _latest(self, limit: int, archived: bool) -> Latest:
         """Return the latest experiments and the tasks."""
         views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
-        experiments = [local_runs.with_actual_status(view, self.home) for view in views]
+        experiments = [run_actions.with_actual_status(view, self.home) for view in views]
         waiting = any(experiment.under_way for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.under_way for run in e.runs if run.prompts_done]
@@ -190,7 +476,7 @@ class ExperimentsPage:
             ),
             tuple((e.id, e.status) for e in experiments[:limit]),
             len(experiments) > limit,
-            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
+            custom_tasks_panel.more_tasks_html(custom_tasks_panel.fetches(self.repository), worker),
             tasks_html,
             task_names(custom_tasks),
             tuple(custom_tasks),
@@ -214,12 +500,12 @@ class ExperimentsPage:
 
     def on_list_button(self, act: Act, asked: Asked) -> Updates:
         """Do what a button of an experiment asks for."""
-        told = actions.perform(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
+        told = components.perform(self.repository, self.home, asked.person, act.name, act["kind"], act["id"])
         self.latest.forget()
         return {self.list_answer: notice(told)}
 
     def fetch_task(self, act: Act, asked: Asked) -> Updates:
         """Let the worker fetch the task whose button was clicked."""
-        more_tasks.request(self.repository, act["id"])
+        custom_tasks_panel.request(self.repository, act["id"])
         self.latest.forget()
         return {self.fetch_answer: ""}

@@ -1,38 +1,134 @@
-"""Models of one's own on the Experiments page: named by folder or id, checked without loading them, and offered."""
+"""Models and engines of one's own on the Experiments page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import gradio as gr
 
-from dashboard.experiments.pair_lists import PairLists
-from dashboard.ui import actions
-from dashboard.ui.actions import button
-from dashboard.ui.components import notice, show
-from dashboard.ui.question import Act, Asked, Updates, Values
-from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import View
-from fsd_core.config.model_names import name_of_models
+from dashboard.ui import components
+from dashboard.ui.components import button, notice, show
+from dashboard.ui.templates import Html, joined, moment, render
+from dashboard.ui.view import SECRET_FIELD, Act, Asked, Updates, Values, View
+from fsd_core.config.model_names import HUB_ID, dtype_of, folder_of, models_of, name_of_models, template_arguments_of
 from fsd_core.config.run_config import Dtype
-from fsd_core.formatting import count
-from fsd_core.models.draft_offers import DraftOffers, offered_drafts
-from fsd_core.models.hub_search import FoundModel, search_models
-from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.model_roots import check_folders
-from fsd_core.models.named_models import model_of
-from fsd_core.models.pair_check import PairCheck, check_pair, size
-from fsd_core.worker.device_memory import device_memory
-from fsd_core.worker.pair_fetches import cancel_pair_fetch, request_pair_fetch
-from fsd_core.worker.pair_names import add_checked, checked_pair_name, known_models, recorded_name
+from fsd_core.models.hub_files import FoundModel, search_models
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_folders, get_pair, model_of
+from fsd_core.models.pair_check import (
+    HERE,
+    TO_FETCH,
+    UNUSABLE,
+    DeviceMemory,
+    DraftOffers,
+    PairCheck,
+    check_name,
+    check_pair,
+    offered_drafts,
+    size,
+)
+from fsd_core.models.sources import moved
+from fsd_core.rules import ENGINE_TITLES
+from fsd_core.settings import get_settings
+from fsd_core.storage.records import UNENDED
+from fsd_core.texts import count
+from fsd_core.worker.named import (
+    KEY_PREFIX,
+    MOST_HARDWARE,
+    add_checked,
+    add_endpoint,
+    cancel_pair_fetch,
+    check_endpoint,
+    checked_pair_name,
+    device_memory,
+    known_models,
+    pair_fetches,
+    recorded_name,
+    request_pair_fetch,
+)
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import JobView, OwnPair, ServedEngine, WorkerView
+    from fsd_core.storage.repository import Repository
+
 
 _FILE = "experiments/own_models.html"
+_WAITING = "The worker will begin when it has done what it does now."
+_NO_WORKER = "Waiting: nothing fetches now. The head of this page says what is missing."
+
+
+class PairLists(NamedTuple):
+    """A line for each pair."""
+
+    own: Html
+    presets: Html
+
+
+def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mapping[str, str]) -> PairLists:
+    """Return the pairs that somebody has named, and those of the program that are not here or are being fetched.
+
+    ``badges``: the states of all pairs by their names (:func:`dashboard.ui.fields.pair_badges`).
+    """
+    fetches = pair_fetches(repository)
+    alive = worker is not None and worker.alive
+    memory = device_memory(repository)
+    own = [
+        _own_line(pair, badges[pair.models], fetches.get(pair.models), alive, memory)
+        for pair in repository.own_pairs()
+        if pair.models in badges
+    ]
+    presets = [
+        _pair_line(name, spec.title, spec.description, badge, fetches.get(name), alive, Html())
+        for name, spec in MODEL_PAIRS.items()
+        if (badge := badges[name]) != HERE
+    ]
+    return PairLists(render(_FILE, "pairs", own), render(_FILE, "pairs", presets))
+
+
+def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool, memory: DeviceMemory) -> Html:
+    parts = [f"{role} {_where(model)}" for role, model in models_of(pair.models).items()]
+    parts += [dtype] if (dtype := dtype_of(pair.models)) != "auto" else []
+    parts += [f"template arguments {given}"] if (given := template_arguments_of(pair.models)) else []
+    about = f"{', '.join(parts)} · {pair.added_by}, {moment(pair.added_at)}"
+    question = f"Forget the name {pair.name}? What was measured with it stays."
+    forget = button("forget models", "pair", pair.name, "Forget", question)
+    fault = notice(check_name(pair.models, memory).problems[0], "warn") if badge == UNUSABLE else Html()
+    return _pair_line(pair.models, pair.name, about, badge, job, alive, forget, fault)
+
+
+def _where(model: str) -> str:
+    """Return a model's id at the hub, or the folder that it is loaded from."""
+    return model if HUB_ID.fullmatch(model) else str(moved(folder_of(model), get_settings().home))
+
+
+def _pair_line(
+    name: str, title: str, about: str, badge: str, job: JobView | None, alive: bool, forget: Html, fault: str = ""
+) -> Html:
+    if job is not None and job.status in UNENDED:
+        stopping = job.cancel_requested
+        action = button("cancel fetch", "pair", name, "Cancelling" if stopping else "Cancel", disabled=stopping)
+    else:
+        has_part = job is not None and job.status != "finished" and job.bytes_done
+        fetch = button("fetch models", "pair", name, "Go on fetching" if has_part else "Fetch")
+        action = fetch if badge.startswith(TO_FETCH) else Html()
+    return render(_FILE, "pair", title, badge, about, joined([action, forget]), _state(job, badge, alive) or fault)
+
+
+def _state(job: JobView | None, badge: str, alive: bool) -> Html:
+    """Return how far a fetch is, or why it ended, until the models are here."""
+    if job is None or badge == HERE or job.status == "finished":
+        return Html()
+    if job.status in UNENDED:
+        if job.bytes_total:
+            told = f"{size(job.bytes_done or 0)} of {size(job.bytes_total)}"
+            return render(_FILE, "progress", told, job.bytes_done or 0, job.bytes_total)
+        return notice(_WAITING if alive else _NO_WORKER)
+    kept = f"It was stopped at {size(job.bytes_done)}, which are kept." if job.bytes_done else "It was stopped."
+    return notice(job.error or kept, "warn")
+
+
 _LEAD = (
     "A target and what drafts for it: folders on the worker's machine, or models of the Hugging Face hub, as "
     "OWNER/NAME or OWNER/NAME@REVISION. Nothing is loaded until you measure."
@@ -70,10 +166,10 @@ class OwnModelsPanel:
                     label="Search the hub", placeholder="A part of a model's name, such as Qwen2.5", max_length=100
                 )
                 self.search = gr.Button("Search", scale=0, min_width=100)
-            self.answer = show(js_on_load=actions.CLICKS, elem_id="models-answer")
-            self.list = show(js_on_load=actions.CLICKS, elem_id="own-pairs")
+            self.answer = show(js_on_load=components.CLICKS, elem_id="models-answer")
+            self.list = show(js_on_load=components.CLICKS, elem_id="own-pairs")
             with gr.Accordion("Pairs of the program that are not here", open=False):
-                self.presets = show(js_on_load=actions.CLICKS, elem_id="preset-pairs")
+                self.presets = show(js_on_load=components.CLICKS, elem_id="preset-pairs")
 
     @property
     def fields(self) -> list[Any]:
@@ -205,3 +301,90 @@ def drafts_html(target: str, offers: DraftOffers) -> Html:
 def _model_line(model: str, about: str, *roles: str) -> Html:
     buttons = [button("use model", role, model, f"Use as {role}") for role in roles]
     return render(_FILE, "model", model, about, joined(buttons))
+
+
+_ENGINES_FILE = "experiments/engines.html"
+_KINDS = [(title, kind) for kind, title in ENGINE_TITLES.items()]
+
+
+class EnginesPanel:
+    """The panel's components as attributes, and what a person does with it."""
+
+    def __init__(
+        self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
+    ) -> None:
+        """``forget`` is called after an endpoint was added or forgotten."""
+        self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
+        with gr.Accordion("Running engines", open=False, elem_id="running-engines"):
+            show(render(_ENGINES_FILE, "lead", settings.access_is_on, KEY_PREFIX))
+            with gr.Row():
+                self.name = _text("Endpoint's name", "vllm-draft5", 40)
+                self.kind = gr.Dropdown(_KINDS, value="vllm", label="Kind of engine", min_width=140)
+                self.hardware = _text("Runs on", "Nothing is said: one H100", MOST_HARDWARE)
+            with gr.Row():
+                self.url = _text("Address", "http://127.0.0.1:8000/v1", 400)
+                self.model = _text("Model, as the engine calls it", "my-model", 300)
+                self.key = _text("Variable with its key", f"None: {KEY_PREFIX}", 100, SECRET_FIELD)  # or the key
+            self.asks = gr.Checkbox(True, label="Ask the engine before it is added", container=False)
+            self.add = gr.Button("Add the endpoint", scale=0, min_width=160)
+            self.answer = show(elem_id="engines-answer")
+            self.list = show(js_on_load=components.CLICKS, elem_id="endpoints")
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "endpoint": self.name, "engine": self.kind, "hardware": self.hardware, "url": self.url,
+            "model": self.model, "key_variable": self.key,
+        }  # fmt: skip
+
+    def listen(self, view: View) -> None:
+        """Attach the events."""
+        view.on(self.list.click)
+        view.button(self.add, "add endpoint", [*self._parts.values(), self.asks], self.add_endpoint, self.answer)
+        view.act("check endpoint", self.check_endpoint, self.answer)
+        view.act("forget endpoint", self.forget_endpoint, self.answer)
+
+    def redraw(self, asked: Asked, lines: Html) -> Updates:
+        """Return the list, if it differs."""
+        return {self.list: lines} if asked.differs("engines", lines) else {}
+
+    # --- what a person does --------------------------------------------------------------------------------------
+
+    def add_endpoint(self, values: Values, asked: Asked) -> Updates:
+        """Keep an endpoint, unless the engine does not answer, and choose it."""
+        given = {name: str(values[part] or "") for name, part in self._parts.items()}
+        told = add_endpoint(self.repository, self.settings, asked.person, given, check=bool(values[self.asks]))
+        self._forget()
+        chosen = self.form.fields["endpoints"]
+        asked.fill(chosen, [*dict.fromkeys([*(asked[chosen] or ()), given["endpoint"].strip()])])
+        return {self.answer: notice(f"{told} It is chosen under “Running engines” above.")}
+
+    def check_endpoint(self, act: Act, asked: Asked) -> Updates:
+        """Ask an engine whether it is there, and has the model."""
+        return {self.answer: notice(check_endpoint(self.repository, self.settings, act["id"]))}
+
+    def forget_endpoint(self, act: Act, asked: Asked) -> Updates:
+        """Forget an endpoint. What was measured stays."""
+        self.repository.remove_engine(act["id"])
+        self._forget()
+        return {self.answer: notice(f"{act['id']} is forgotten. Its runs stay.")}
+
+
+def engines_html(engines: Sequence[ServedEngine]) -> Html:
+    """Return a line for each endpoint, with what can be done."""
+    return render(_ENGINES_FILE, "endpoints", [_engine_line(engine) for engine in engines])
+
+
+def _engine_line(engine: ServedEngine) -> Html:
+    served = engine.served
+    question = f"Forget the endpoint {engine.name}? Its runs stay, and none of them can be continued."
+    buttons = [
+        button("check endpoint", "endpoint", engine.name, "Check"),
+        button("forget endpoint", "endpoint", engine.name, "Forget", question),
+    ]
+    by = f"{engine.added_by}, {moment(engine.added_at)}"
+    return render(_ENGINES_FILE, "endpoint", engine, ENGINE_TITLES[served.engine], by, joined(buttons))
+
+
+def _text(label: str, placeholder: str, longest: int, *styles: str) -> gr.Textbox:
+    return gr.Textbox(label=label, placeholder=placeholder, max_length=longest, min_width=160, elem_classes=[*styles])

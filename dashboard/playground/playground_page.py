@@ -1,37 +1,355 @@
-"""Playground: one prompt decoded by the worker with up to four settings, displayed side by side and token by token."""
+"""Playground: one prompt decoded by the worker with up to four settings, displayed side by side."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.playground.followed_jobs import FollowedJobs, owner_of
-from dashboard.playground.job_panels import JobPanels
-from dashboard.playground.paying import slow_pair
-from dashboard.playground.prompt_form import BUNDLED, PromptForm
-from dashboard.playground.requested_job import check_choices, differs, requested
-from dashboard.playground.setting_card import SettingCard, default_cards, fill_defaults
-from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob
-from dashboard.playground.visitors import VISITORS_NOTE, Visitors
+from dashboard.playground.job_panels import (
+    MOST_OUTPUT_PANELS,
+    VISITORS_NOTE,
+    FollowedJob,
+    FollowedJobs,
+    JobPanels,
+    Visitors,
+    owner_of,
+    slow_pair,
+)
 from dashboard.ui.components import PRIVATE_EVENT, heading, notice, page_note, show
-from dashboard.ui.pair_field import pair_badges, pair_choices, redraw_pairs
-from dashboard.ui.polled import Polled
-from dashboard.ui.question import Act, Asked, Updates, Values, digest
+from dashboard.ui.fields import (
+    ARGUMENTS,
+    about,
+    choices,
+    decoding_of,
+    field,
+    is_default,
+    knob_range,
+    number,
+    pair_badges,
+    pair_choices,
+    pair_defaults,
+    redraw_pairs,
+    settings_of,
+    visible_fields,
+)
 from dashboard.ui.templates import joined, script
-from dashboard.ui.view import View
-from fsd_core.conditions import SHARED_DEVICE
-from fsd_core.errors import DatabaseUnavailable, FsdError, Refused
+from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View, digest
+from fsd_core.config import LONGEST_PROMPT, DecodingConfig
+from fsd_core.config.decoding_config import JUDGING_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
+from fsd_core.errors import DatabaseUnavailable, FsdError, NotGiven, OutOfRange, Refused, Stale
+from fsd_core.metrics import SHARED_DEVICE
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, is_known
 from fsd_core.roles import same_name
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.worker import gpu_billing
-from fsd_core.worker.pair_names import check_offered
+from fsd_core.tasks import get_task
+from fsd_core.tasks.custom.custom_task import NARROW_HINT
+from fsd_core.worker import lent_gpu
+from fsd_core.worker.named import check_offered
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.repository import Repository
+
+
+CARD_OPTIONS = [
+    name
+    for name, option in METHOD_OPTIONS.items()
+    if option.part in ("acceptance", "drafter", "topology") or name in JUDGING_OPTIONS
+]
+OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part in ("drafter", "topology")]
+OF_RULE = [name for name in CARD_OPTIONS if name != "acceptance" and name not in OF_DRAFT]
+_DIALS = [*OF_RULE, *OF_DRAFT]
+_SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
+WIDE = {"divergence", "drafter", "topology", "length_by"}
+DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
+"""the rule of each setting before anybody changes it"""
+_LENGTH = {"draft_length": "exact_length"}
+_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
+"""for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
+
+
+class SettingCard:
+    """The controls of one setting. Those that the chosen algorithm does not read are hidden."""
+
+    def __init__(self, number: int, kind: str, **initial: Any) -> None:
+        """``initial`` are first values of fields that differ from the options' defaults."""
+        self.title = f"Setting {number}"
+        properties = control_properties(
+            {name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind}
+        )
+        for name, value in initial.items():
+            properties[name]["value"] = value
+        with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
+            rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=self.title)
+            self.about = show(properties["about"]["value"])
+            self.fields = {"acceptance": rule}
+            for names in (OF_RULE, OF_DRAFT):
+                with gr.Row(elem_classes=["dials"]):
+                    for name in names:
+                        scale = 2 if name in WIDE else 1
+                        self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that may change."""
+        return [self.column, self.about, *self.fields.values()]
+
+    def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+        """Return the chosen values by option, from the components' ``values``."""
+        return {name: values[part] for name, part in self.fields.items()}
+
+    def selected(self, values: Mapping[Any, Any]) -> list[Any]:
+        """Return the choices that decide which controls are displayed."""
+        return [values[self.fields[name]] for name in _SELECTORS]
+
+    def redraw(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
+        """Return the controls that the chosen algorithm reads, with the range of its knob, if they differ."""
+        if not asked.differs(self.title, self.selected(values)):
+            return {}
+        parts = {"about": self.about, **self.fields}
+        properties = control_properties(self.values(values))
+        return {parts[name]: gr.update(**options) for name, options in properties.items()}
+
+    def restore(self, asked: Asked, method: DecodingConfig) -> None:
+        """Fill in what requested ``method``. Controls that it does not read stay unchanged."""
+        for name, value in settings_of(method).items():
+            if name in self.fields:
+                asked.fill(self.fields[name], value)
+
+
+def default_cards(pair: str) -> list[SettingCard]:
+    """Build a card for each setting, with the defaults of a pair."""
+    defaults = pair_defaults(pair)
+    return [
+        SettingCard(i + 1, kind, **{name: getattr(defaults, value) for name, value in fields.items()})
+        for i, (kind, fields) in enumerate(zip(DEFAULTS, _PAIR_DEFAULTS, strict=True))
+    ]
+
+
+def fill_defaults(cards: Sequence[SettingCard], asked: Asked, pair: str) -> None:
+    """Fill in the defaults measured for a pair, in fields that nobody has changed."""
+    defaults = pair_defaults(pair)
+    for card, fields in zip(cards, _PAIR_DEFAULTS, strict=True):
+        for name, value in fields.items():
+            if is_default(value, asked[card.fields[name]]):
+                asked.fill(card.fields[name], getattr(defaults, value))
+
+
+def control_properties(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return each control's properties for the chosen values, by option name. ``about`` is the explanation."""
+    kind = values["acceptance"]
+    divergence = values.get("divergence") or METHOD_OPTIONS["divergence"].default
+    fields = visible_fields(values, _DIALS)
+    options: dict[str, dict[str, Any]] = {name: {"visible": visible} for name, visible in fields.items()}
+    for name in _DIALS:
+        if METHOD_OPTIONS[name].is_knob and options[name]["visible"]:
+            options[name]["info"] = knob_range(kind, METHOD_OPTIONS[name], divergence)
+    return {"about": {"value": about(kind, divergence)}, **options}
+
+
+EXAMPLES = 8
+BUNDLED = "bundled"
+HINT = f"{NARROW_HINT} The text is sent as it is."
+CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
+QUESTIONS = (
+    "Why is the sky blue? Answer in three sentences.",
+    "Tom has 3 boxes of 12 pencils and gives 7 pencils away. How many does he have left? Think step by step.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Translate into French: The train to the coast leaves at seven, and I have not packed yet.",
+    "Summarise in one sentence: Bees find flowers by sight and smell, carry nectar to the hive, and tell the others "
+    "by a dance in which direction and how far away they found it.",
+    "Write a short poem about a lighthouse in winter.",
+    "Give me five ideas for a rainy afternoon with children.",
+    "Explain to a beginner what a database index is, and when it does harm.",
+)
+# Options that all settings share, with a hint and what differs from the option table on this page.
+SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("temperature", "0 is greedy", {}),
+    ("top_k", "0 is off", {}),
+    ("top_p", "1 is off", {}),
+    ("min_p", "0 is off", {}),
+    ("max_new_tokens", "At most", {"label": "Tokens"}),
+)
+TEMPLATE_FIELDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("template_arguments", "JSON, for the model's chat template", {"placeholder": ARGUMENTS}),
+    ("template_date", "What it is told as today's", {}),
+)
+
+
+def _is_narrow(pair: str) -> bool:
+    """Return whether a pair knows only the problems that ship with the program."""
+    return pair in MODEL_PAIRS and MODEL_PAIRS[pair].narrow
+
+
+def examples_of(pair: str) -> list[tuple[str, str]]:
+    """Return short names and prompts of a pair's examples. The most telling one of its calibration comes first."""
+    if _is_narrow(pair):
+        problems, first_id = get_task("arithmetic").all_examples(), pair_defaults(pair).example
+        first_example = [problem for problem in problems if problem.id == first_id]
+        remaining = [problem for problem in problems[:EXAMPLES] if problem.id != first_id]
+        return [(_question(example.prompt), example.prompt) for example in [*first_example, *remaining][:EXAMPLES]]
+    return [(question, question) for question in QUESTIONS]
+
+
+def _question(prompt: str) -> str:
+    return prompt.removeprefix("Question: ").removesuffix("\nAnswer:")
+
+
+def _fields(rows: Sequence[tuple[str, str, dict[str, Any]]]) -> dict[str, Any]:
+    return {name: field(METHOD_OPTIONS[name], info=info, min_width=76, **more) for name, info, more in rows}
+
+
+class PromptForm:
+    """The form's components as attributes."""
+
+    def __init__(self) -> None:
+        examples = examples_of(BUNDLED)
+        with gr.Row(equal_height=True, elem_classes=["asking"]):
+            with gr.Column(scale=3, min_width=320):
+                self.prompt = gr.Textbox(
+                    examples[0][1],
+                    label="Prompt",
+                    elem_id="prompt-text",
+                    info=HINT,
+                    lines=3,
+                    max_lines=12,
+                    max_length=LONGEST_PROMPT,
+                )
+            with gr.Column(scale=2, min_width=320):
+                with gr.Row():
+                    self.pair = gr.Dropdown(
+                        [(spec.title, name) for name, spec in MODEL_PAIRS.items()], value=BUNDLED, label="Model pair",
+                        min_width=150, allow_custom_value=True,
+                    )  # fmt: skip
+                    self.example = gr.Dropdown(examples, value=examples[0][1], label="Example", min_width=150)
+                with gr.Accordion(self._summary(), open=False, elem_id="sampling") as self.sampling:
+                    with gr.Row(elem_classes=["sampling"]):
+                        self.shared = _fields(SAMPLING)
+                        self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
+                    with gr.Row():
+                        self.shared |= _fields(TEMPLATE_FIELDS)
+        # In the browser, and only when a person chooses, so that nothing being typed is lost.
+        gr.on(
+            [self.example.select, self.example.input], None, self.example, self.prompt,
+            js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
+        )  # fmt: skip
+
+    @staticmethod
+    def _summary(*values: Any) -> str:
+        """Return sampling and seed in a line, by default those of the form before anybody changed it."""
+        names = [name for name, *_ in (*SAMPLING, *TEMPLATE_FIELDS)]
+        values = values or (*(METHOD_OPTIONS[name].default for name in names), OPTIONS["seed"].default)
+        chosen = dict(zip((*names, "seed"), values, strict=True))
+        parts = [f"at most {chosen['max_new_tokens']} tokens", f"seed {chosen['seed']}"]
+        changed = [
+            f"{METHOD_OPTIONS[name].title.lower()} {chosen[name]}"
+            for name in names
+            if name not in ("temperature", "max_new_tokens") and chosen[name] != METHOD_OPTIONS[name].default
+        ]
+        temperature = f"temperature {chosen['temperature']}" if chosen["temperature"] else "greedy"
+        return f"Sampling: {', '.join([temperature, *changed, *parts])}"
+
+    def redraw(self, asked: Asked, pair: str, *, chosen: bool) -> Updates:
+        """Return the hint and the examples of a pair, the example that is loaded, and the sampling, if they differ.
+
+        If the pair was ``chosen``, its first example replaces one of another pair.
+        """
+        updates, examples = self._redraw_sampling(asked), examples_of(pair)
+        if asked.differs("pair", pair):
+            other_examples = examples_of("" if _is_narrow(pair) else BUNDLED)
+            if chosen and any(asked[self.prompt] == prompt for _, prompt in other_examples):
+                asked.fill(self.prompt, examples[0][1])
+            updates[self.prompt] = gr.Textbox(info=HINT if _is_narrow(pair) else CHAT_HINT)
+        prompt = asked.current(self.prompt)
+        loaded = next((text for _, text in examples if text == prompt), None)
+        if asked.differs("example", pair, loaded):
+            updates[self.example] = gr.Dropdown(examples, value=loaded)
+        return updates
+
+    def _redraw_sampling(self, asked: Asked) -> Updates:
+        """Return the line that the sampling folds to, if it differs. It is unfolded once if it is not the usual one."""
+        values = [asked.current(part) for part in (*self.shared.values(), self.seed)]
+        if not asked.differs("sampling", values):
+            return {}
+        summary, usual = self._summary(*values), self._summary()
+        opened: dict[str, Any] = {"open": True} if summary != usual and asked.differs("sampling opened", True) else {}
+        return {self.sampling: gr.update(label=summary, **opened)}
+
+    @property
+    def built(self) -> dict[str, str]:
+        """Digests of the form's parts before the first answer."""
+        usual = [part.value for part in (*self.shared.values(), self.seed)]
+        return {"example": digest(BUNDLED, self.example.value), "sampling": digest(usual)}
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields by name, except the examples, which only fill in the prompt."""
+        return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.shared}
+
+    def values(self, values: Mapping[Any, Any]) -> tuple[str, str, int, dict[str, Any]]:
+        """Return pair, prompt, seed, and the shared options by name, from the components' ``values``.
+
+        Raises ``InvalidSetting`` for an empty seed.
+        """
+        shared = {name: values[part] for name, part in self.shared.items()}
+        return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), shared
+
+    def restore(self, asked: Asked, message: PlaygroundJob, method: DecodingConfig) -> None:
+        """Fill in what requested a job. A pair that is no longer offered is ignored."""
+        if is_known(message.pair):
+            asked.fill(self.pair, message.pair)
+        asked.fill(self.prompt, message.prompt)
+        asked.fill(self.seed, message.seed)
+        options = settings_of(method)
+        for name, part in self.shared.items():
+            asked.fill(part, options[name])
+
+
+def check_choices(fields: Iterable[Any], values: Mapping[Any, Any]) -> None:
+    """Raise ``InvalidSetting`` if a list among the fields lacks what was chosen of it."""
+    for part in fields:
+        if isinstance(part, gr.Dropdown) and all(values[part] != choice for _, choice in part.choices):
+            raise Stale(f"{part.label} has no such choice: reload the page.")
+
+
+def requested(
+    form: PromptForm, cards: Sequence[SettingCard], values: Mapping[Any, Any], owner: str | None
+) -> PlaygroundJob:
+    """Return what the form and these cards ask for. Raises ``InvalidSetting``."""
+    pair, prompt, seed, sampling = form.values(values)
+    decodings = [decoding_of(card.values(values) | sampling) for card in cards]
+    for decoding in decodings:
+        check_drafter(pair, decoding)
+    return payload(pair, prompt, seed, decodings, owner)
+
+
+def differs(form: PromptForm, cards: Sequence[SettingCard], values: Mapping[Any, Any], message: PlaygroundJob) -> bool:
+    """Return whether the form and these cards ask for something else than a job did."""
+    try:
+        asked = requested(form, cards, values, message.owner)
+        return (asked.pair, asked.prompt, asked.seed) != (message.pair, message.prompt, message.seed) or (
+            asked.decodings != message.decodings
+        )
+    except FsdError:
+        return True
+
+
+def payload(
+    pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig], owner: str | None = None
+) -> PlaygroundJob:
+    """Return the job's payload. Raises ``InvalidSetting`` for an empty or too long prompt, or an invalid seed."""
+    if len(prompt) > LONGEST_PROMPT:
+        raise OutOfRange(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
+    if not prompt.strip():
+        raise NotGiven("The prompt is empty: write one, or pick an example.")
+    if not 0 <= seed < 2**31:
+        raise OutOfRange(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
+    return PlaygroundJob.of(pair, prompt, seed, decodings, owner)
+
 
 _PAIRS_SECONDS = 1.0
 _MEASURED_SECONDS = 10.0
@@ -142,7 +460,7 @@ class Playground:
         else:
             visit = str(asked.request.session_hash)
             self.visitors.begin(asked.person, visit, message.pair, message.decodings, enqueue)
-        gpu_billing.remember_requester(values.key)
+        lent_gpu.remember_requester(values.key)
 
     def _chosen_cards(self, values: Mapping[Any, Any]) -> list[SettingCard]:
         """Return the cards of the settings that take turns."""

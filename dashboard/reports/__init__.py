@@ -1,0 +1,237 @@
+"""Reports page: all saved reports, as pages, files and answers for programs. ``?report=`` opens one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+from typing_extensions import TypedDict
+
+from dashboard.ui import components
+from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, show, table
+from dashboard.ui.endpoint import Endpoint, answered, checked_limit
+from dashboard.ui.fields import Pager
+from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, joined, moment, render
+from dashboard.ui.view import Act, Asked, Updates, View
+from fsd_core.errors import FsdError, Refused, UnknownName
+from fsd_core.reports import changed_runs, figure_svg, report_body, report_html
+from fsd_core.roles import Person, require_person, same_name
+from fsd_core.storage.catalogue import ReportName
+from fsd_core.texts import Id, slug
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fsd_core.settings import Settings
+    from fsd_core.storage.catalogue import ReportView
+    from fsd_core.storage.repository import Repository
+
+
+_PICTURE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""Content-Security-Policy of a picture that is opened by itself"""
+
+
+def report_routes(repository: Repository) -> APIRouter:
+    """Return the routes ``GET /export/report.html`` and ``.svg``. Their query names the report, and the figure."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/report.html")
+    def report_file(report: str = "") -> Response:
+        def answer() -> Response:
+            view = repository.report(report)
+            name = slug(view.title, 80) or "report"
+            disposition = f'attachment; filename="{name}.html"'
+            return HTMLResponse(report_html(repository, view), headers={"Content-Disposition": disposition})
+
+        return answered(answer, 500)
+
+    @router.get("/report.svg")
+    def report_figure(report: str = "", figure: int = 0) -> Response:
+        def answer() -> Response:
+            # A report never changes, but it may be deleted, and who may read it may change.
+            headers = {"Content-Security-Policy": _PICTURE_POLICY, "Cache-Control": "private, max-age=3600"}
+            return Response(figure_svg(repository.report(report), figure), media_type="image/svg+xml", headers=headers)
+
+        return answered(answer, 500)
+
+    return router
+
+
+REPORTS_PER_PAGE = 50
+_LEAD = "Text, figures and tables of runs as they were when somebody saved them. Compare saves a new one."
+_COLUMNS = (Column("Report", "wide"), Column("By"), Column("Saved"), Column("Hash"))
+_DELETE = "delete-report"
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """Add the page's components and events to the caller's Blocks context."""
+    ReportsPage(repository)
+
+
+class ReportsPage:
+    """The list of reports, or the one that the address names."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.message = show()
+        with gr.Column(visible=False) as self.list_part:
+            show(heading("Reports", _LEAD))
+            self.reports = show(elem_id="reports")
+            self.pager = Pager(REPORTS_PER_PAGE, "report")
+        with gr.Column(visible=False) as self.report_part:
+            self.head = show(js_on_load=components.CLICKS)
+            self.opened = show(elem_id="report")
+        self._parts = [self.list_part, self.report_part]
+        view = self._view = View(self.message, self.fail)
+        view.turns(self.pager.name, self.pager.steps)
+        view.act(_DELETE, self.delete)
+        view.on(self.head.click)
+        view.listen(self.redraw, [], [*self._parts, self.reports, self.head, self.opened, *self.pager.parts])
+
+    def redraw(self, asked: Asked) -> Updates:
+        """Return the updates of the report that the address names, or of the list."""
+        id = asked.address.get("report")
+        if not id:
+            return self._list(asked) | self._view.only(asked, self._parts, self.list_part)
+        try:
+            report = self.repository.report(id)
+        except UnknownName as error:
+            return self._view.only(asked, self._parts, None, dead_end(str(error), "reports", "See all reports"))
+        changes = changed_runs(self.repository, report.content.runs)
+        updates = self._view.only(asked, self._parts, self.report_part)
+        if asked.differs("report", report.version, changes, asked.person):
+            body = report_body(report, changes, lambda index: f"export/report.svg?report={report.id}&figure={index}")
+            updates |= {self.head: head_html(report, asked.person), self.opened: frozen_html(body)}
+        return updates
+
+    def fail(self, asked: Asked, error: FsdError) -> Updates:
+        """Return the page with an error in place of its content."""
+        if asked.opening:
+            return {self.message: dead_end(str(error), "reports", "See all reports")}
+        return {self.message: notice(str(error), "bad")}
+
+    def delete(self, act: Act, asked: Asked) -> Updates:
+        """Delete a report, of one's own or as an admin."""
+        try:
+            report = self.repository.report(act["id"])
+        except UnknownName:
+            return {}  # done already: the page says that it is gone
+        require_person(asked.person, "author", "Deleting a report")
+        if not may_delete(report, asked.person):
+            raise Refused(f"{report.who} saved this report: only they and admins may delete it.")
+        self.repository.delete_report(report.id)
+        return {}
+
+    def _list(self, asked: Asked) -> Updates:
+        total = self.repository.count_reports()
+        page = self.pager.clamp(asked.page(self.pager.name, "reports"), total)
+        reports = self.repository.reports(REPORTS_PER_PAGE, page * REPORTS_PER_PAGE)
+        if not asked.differs("list", page, total, reports):
+            return {}
+        return {self.reports: reports_html(reports)} | self.pager.updates(page, total, "reports")
+
+
+def may_delete(report: ReportName, person: Person) -> bool:
+    """Whether a person may delete a report: its author, or an admin."""
+    return person.may("admin") or (person.may("author") and person.known and same_name(person.name, report.who))
+
+
+def reports_html(reports: Sequence[ReportName]) -> Html:
+    """Return a page of reports, or how the first one is made."""
+    if not reports:
+        return empty_state(
+            "No reports yet",
+            "Compare runs, then save what you see as a report at the end of the page.",
+            ("compare", "Compare runs"),
+        )
+    rows = [
+        (link(f"reports?report={report.id}", report.title), report.who, moment(report.at), report.version)
+        for report in reports
+    ]
+    return table(_COLUMNS, rows, "Reports")
+
+
+def head_html(report: ReportView, person: Person) -> Html:
+    """Return the buttons and links of a report."""
+    question = f"Delete the report “{report.title}”? Its runs stay. This cannot be undone."
+    delete = (
+        components.button(_DELETE, "report", report.id, "Delete", question) if may_delete(report, person) else Html()
+    )
+    files = [(f"export/report.html?report={report.id}", "Export HTML")]
+    return render(
+        "reports/reports.html",
+        "head",
+        f"compare?{report.content.query}",
+        joined([downloads(files)]),
+        copy_link(),
+        delete,
+    )
+
+
+class ReportNameAnswer(TypedDict):
+    """A saved report, for programs. Newer versions may add fields."""
+
+    report: str
+    title: str
+    version: str
+    by: str
+    at: str
+    page: str
+    file: str
+
+
+class ReportAnswer(ReportNameAnswer):
+    """A report with what it says."""
+
+    subject: str
+    text: str
+    tables: list[dict[str, Any]]
+    figures: list[str]
+    runs: list[dict[str, Any]]
+    changed_runs: list[str]
+    deleted_runs: list[str]
+
+
+def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+    def list_reports(limit: int = 20) -> list[ReportNameAnswer]:
+        """Return the latest saved reports, newest first, each with the addresses of its page and of its HTML file.
+
+        Args:
+            limit: how many, 1 to 100
+        """
+        return [_named(report, root_path) for report in repository.reports(checked_limit(limit))]
+
+    def read_report(report: Id) -> ReportAnswer:
+        """Return a report's text in Markdown, its tables, and its runs as they were, with those that changed since.
+
+        Args:
+            report: id of a report
+        """
+        view = repository.report(report)
+        content, changes = view.content, changed_runs(repository, view.content.runs)
+        return {
+            **_named(view, root_path),
+            "subject": content.subject,
+            "text": content.text,
+            "tables": [table.as_json() for table in content.tables],
+            "figures": [figure.title for figure in content.figures],
+            "runs": [run.as_json() for run in content.runs],
+            "changed_runs": [run.id for run in changes.changed],
+            "deleted_runs": [run.id for run in changes.deleted],
+        }
+
+    return [list_reports, read_report]
+
+
+def _named(report: ReportName, root_path: str) -> ReportNameAnswer:
+    return {
+        "report": report.id,
+        "title": report.title,
+        "version": report.version,
+        "by": report.who,
+        "at": report.at.isoformat(),
+        "page": f"{root_path}/reports?report={report.id}",
+        "file": f"{root_path}/export/report.html?report={report.id}",
+    }

@@ -9,17 +9,15 @@ import gradio as gr
 
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
 from dashboard.ui.components import section, show
-from dashboard.ui.quantities import interval, percent
-from dashboard.ui.question import Asked, Updates, Values, digest
-from dashboard.ui.templates import Html, render
-from dashboard.ui.view import View
+from dashboard.ui.templates import Html, interval, render
+from dashboard.ui.view import Asked, Updates, Values, View, digest
 from fsd_core.errors import Overtaken
-from fsd_core.formatting import count
-from fsd_core.review.ballots import Side, left_side, next_position, tally
+from fsd_core.review.blinding import Side, left_side, next_position, tally
 from fsd_core.roles import folded
+from fsd_core.texts import count, percent
 
 if TYPE_CHECKING:
-    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.review.history import ProposalReview
     from fsd_core.review.review_service import ReviewService
     from fsd_core.roles import Person
     from fsd_core.storage.records import GenerationView

@@ -8,31 +8,256 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from typing_extensions import TypedDict
 
-from dashboard.review.beside_html import beside_html, wins_html
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
-from dashboard.review.other_evidence import OtherEvidence
-from dashboard.review.proposal_html import conversation_html, evidence_html, prompts_html, proposal_html
-from dashboard.review.reviewers_field import reviewers_field
-from dashboard.tables.pair_reader import PairReader, RunPair
-from dashboard.tables.prompt_pairs import Pair, Pairing, Show
-from dashboard.ui.components import notice, section, show
-from dashboard.ui.optional_number import optional_number, read
-from dashboard.ui.question import Act, Asked, Updates, Values, count_in
-from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import View
-from fsd_core.errors import FsdError, Refused, Stale
-from fsd_core.review.act_checks import check_author
-from fsd_core.review.beside_approved import BesideApproved, beside_approved
-from fsd_core.review.evidence import REQUIREMENT_TITLES
-from fsd_core.review.passages import Quoted, quoted_passages
-from fsd_core.review.reviewers import possible_reviewers
-from fsd_core.roles import Person
-from fsd_core.storage.review_events import LONGEST_TEXT, Verdict
+from dashboard.review.propose_form import (
+    EvidenceFields,
+    baselines_of,
+    choices_of,
+    ids_in,
+    measurements_of,
+    reviewers_field,
+)
+from dashboard.tables.logs import deed_text, requirements_text, setting_link
+from dashboard.tables.prompt_pairs import Pair, Pairing, PairReader, RunPair, Show, pair_up
+from dashboard.tables.run_record import machine, weights_html
+from dashboard.ui.components import Column, Tile, notice, pill, rough, section, show, table, tiles
+from dashboard.ui.fields import optional_number, read
+from dashboard.ui.templates import Html, interval, joined, quantity, render
+from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
+from fsd_core.analysis.cells import against, ratio_mixed, speedup
+from fsd_core.errors import FsdError, InvalidSetting, OutOfRange, Refused, Stale, UnknownName
+from fsd_core.metrics import METRICS
+from fsd_core.review.approvals import BesideApproved, beside_approved
+from fsd_core.review.blinding import Quoted, hidden_answers, quoted_passages
+from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, certain_weights, grouped, overall, taken_of
+from fsd_core.review.history import measured_runs, possible_reviewers
+from fsd_core.review.review_service import check_author
+from fsd_core.roles import LOCAL, Person, same_name
+from fsd_core.statistics.intervals import Estimate
+from fsd_core.storage.review_events import LONGEST_TEXT, Verdict, written_text
+from fsd_core.texts import DASH, count, percent
 
 if TYPE_CHECKING:
-    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.review.history import Proposal, ProposalReview
     from fsd_core.review.review_service import ReviewService
+    from fsd_core.storage.records import AccountView, GenerationView, LoggedEvent
+    from fsd_core.storage.repository import Repository
+
+
+class OtherEvidence:
+    """The form's components as attributes. ``seen``: the field with the hash of the evidence that the page shows."""
+
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
+        with gr.Accordion("Choose other evidence", open=False, visible=False) as self.part:
+            with gr.Row(elem_classes=["rev-forms"]):
+                self.fields = EvidenceFields()
+            with gr.Row(elem_classes=["rev-forms"]):
+                self.comment = gr.Textbox(label="Why other runs", max_length=LONGEST_TEXT, scale=3)
+                self.choose = gr.Button("Choose it")
+            self.answer = show()
+        self.forms = [*self.fields.both, self.comment]
+        self.outputs: list[Any] = [self.part, *self.fields.both]
+
+    def listen(self, view: View, seen: gr.Textbox) -> None:
+        """Attach the event."""
+        self._seen = seen
+        view.button(self.choose, "choose evidence", [seen, *self.forms], self.choose_evidence, self.answer)
+
+    def redraw(self, asked: Asked, review: ProposalReview) -> Updates:
+        """Return the form with what can be chosen, if it differs; at first it holds what the proposal rests on."""
+        proposal, repository = review.proposal, self.service.repository
+        may = proposal.state == "open" and (proposal.is_by(asked.person.name) or asked.person.may("admin"))
+        if not may:
+            return {self.part: gr.Accordion(visible=False)} if asked.differs("other evidence", None) else {}
+        runs, baselines, _ = measured_runs(repository, proposal)
+        measured = measurements_of(repository, proposal.setting)
+        offered = [baseline for measurement in measured for baseline in baselines_of(repository, measurement)]
+        rests_on = grouped(runs), grouped(baselines)
+        self.fields.fill(asked, *rests_on)
+        choices = choices_of([*rests_on[0], *measured]), choices_of([*rests_on[1], *offered])
+        if not asked.differs("other evidence", choices):
+            return {}
+        dropdowns = zip(self.fields.both, choices, strict=True)
+        return {self.part: gr.Accordion(visible=True)} | {field: gr.Dropdown(offer) for field, offer in dropdowns}
+
+    def choose_evidence(self, values: Values, asked: Asked) -> Updates:
+        """Rest the proposal that the address names on the runs that were chosen."""
+        review = self.service.review(asked.address.get("proposal", ""))
+        runs, baselines = (ids_in(values[field]) for field in self.fields.both)
+        _, _, evidence = values[self._seen].partition(" ")
+        comment = values[self.comment]
+        self.service.choose_evidence(asked.person, review, runs, baselines, comment, evidence, values.key)
+        asked.used(values, self.comment)
+        return {self.answer: notice("Chosen. Verdicts and answers on the former evidence do not count any more.")}
+
+
+_COLUMNS = (
+    Column("Requirement"), Column("Candidate", "wide"), Column("Outcome"), Column("Approved", "wide"),
+    Column("Its outcome"),
+)  # fmt: skip
+
+
+def beside_html(beside: BesideApproved | None) -> Html:
+    """Return each requirement for both settings; nothing without something else that is approved."""
+    if beside is None:
+        return Html()
+    rows = [
+        (
+            REQUIREMENT_TITLES[pair.candidate.requirement],
+            pair.candidate.text,
+            pill(pair.candidate.outcome),
+            pair.approved.text,
+            pill(pair.approved.outcome),
+        )
+        for pair in beside.requirements
+    ]
+    lead = render("review/proposal.html", "beside", setting_link(beside.proposal.setting), bool(beside.candidate_runs))
+    return joined([section("Beside what is approved"), lead, table(_COLUMNS, rows, "Beside what is approved")])
+
+
+def wins_html(pairing: Pairing) -> Html:
+    """Return on how many prompts the candidate is better or worse than what is approved."""
+    won, lost = pairing.count(True, False), pairing.count(False, True)
+    text = "Both were never measured on the same prompts: measure the candidate on those of the approved setting."
+    if pairing.pairs:
+        text = (
+            f"Of {count(len(pairing.pairs), 'prompt')} the candidate alone solves {won:,}, what is approved alone "
+            f"{lost:,}, both {pairing.count(True, True):,}. First those that what is approved solves and the candidate "
+            "does not."
+        )
+    return render("review/discussion.html", "faded", text)
+
+
+_REQUIREMENTS = (Column("Requirement"), Column("Outcome"), Column("Evidence", "wide"), Column("Answered", "wide"))
+
+
+def proposal_html(review: ProposalReview, label: str, accounts: Sequence[AccountView] = ()) -> Html:
+    """Return the proposed setting, its progress, and the outcome of each requirement on its evidence.
+
+    A verdict of somebody who has lost the right to one since stays, and says so beside the name.
+    """
+    proposal = review.proposal
+    missing = (
+        notice(f"{count(len(review.missing), 'run')} of its evidence was deleted.", "bad") if review.missing else ""
+    )
+    return render(
+        "review/proposal.html",
+        "proposal",
+        review.use,
+        proposal,
+        label=label,
+        setting=setting_link(proposal.setting),
+        requirements_text=requirements_text(proposal.requirements),
+        notices=joined([missing, _status(review, accounts)]),
+        requirements=_requirements(review),
+    )
+
+
+def evidence_html(review: ProposalReview) -> Html:
+    """Return why it is proposed, what was measured, and with which weights."""
+    measured = joined(_measured(evidence) for evidence in review.evidence)
+    return render("review/proposal.html", "evidence", review.proposal, weights=_weights(review), measured=measured)
+
+
+def _status(review: ProposalReview, accounts: Sequence[AccountView]) -> Html:
+    status, state = review.status, review.proposal.state
+    parts = [f"{len(status.approved_by)} of {count(status.needed, 'approval')}"]
+    for label, people in (
+        ("approved by", status.approved_by), ("changes asked or declined by", status.against),
+        ("stale, of other evidence:", status.stale), ("expired:", status.expired),
+    ):  # fmt: skip
+        if people:
+            parts.append(f"{label} {', '.join(name + _lost_since(name, accounts) for name in people)}")
+    tone = "warn" if status.stale or status.expired or (status.against and state == "open") else ""
+    return notice(f"{'; '.join(parts)}. {review.note}".rstrip(), tone)
+
+
+def _lost_since(name: str, accounts: Sequence[AccountView]) -> str:
+    account = next((account for account in accounts if same_name(account.name, name)), None)
+    if account is None:
+        return " (no account now)" if accounts and name != LOCAL.name else ""
+    may = Person(account.name, account.role).may("reviewer")
+    return " (disabled now)" if account.disabled else "" if may else f" ({account.role} now)"
+
+
+def _requirements(review: ProposalReview) -> Html:
+    outcomes, rows = overall(review.evidence), []
+    for name, outcome in outcomes.items():
+        findings = "; ".join(
+            finding.text for evidence in review.evidence for finding in evidence.findings if finding.requirement == name
+        )
+        waiver = review.proposal.waived(name, review.hash)
+        answer = f"{waiver.who}: {waiver.reason}" if waiver else "" if outcome == "met" else "open"
+        rows.append((REQUIREMENT_TITLES[name], pill(outcome), findings, answer))
+    return table(_REQUIREMENTS, rows, "Requirements")
+
+
+def _weights(review: ProposalReview) -> Html:
+    """Return the weights that are approved with the setting, or why none can be if its runs disagree."""
+    runs = [run for evidence in review.evidence for run in (*evidence.setting_pool.runs, *evidence.baseline_pool.runs)]
+    if not runs:
+        return Html()
+    try:
+        return render("review/proposal.html", "weights", weights_html(certain_weights(runs)))
+    except InvalidSetting as error:
+        return notice(str(error), "bad")
+
+
+def _measured(evidence: Evidence) -> Html:
+    run, baseline, prompts = evidence.run, evidence.baseline, evidence.prompts
+    passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
+    speed = speedup(run, baseline, prompts)
+    m = run.metrics or {}
+    mixed = ratio_mixed(run, baseline)
+    entries = [
+        _ratio("Times as fast", speed, mixed, "by time per answer"),
+        _ratio("Answer length", length),
+        _ratio("Target passes", passes),
+    ]
+    if (share := taken_of(prompts)) is not None:
+        entries.append(Tile("Taken by other programs", percent(share, digits=0), "of the decoding time"))
+    runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
+    entries.append(Tile("Runaways", runaways, _stopped(evidence)))
+    caption = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
+    return render("review/proposal.html", "measured", evidence, caption, tiles(entries))
+
+
+def _stopped(evidence: Evidence) -> str:
+    rare = evidence.runaways
+    return f"answers stopped by the limit; {rare.sentence}" if rare else "answers stopped by the limit"
+
+
+def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = (), by: str = "") -> Tile:
+    if ratio is None:
+        return Tile(name, DASH)
+    below = "; ".join(filter(None, (by, interval(ratio.low, ratio.high))))
+    return Tile(name, rough(quantity(*ratio, unit="×"), ratio.low is None), below, mixed)
+
+
+def conversation_html(proposal: Proposal, quoted: Mapping[int, Quoted]) -> Html:
+    """Return all that was said, numbered from 1, with replies below it. ``quoted``: the passages of comments."""
+    if not proposal.said:
+        return render("review/discussion.html", "faded", "Nobody said anything yet.")
+    answers: dict[int | None, list[tuple[int, LoggedEvent, str, str]]] = {}
+    for number, logged in enumerate(proposal.said, start=1):
+        entry = number, logged, deed_text(logged.event), written_text(logged.event)
+        answers.setdefault(getattr(logged.event, "reply_to", None), []).append(entry)
+    return render("review/discussion.html", "conversation", proposal, answers, quoted)
+
+
+def prompts_html(pairing: Pairing | None) -> Html:
+    """Return how the prompts below are sorted: those that speak most against the setting come first."""
+    if pairing is None:
+        text = "Runs of its evidence were deleted."
+    elif not pairing.filtered("text"):
+        text = "Both answered every shared prompt alike."
+    else:
+        text = "First those that the baseline solves and the setting does not."
+    return render("review/discussion.html", "faded", text)
+
 
 BY_NAME = "Kept with your name"
 _BESIDE = ("The baseline", "What is approved")
@@ -273,3 +498,117 @@ def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
     setting solves.
     """
     return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
+
+
+_MOST = 100
+
+
+class CheckedRequirement(TypedDict):
+    """What a measurement says of a requirement."""
+
+    outcome: str
+    told: str
+
+
+class RequirementBeside(TypedDict):
+    """A requirement, for both settings."""
+
+    requirement: str
+    candidate: CheckedRequirement
+    approved: CheckedRequirement
+
+
+class AnswerBeside(TypedDict):
+    """An answer to a prompt, and what its scorer read in it."""
+
+    run: str
+    text: str
+    answer: str | None
+    outcome: str
+
+
+class PromptBeside(TypedDict):
+    """A prompt as both settings answered it. ``prompt`` is its number from 1."""
+
+    prompt: int
+    text: str
+    reference: str | None
+    candidate: AnswerBeside
+    approved: AnswerBeside
+
+
+class BesideAnswer(TypedDict):
+    """A proposal beside what is approved. Counts are of prompts that both settings answered: ``candidate_alone`` are
+    solved by the candidate and not by the other, ``hidden`` are left out, ``found`` fit the choice."""
+
+    proposal: str
+    candidate: str
+    approved: str
+    approved_proposal: str
+    requirements: list[RequirementBeside]
+    prompts: int
+    candidate_alone: int
+    approved_alone: int
+    both: int
+    hidden: int
+    found: int
+    pairs: list[PromptBeside]
+
+
+def beside_record(
+    repository: Repository, person: Person, review: ProposalReview, which: Show, limit: int, offset: int
+) -> BesideAnswer:  # fmt: skip
+    """Return each requirement for both settings, on how many prompts which one is better, and some of the prompts.
+
+    Raises ``UnknownName`` if nothing else is approved, and ``InvalidSetting`` for a limit out of range.
+    """
+    if not 1 <= limit <= _MOST or offset < 0:
+        raise OutOfRange(f"The limit is {limit} and the offset {offset}: expected 1 to {_MOST}, and 0 or more.")
+    beside = beside_approved(repository, review)
+    if beside is None:
+        raise UnknownName(
+            f"No other setting is approved for the use '{review.use.id}', so there is nothing to compare."
+        )
+    pairing = pair_up(repository, beside.candidate_runs, beside.approved_runs)
+    hidden = hidden_answers(repository, person, [*beside.candidate_runs, *beside.approved_runs])
+    readable = [pair for pair in pairing.pairs if not any(g.position in hidden.of(g.run_id) for g in pair)]
+    shown = Pairing(readable, pairing.marks).filtered(which)
+    return {
+        "proposal": review.proposal.id,
+        "candidate": review.proposal.setting,
+        "approved": beside.proposal.setting,
+        "approved_proposal": beside.proposal.id,
+        "requirements": [
+            {
+                "requirement": pair.candidate.requirement,
+                "candidate": {"outcome": pair.candidate.outcome, "told": pair.candidate.text},
+                "approved": {"outcome": pair.approved.outcome, "told": pair.approved.text},
+            }
+            for pair in beside.requirements
+        ],
+        "prompts": len(pairing.pairs),
+        "candidate_alone": pairing.count(True, False),
+        "approved_alone": pairing.count(False, True),
+        "both": pairing.count(True, True),
+        "hidden": len(pairing.pairs) - len(readable),
+        "found": len(shown),
+        "pairs": [
+            {
+                "prompt": pair.a.position + 1,
+                "text": pair.a.prompt,
+                "reference": pair.a.reference,
+                "candidate": _answer(pair.a),
+                "approved": _answer(pair.b),
+            }
+            for pair in shown[offset : offset + limit]
+        ],
+    }
+
+
+def _answer(generation: GenerationView) -> AnswerBeside:
+    return {
+        "run": generation.run_id,
+        "text": generation.text,
+        "answer": generation.answer,
+        "outcome": generation.outcome,
+    }

@@ -6,28 +6,250 @@ of ``&calibration=`` as evidence if it is given.
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import gradio as gr
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from dashboard.review.opened_proposal import OpenedProposal
-from dashboard.review.propose_form import ProposeForm
-from dashboard.review.use_change import UseChange
-from dashboard.review.use_form import UseForm
-from dashboard.review.use_html import use_html, uses_html, waiting_html
-from dashboard.ui.components import dead_end, heading, notice, section, show
-from dashboard.ui.question import Asked, Updates, Values, count_in
-from dashboard.ui.templates import Html
-from dashboard.ui.view import View
+from dashboard.review.propose_form import ProposeForm, UseForm
+from dashboard.tables.logs import download, events_html, harmless, requirements_text, setting_link
+from dashboard.tables.run_record import weights_html
+from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, pill, section, show, table
+from dashboard.ui.templates import Html, ago, downloads, joined, render
+from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.review.approvals import approval_of
+from fsd_core.review.approvals import approval_of, unapproved
+from fsd_core.review.blinding import blinded
+from fsd_core.review.history import waiting_for
 from fsd_core.review.review_service import ReviewService
-from fsd_core.review.reviewers import waiting_for
-from fsd_core.storage.review_events import LONGEST_TEXT
+from fsd_core.roles import NOBODY
+from fsd_core.storage.records import LoggedEvent
+from fsd_core.storage.review_events import LONGEST_TEXT, Proposed, written_text
+from fsd_core.texts import DASH, count
 
 if TYPE_CHECKING:
+    from fsd_core.review.approvals import Approval
+    from fsd_core.review.history import Awaited, Proposal, Use
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.repository import Repository
+
+
+_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act", "pair", "owner")
+
+
+def links_html(use_id: str) -> Html:
+    """Return a link for each format."""
+    formats = (("csv", "CSV"), ("jsonl", "JSON Lines"))
+    return downloads((f"export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
+
+
+def csv_text(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
+    """Return a row per event. The column ``act`` has all of it as JSON. ``pairs``: that of each event, or empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for logged, pair in zip(log, pairs, strict=True):
+        event = json.dumps(logged.event.as_json(), ensure_ascii=False)
+        row = (
+            *_common_fields(logged).values(),
+            logged.event.kind,
+            logged.event.about or "",
+            written_text(logged.event),
+            event,
+            pair,
+            logged.owner or "",
+        )
+        writer.writerow([harmless(value) for value in row])
+    return out.getvalue()
+
+
+def json_lines(log: Sequence[LoggedEvent], pairs: Sequence[str]) -> str:
+    """Return a line per event. ``pairs``: that of each event, or empty."""
+    lines = (
+        _common_fields(logged)
+        | {"act": logged.event.as_json(), "owner": logged.owner}
+        | ({"pair": pair} if pair else {})
+        for logged, pair in zip(log, pairs, strict=True)
+    )
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _common_fields(logged: LoggedEvent) -> dict[str, Any]:
+    return {
+        "use": logged.use_id, "sequence": logged.sequence, "at": logged.at.isoformat(), "who": logged.who,
+        "role": logged.role,
+    }  # fmt: skip
+
+
+def _pairs(repository: Repository, log: Sequence[LoggedEvent]) -> list[str]:
+    """Return the pair of each event's setting, or of the proposal that it concerns; empty for those of a use alone."""
+    proposed = {
+        logged.event.proposal: logged.event.setting for logged in log if isinstance(logged.event, Proposed)
+    }  # fmt: skip
+    settings = [getattr(logged.event, "setting", None) or proposed.get(logged.event.about or "") for logged in log]
+    names = repository.setting_names({setting for setting in settings if setting})
+    return [names[setting][1] if setting in names else "" for setting in settings]
+
+
+_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedEvent], Sequence[str]], str], str]] = {
+    "csv": (csv_text, "text/csv"),
+    "jsonl": (json_lines, "application/jsonl"),
+}
+
+
+def log_routes(repository: Repository) -> APIRouter:
+    """Return the routes ``GET /export/review.csv`` and ``.jsonl``, for the use that ``use=`` names or for all."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/review.{extension}")
+    def export(extension: str, request: Request, use: str = "") -> Response:
+        write, media_type = _WRITERS[extension]
+        try:
+            log = blinded(repository, person_in(request.scope) or NOBODY, repository.review_log(use or None))
+            pairs = _pairs(repository, log)
+        except FsdError as error:
+            return PlainTextResponse(str(error), 503)
+        if use and not log:
+            return PlainTextResponse("There is no such use: the link is incomplete, or of another database.", 404)
+        name = f"review-{use}" if use else "review"  # the id of a stored use has only letters, digits and dashes
+        return download(write(log, pairs), media_type, f"{name}.{extension}")
+
+    return router
+
+
+_USES = (
+    Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
+    Column("Last act"),
+)  # fmt: skip
+_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("Waits for"), Column("By"), Column("Proposed"))
+_PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
+
+
+def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
+    """Return all uses. ``labels`` maps ids of settings to their labels."""
+    if not uses:
+        return empty_state(
+            "No use yet",
+            "A use says what a setting is wanted for, and what it must keep. Make the first one below; then open a "
+            "setting and propose it.",
+            ("settings", "See the settings"),
+        )
+    rows = [
+        (
+            link(f"review?use={use.id}", use.name),
+            requirements_text(use.requirements),
+            _setting_named(use.named("approved"), labels),
+            str(sum(proposal.state == "open" for proposal in use.proposals.values())),
+            ago(use.log[-1].at),
+        )
+        for use in uses
+    ]
+    return table(_USES, rows, "Uses")
+
+
+def waiting_html(waiting: Sequence[tuple[Use, Proposal, Awaited]], labels: Mapping[str, str]) -> Html:
+    """Return the proposals that wait for somebody's verdict or changes; nothing if none does."""
+    if not waiting:
+        return Html()
+    rows = [
+        (
+            link(f"review?proposal={proposal.id}", labels.get(proposal.setting, proposal.setting)),
+            link(f"review?use={use.id}", use.name),
+            f"your {awaited}",
+            proposal.author,
+            ago(proposal.at),
+        )
+        for use, proposal, awaited in waiting
+    ]
+    return joined([section("Waiting for me"), table(_WAITING, rows, "Waiting for me")])
+
+
+def _setting_named(setting: str | None, labels: Mapping[str, str]) -> str:
+    return DASH if setting is None else joined([labels.get(setting, ""), " ", setting_link(setting)])
+
+
+def use_html(use: Use, labels: Mapping[str, str], approval: Approval | None) -> Html:
+    """Return one use with all that was decided for it. ``approval``: the one in force."""
+    measured = use.in_force[-1].weights if use.in_force else {}
+    return render(
+        "review/use.html",
+        "use",
+        use,
+        requirements_text=requirements_text(use.requirements),
+        approved=_setting_named(use.named("approved"), labels) if use.named("approved") else str(unapproved(use)),
+        weights=weights_html(measured) if measured else "",
+        approval=approval,
+        candidate=_setting_named(use.named("candidate"), labels),
+        proposals=_proposals(use, labels),
+        exports=links_html(use.id),
+        events=events_html([(use, logged) for logged in reversed(use.log)]),
+    )
+
+
+def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
+    """Return a use's proposals, newest first."""
+    if not use.proposals:
+        return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("settings", "See the settings"))
+    proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
+    return table(_PROPOSALS, [_proposal(proposal, labels) for proposal in proposals], "Proposals")
+
+
+def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:
+    label = labels.get(proposal.setting, proposal.setting)
+    return (
+        link(f"review?proposal={proposal.id}", label),
+        proposal.author,
+        ago(proposal.at),
+        count(len(proposal.runs), "run"),
+        pill(proposal.state),
+    )
+
+
+class UseChange:
+    """The form's components as attributes.
+
+    ``seen`` is the number of the log entry that the form was filled in from. A later description fills in only the
+    fields that nobody has changed.
+    """
+
+    def __init__(self, service: ReviewService) -> None:
+        self.service = service
+        with gr.Accordion("Change what it asks for", open=False):
+            self.form = UseForm()
+            self.change = gr.Button("Change the use")
+            self.answer = show()
+        self.seen = gr.Textbox(visible="hidden")
+        self.forms: list[Any] = [self.seen, *self.form.fields]
+
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        view.button(self.change, "change the use", self.forms, self.change_use, self.answer)
+
+    def redraw(self, asked: Asked, use: Use) -> None:
+        """Fill in what the use asks for, where the form holds what it asked for before."""
+        seen = count_in(asked[self.seen])
+        if seen == use.described_at:
+            return
+        former = self.form.texts(described) if (described := use.description_at(seen)) else None
+        for field, text in self.form.texts(use.described).items():
+            if former is None or asked[field] == former[field]:
+                asked.fill(field, text)
+        asked.fill(self.seen, str(use.described_at))
+
+    def change_use(self, values: Values, asked: Asked) -> Updates:
+        """Change the use that the address names."""
+        changes, seen = self.form.read(values), count_in(values[self.seen])
+        self.service.change_use(asked.person, asked.address.get("use", ""), changes, seen, values.key)
+        return {self.answer: notice("Changed, with your name in the log.")}
+
 
 _LEAD = "What settings are wanted for, which one is approved, and why."
 _ROLLED_BACK, _TAKEN_BACK = "Why it is rolled back", "Why the approval is taken back"

@@ -1,31 +1,118 @@
-"""One experiment opened: its name, its annotations, its runs, and its history."""
+"""One experiment opened, and the annotations of runs and experiments."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 
-from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.run_list import SELECTION, runs_html
-from dashboard.tables.calibration_html import calibration_html
-from dashboard.ui import actions
-from dashboard.ui.annotations import archive_button
-from dashboard.ui.components import section, show
-from dashboard.ui.quantities import texts_done
-from dashboard.ui.question import Asked, Updates
-from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import View
+from dashboard.tables.logs import changes_html
+from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, calibration_html, experiment_record, run_record
+from dashboard.ui import components
+from dashboard.ui.components import archive_button, notice, section, show, tags_html
+from dashboard.ui.endpoint import Endpoint, does
+from dashboard.ui.templates import Html, joined, render, texts_done
+from dashboard.ui.view import Asked, Updates, Values, View, count_in, person_of
 from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.errors import FsdError, NotGiven, Overtaken
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.review.resting import resting_on
-from fsd_core.storage.records import Deletion
-from fsd_core.worker import local_runs
+from fsd_core.review.review_service import resting_on
+from fsd_core.roles import require, require_person
+from fsd_core.storage.records import LONGEST_NOTE, LONGEST_RUN_NAME, Deletion, Edit, Subject, read_tags
+from fsd_core.texts import Id
+from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
-    from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import ExperimentView
+    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.repository import Repository
+
+
+MOST_CHANGES = 100
+
+
+class AnnotationPanel:
+    """The panel's components as attributes, and one method per event."""
+
+    def __init__(self, repository: Repository, kind: Subject) -> None:
+        self.repository = repository
+        self.kind: Subject = kind
+        self.annotations = show(elem_id=f"{kind}-said")
+        named = kind == "experiment"
+        title = "Edit name, note and tags" if named else "Edit note and tags"
+        with gr.Accordion(title, open=False, visible=False) as self.form:
+            self.name = gr.Textbox(label="Name", max_length=LONGEST_RUN_NAME, visible=named)
+            self.note = gr.Textbox(
+                label="Note", lines=3, max_lines=12, max_length=LONGEST_NOTE,
+                placeholder="What this showed, what is wrong with it, what to do next",
+            )  # fmt: skip
+            self.tags = gr.Textbox(
+                label="Tags", info="Single words. The search of the list finds them.", max_length=400
+            )
+            self.save = gr.Button("Save", size="sm", scale=0, min_width=100)
+        self.answer = show()
+        self.seen = gr.Textbox(visible="hidden")  # how many edits the person has seen
+        self.history: gr.HTML
+        """displays the log, elsewhere on the page"""
+
+    @property
+    def fields(self) -> list[Any]:
+        """Fields that a person edits."""
+        return [self.name, self.note, self.tags]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Components that the events may change, except the history."""
+        return [self.annotations, self.form, self.answer, self.seen]
+
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.fields], self.save_edits, self.answer)
+
+    def redraw(self, record: RunView | ExperimentView, asked: Asked) -> Updates:
+        """Return the annotations and the log, if they differ. Fields are filled in once: what is typed stays."""
+        updates: Updates = {}
+        if asked.opening:
+            values = getattr(record, "name", ""), record.note, " ".join(record.tags)
+            for field, value in zip(self.fields, values, strict=True):
+                asked.fill(field, value)
+            updates |= {self.form: gr.Accordion(visible=True), self.seen: str(record.edits)}
+        if asked.differs("annotations", record.edits, len(getattr(record, "runs", ()))):
+            updates |= {self.annotations: _annotations_html(record), self.history: self._log(record.id)}
+        return updates
+
+    def save_edits(self, values: Values, asked: Asked) -> Updates:
+        """Save what was typed. A refusal leaves it in the fields."""
+        id, person = asked.address.get(self.kind, ""), asked.person
+        name = values[self.name] if self.kind == "experiment" else None
+        try:
+            edit = Edit(name, values[self.note].strip(), read_tags(values[self.tags]))
+            self.repository.annotate(self.kind, id, edit, person, count_in(values[self.seen]))
+        except Overtaken as error:
+            asked.unused.add(values.key)
+            message = f"{error} What you typed is still in the fields."
+            return {self.seen: str(self._view(id).edits), self.answer: notice(message, "warn")}
+        return {self.seen: str(self._view(id).edits), self.answer: notice("Saved.")}
+
+    def seen_now(self, id: str) -> Updates:
+        """Count the person's own act among the edits that they have seen."""
+        try:
+            return {self.seen: str(self._view(id).edits)}
+        except FsdError:
+            return {}  # deleted
+
+    def _view(self, id: str) -> RunView | ExperimentView:
+        return self.repository.run(id) if self.kind == "run" else self.repository.experiment(id)
+
+    def _log(self, id: str) -> str:
+        filters = {"subject": id} if self.kind == "run" else {"experiment_id": id}
+        return changes_html(self.repository.changes(**filters, limit=MOST_CHANGES), "History")
+
+
+def _annotations_html(view: RunView | ExperimentView) -> Html:
+    return joined([tags_html(view), render("runs/experiment.html", "note", view.note) if view.note else ""])
+
 
 _POLL_SECONDS = 3.0
 
@@ -35,7 +122,7 @@ class OpenedExperiment:
 
     def __init__(self, repository: Repository, home: Path) -> None:
         self.repository, self.home = repository, home
-        self.head = show(js_on_load=actions.CLICKS, elem_id="experiment-head")
+        self.head = show(js_on_load=components.CLICKS, elem_id="experiment-head")
         self.answer = show()
         self.panel = AnnotationPanel(repository, "experiment")
         show(section("Runs"))
@@ -55,7 +142,7 @@ class OpenedExperiment:
 
     def redraw(self, asked: Asked, id: str) -> Updates:
         """Return the updates of an experiment. Raises ``UnknownName`` if it does not exist."""
-        experiment = local_runs.with_actual_status(self.repository.experiment(id), self.home)
+        experiment = run_actions.with_actual_status(self.repository.experiment(id), self.home)
         updates = self.panel.redraw(experiment, asked)
         calibrated = calibration_html(self.repository, experiment)
         card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""
@@ -70,10 +157,62 @@ class OpenedExperiment:
 
 def header_html(e: ExperimentView, repository: Repository) -> Html:
     """Return the link back, the name, the status, and the buttons."""
-    buttons = [actions.work_button(e), archive_button("experiment", e)]
+    buttons = [components.work_button(e), archive_button("experiment", e)]
     if not e.under_way:
         deletion = Deletion(e.name, len(e.runs), e.prompts_done)
         resting = resting_on(repository, (run.id for run in e.runs))
-        buttons.append(actions.delete_button("experiment", e.id, deletion, resting))
+        buttons.append(components.delete_button("experiment", e.id, deletion, resting))
     about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
     return render("runs/experiment.html", "header", e, about, buttons, isinstance(e.config, CalibrationConfig))
+
+
+def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
+    @does(repeatable=True)
+    def annotate(
+        kind: Literal["run", "experiment"],
+        id: Id,
+        request: gr.Request,
+        name: str | None = None,
+        note: str | None = None,
+        tags: list[str] | None = None,
+        archived: bool | None = None,
+        version: int | None = None,
+    ) -> RunAnswer | ExperimentAnswer:
+        """Change the name, note, tags or archiving of a run or an experiment, and return it. Needs the role author.
+
+        What is left out stays unchanged. Every change is logged with who made it.
+
+        Args:
+            kind: run or experiment
+            id: its id
+            name: new name, of an experiment
+            note: new note. An empty one removes it
+            tags: all of its tags, single words
+            archived: whether lists hide it
+            version: as it was read. If given, a change that somebody else made since is not replaced
+        """
+        person = person_of(request)
+        require(person, "author", "Writing notes")
+        edit = Edit(name, note, None if tags is None else read_tags(" ".join(tags)), archived)
+        repository.annotate(kind, id, edit, person, version)
+        return run_record(repository.run(id)) if kind == "run" else experiment_record(repository.experiment(id))
+
+    @does(destroys=True)
+    def delete(kind: Literal["run", "experiment"], id: Id, request: gr.Request, evidence: bool = False) -> str:
+        """Delete a run, or an experiment with its runs, with prompts and traces, here and in MLflow, for ever.
+
+        For people with the role admin. If an approval or a proposal rests on it, it is refused with their names.
+
+        Args:
+            kind: run or experiment
+            id: its id
+            evidence: delete it although it is evidence, on which an approval or a proposal rests
+        """
+        person = person_of(request)
+        require_person(person, "admin", "Deleting")
+        runs = [id] if kind == "run" else [run.id for run in repository.experiment(id).runs]
+        if not evidence and (resting := resting_on(repository, runs)):
+            raise NotGiven(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
+        return components.perform(repository, home, person, "delete", kind, id)
+
+    return [annotate, delete]

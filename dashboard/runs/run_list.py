@@ -1,23 +1,79 @@
-"""The list of runs as HTML, and the orders that it can be sorted by."""
+"""The list of runs as HTML, the orders that it can be sorted by, and the values of its filters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.ui.actions import CLICKS
-from dashboard.ui.annotations import tags_html
-from dashboard.ui.components import KEEP_PLACE, Column, empty_state, link, mixed_mark, pill, table
-from dashboard.ui.metric_text import figure
-from dashboard.ui.quantities import DASH, ago
-from dashboard.ui.templates import Html, joined, render, script
-from fsd_core.engines.engine_summary import measured_on
-from fsd_core.metrics import METRICS, Metric, compared, listed
-from fsd_core.models.model_pairs import pair_title
+from dashboard.ui.components import (
+    CLICKS,
+    KEEP_PLACE,
+    Column,
+    empty_state,
+    figure,
+    link,
+    mixed_mark,
+    pill,
+    table,
+    tags_html,
+)
+from dashboard.ui.templates import Html, ago, joined, render, script
+from fsd_core.config import RULES
+from fsd_core.config.model_names import title_of_models
+from fsd_core.engines.kinds import measured_on
+from fsd_core.metrics import METRICS, Metric, compared, listed_metrics
+from fsd_core.models.model_pairs import MODEL_PAIRS, pair_title
+from fsd_core.tasks import TASKS
+from fsd_core.texts import DASH
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
+    from fsd_core.storage.repository import Repository
+
+
+ALL = "all"
+"""the choice that filters nothing"""
+
+
+@dataclass(frozen=True)
+class RunFilterValues:
+    """Values that runs can be filtered by. Filters have their names in an address."""
+
+    occurring: Mapping[str, tuple[str, ...]]
+    """values that runs have, by filter"""
+    titles: Mapping[str, Mapping[str, str]]
+    """titles of all values that are known, whether or not a run has them, by filter and in their usual order"""
+
+    @classmethod
+    def of(cls, repository: Repository) -> RunFilterValues:
+        """Read the values of a database."""
+        values = repository.run_values()
+        own = {pair: title_of_models(pair) for pair in values.pairs}
+        used = Counter(own.values())
+        custom_tasks = {view.name: view.title or view.name for view in reversed(repository.task_versions())}
+        return cls(
+            {"pair": values.pairs, "task": values.tasks, "algorithm": values.rules},
+            {
+                "pair": {name: pair.title for name, pair in MODEL_PAIRS.items()}
+                | {pair: title for pair, title in own.items() if title and used[title] == 1},
+                "task": {name: task.title for name, task in TASKS.items()} | custom_tasks,
+                "algorithm": {kind: rule.title for kind, rule in RULES.items()},
+            },
+        )
+
+    def knows(self, filter: str, value: str) -> bool:
+        """Return whether a run has the value, or could have it."""
+        return value in self.occurring[filter] or value in self.titles[filter]
+
+    def choices(self, filter: str, selected: str) -> list[tuple[str, str]]:
+        """Return titles and names of the values that runs have, and of the ``selected`` one. A value without a title
+        comes last, by its name."""
+        offered, titles = {*self.occurring[filter], selected} - {ALL}, self.titles[filter]
+        names = [*(name for name in titles if name in offered), *sorted(offered - titles.keys())]
+        return [(titles.get(name, name), name) for name in names]
 
 
 class Order(NamedTuple):
@@ -93,7 +149,7 @@ SETTING = "setting"
 """the column that is always there, for it leads to the run"""
 _FIRST = ("accuracy", "seconds_per_answer")
 """figures that stand beside the setting, in sight on the narrowest window"""
-_FIGURES = {metric.slug: _metric_column(metric) for metric in listed() if metric.compared}
+_FIGURES = {metric.slug: _metric_column(metric) for metric in listed_metrics() if metric.compared}
 COLUMNS = MappingProxyType(
     {
         SETTING: RunColumn(Column("Setting", "wide"), "label", _setting_cell),

@@ -1,47 +1,142 @@
-"""Runs page: all runs, to filter, sort and tick for a comparison. ``?run=`` opens one, ``?experiment=`` an
-experiment."""
+"""Runs page: all runs, to filter, sort and tick for a comparison.
+
+Runs page: all runs, to filter, sort and tick for a comparison. ``?run=`` opens one, ``?experiment=`` an
+experiment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import gradio as gr
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, PlainTextResponse
+from starlette.background import BackgroundTask
 
-from dashboard.runs.import_panel import ImportPanel
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
-from dashboard.runs.run_filters import ALL, RunFilterValues
 from dashboard.runs.run_list import (
+    ALL,
     COLUMNS,
     ORDERS,
     SELECTION,
     SETTING,
     SORT,
     USUAL_COLUMNS,
+    RunFilterValues,
     columns_of,
     names_of,
     only_turns_html,
     runs_html,
 )
-from dashboard.runs.workspace_file import link_html
-from dashboard.tables.change_log import changes_html, sentence
+from dashboard.tables.logs import changes_html, sentence
 from dashboard.tables.saved_views_panel import SavedViewsPanel
-from dashboard.ui import actions
+from dashboard.ui import components
 from dashboard.ui.components import dead_end, heading, notice, show
-from dashboard.ui.pager import Pager
-from dashboard.ui.polled import Polled
-from dashboard.ui.quantities import moment
-from dashboard.ui.question import Act, Asked, Updates, Values, digest
-from dashboard.ui.view import View
-from fsd_core.errors import FsdError, UnknownChoice, UnknownName
-from fsd_core.storage.database.run_queries import LONGEST_SEARCH
+from dashboard.ui.fields import UPLOAD, Pager, uploaded
+from dashboard.ui.templates import Html, downloads, moment, render, script
+from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View, digest
+from fsd_core.accounts import person_in
+from fsd_core.errors import FsdError, Refused, UnknownChoice, UnknownName
+from fsd_core.evaluation.result_import import RESULT_TOOLS, ReadFile, added_text, import_results, read_result
+from fsd_core.roles import NOBODY, Person, require
+from fsd_core.rules.measured import LONGEST_SERIES_NAME
 from fsd_core.storage.records import UNENDED
+from fsd_core.storage.runs import LONGEST_SEARCH
+from fsd_core.storage.workspace_export import export
+from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.repository import Repository
+
+
+_FILE, _ACT = "runs/import_results.html", "import results"
+_LISTED = 10
+
+
+class ImportPanel:
+    """The panel's components as attributes, and what a person does with it."""
+
+    def __init__(self, repository: Repository, forget: Callable[[], None]) -> None:
+        """``forget`` is called after runs were added."""
+        self.repository, self._forget = repository, forget
+        with gr.Accordion("Import results", open=False, elem_id="import-results"):
+            show(render(_FILE, "lead", RESULT_TOOLS))
+            with gr.Row():
+                self.task, self.model, self.family = (
+                    gr.Textbox(label=label, placeholder="As the file says", max_length=LONGEST_SERIES_NAME)
+                    for label in ("Task of the results", "Model of the results", "Series of the results")
+                )
+            self.file = show(render(_FILE, "file_field"), js_on_load=UPLOAD, elem_id="result-file")
+            self.answer = show(elem_id="import-answer")
+
+    def listen(self, view: View) -> None:
+        """Attach the event."""
+        fields = [self.task, self.model, self.family]
+        view.by_script(self.file.click, fields, script("runs/send_results.js", NAME=_ACT))
+        view.act(_ACT, self.check_or_add, self.answer)
+
+    def check_or_add(self, act: Act, asked: Asked) -> Updates:
+        """Say what the file holds, or add it."""
+        require(asked.person, "author", "Importing results")
+        data = uploaded(act, f"a result of one of {RESULT_TOOLS}", "`fsd-lab import-results` takes")
+        read = read_result(data, PurePath(act["file"][:300]).name)
+        if act["action"] != "add":
+            asked.unused.add(act.key)
+            return {self.answer: _found_html(read)}
+        stored = import_results(self.repository, [read], task=act["task"], model=act["model"], family=act["family"])
+        self._forget()
+        return {self.answer: notice(f"{added_text(stored)} They are marked as imported, and carry no verdict.")}
+
+
+def _found_html(read: ReadFile) -> Html:
+    """Return the contents of a file that can be added."""
+    names = [result.name for result in read.results]
+    found = f"{read.file} is of {read.tool}, with {count(len(names), 'measurement')}. Nothing is added yet."
+    more = f"And {len(names) - _LISTED:,} more." if len(names) > _LISTED else ""
+    return render(_FILE, "found", found, names[:_LISTED], more)
+
+
+def link_html(person: Person) -> str:
+    """Return the link to the file, or nothing for people who would be refused."""
+    if not person.may("admin"):
+        return ""
+    return downloads([("export/workspace.zip", "Export everything")], "run-export")
+
+
+def workspace_routes(settings: Settings) -> APIRouter:
+    """Return the route ``GET /export/workspace.zip``. It needs the role admin, because it holds what everybody
+    wrote."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/workspace.zip")
+    def workspace(request: Request) -> Response:
+        folder = None
+        try:
+            require(person_in(request.scope) or NOBODY, "admin", "Exporting the workspace")
+            # Deleted after it was sent, whether it arrives or not.
+            folder = tempfile.TemporaryDirectory(prefix=".export-", dir=settings.home, ignore_cleanup_errors=True)
+            path = Path(folder.name) / "workspace.zip"
+            export(settings.resolved_database_url, path, settings.home)
+        except Refused as error:
+            return PlainTextResponse(str(error), 403)
+        except FsdError as error:
+            if folder is not None:
+                folder.cleanup()
+            return PlainTextResponse(str(error), 503)
+        name = f"fsd-lab-{datetime.now(UTC):%Y-%m-%d}.zip"
+        return FileResponse(
+            path, media_type="application/zip", filename=name, background=BackgroundTask(folder.cleanup)
+        )
+
+    return router
+
 
 RUNS_PER_PAGE = 50
 LOGGED = 50
@@ -84,7 +179,7 @@ class RunsPage:
         view = self._view = View(self.message, self.fail)
         for opened in (self.list, self.run, self.experiment):
             opened.listen(view)
-        for action in actions.ACTIONS:
+        for action in components.ACTIONS:
             view.act(action, self.on_button)
         fields = [*self.list.fields, *self.run.fields]
         outputs = [*self._parts, *self.list.outputs, *self.run.outputs, *self.experiment.outputs]
@@ -119,7 +214,7 @@ class RunsPage:
         opened = self.run if asked.address.get("run") else self.experiment
         kind, id = act["kind"], act["id"]
         try:
-            answer = notice(actions.perform(self.repository, self.home, asked.person, act.name, kind, id))
+            answer = notice(components.perform(self.repository, self.home, asked.person, act.name, kind, id))
         except FsdError as error:
             answer = notice(str(error), "bad")
         return {opened.answer: answer} | opened.panel.seen_now(id)

@@ -11,22 +11,22 @@ import anyio
 import httpx
 from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request, Response
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dashboard.server.bare_page import bare_page
-from dashboard.server.root_path import root_of
+from dashboard.server.requests import root_of
+from dashboard.server.sign_in import bare_page
 from dashboard.ui.templates import render
-from fsd_core.auth.identify import person_in
-from fsd_core.auth.middleware.refusal import looks_for_page
+from fsd_core.accounts import person_in
+from fsd_core.middleware import looks_for_page
 from fsd_core.review.blinding import hidden_answers
 from fsd_core.roles import NOBODY
 from fsd_core.settings import MLFLOW_PATH
-from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_problem, mlflow_socket
+from fsd_core.worker.supervisor import MLFLOW_READ_PATHS, mlflow_problem, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.repository import Repository
 
 logger = logging.getLogger(__name__)
 

@@ -1,19 +1,29 @@
-"""HTML components that all pages share. A text is escaped unless it is ``templates.Html`` already."""
+"""HTML components that all pages share, and buttons that act."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 from gradio.context import Context
 
-from dashboard.ui.templates import Html, joined, render, script
-from dashboard.ui.terms import explained
-from fsd_core.conditions import MIXED_MARK, mixed_sentence
-from fsd_core.formatting import NO_INTERVAL, ROUGH_MARK
-from fsd_core.storage.playground_chunks import EmittedToken
+from dashboard.ui.templates import Html, duration, escape, explained, joined, quantity, render, script
+from fsd_core.errors import NotApplicable, Refused, Stale
+from fsd_core.metrics import METRICS, MIXED_MARK, mixed_sentence
+from fsd_core.roles import LOCAL, Person, require, require_person
+from fsd_core.storage.messages import EmittedToken
+from fsd_core.storage.records import UNENDED, Edit
+from fsd_core.texts import DASH, NO_INTERVAL, ROUGH_MARK, count, percent
+from fsd_core.worker import run_actions
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import Deletion, ExperimentView, RunView
+    from fsd_core.storage.repository import Repository
+
 
 KINDS = {
     "strict": "accepted by the strict test",
@@ -201,3 +211,160 @@ def page_load() -> Any:
     page = Context.root_block
     assert page is not None, "events belong inside a page"
     return page.load
+
+
+Ends = tuple[float | None, float | None, float | None]
+
+
+def estimate(metrics: Mapping[str, Any], key: str) -> Ends:
+    """Return a metric and the ends of its interval, each ``None`` if unknown."""
+    return metrics.get(key), metrics.get(f"{key}_low"), metrics.get(f"{key}_high")
+
+
+def figure(metrics: Mapping[str, Any], key: str, unit: str = "") -> Html:
+    """Return a metric with the digits that its interval supports, seconds (``unit="s"``) as a duration."""
+    value, low, high = estimate(metrics, key)
+    if value is None or not math.isfinite(value):
+        return escape(DASH)
+    metric = METRICS[key]
+    if metric.is_share:
+        text = percent(value, low, high)
+    else:
+        text = duration(value) if unit == "s" else quantity(value, low, high, unit)
+    return rough(text, metric.is_rough(value, low))
+
+
+LOOKS: ContextVar[Person] = ContextVar("looks", default=LOCAL)
+"""who gets the answer that is drawn"""
+
+_NEEDS = {
+    "author": {
+        "start": "Starting an experiment", "find": "Starting a calibration", "cancel": "Cancelling work",
+        "resume": "Resuming work", "go-on": "Giving a calibration time", "time-again": "Timing finalists again",
+        "archive": "Archiving", "unarchive": "Archiving", "annotate": "Writing notes", "mark": "Marking an output",
+        "custom task": "Adding a task", "dropped file": "Adding a task", "fetch": "Fetching a task",
+        "keep prompt": "Adding a prompt", "measure bounds": "Measuring bounds",
+        "check models": "Checking models", "add models": "Adding models", "forget models": "Forgetting a pair",
+        "search models": "Searching the hub", "suggest drafts": "Suggesting drafts", "fetch models": "Fetching models",
+        "cancel fetch": "Cancelling a fetch", "check endpoint": "Checking an endpoint", "save view": "Saving a view",
+        "rename-view": "Renaming a view", "save report": "Saving a report", "make a use": "Making a use",
+        "propose": "Proposing a setting", "choose evidence": "Choosing other evidence", "comment": "Commenting",
+        "ask for verdicts": "Asking for a review", "waive": "Answering for a requirement",
+        "vote": "Voting", "stop voting": "Voting",
+    },
+    "reviewer": dict.fromkeys(("approve", "request changes", "decline"), "A verdict"),
+    "admin": {
+        "delete": "Deleting", "change the use": "Changing a use", "roll back": "Rolling back",
+        "add endpoint": "Adding an endpoint", "forget endpoint": "Forgetting an endpoint",
+    },
+}  # fmt: skip
+_FOR_PEOPLE = ("A verdict", "Answering for a requirement", "Voting", "Deleting", "Changing a use", "Rolling back")
+
+
+def check_role(person: Person, act: str) -> None:
+    """Raise ``Refused`` unless the person has the role that an act needs, such as ``vote`` or ``vote Left``."""
+    for role, deeds in _NEEDS.items():
+        if what := deeds.get(act) or deeds.get(act.partition(" ")[0]):
+            (require_person if what in _FOR_PEOPLE else require)(person, role, what)
+
+
+def refusal(person: Person, act: str) -> str:
+    """Return why a person may not do this, or an empty string."""
+    try:
+        check_role(person, act)
+    except Refused as error:
+        return str(error)
+    return ""
+
+
+CLICKS = script("ui/clicks.js")
+
+
+def button(action: str, kind: str, id: str, text: str, question: str = "", *, disabled: bool = False) -> Html:
+    """Return a button that does ``action`` with the run or experiment (``kind``) of an id, after ``question`` if it is
+    given. Whoever has not the role for it sees it disabled, with the reason."""
+    reason = refusal(LOOKS.get(), action)
+    return render("ui/links.html", "button", action, kind, id, text, question, disabled or bool(reason), reason)
+
+
+def work_button(e: ExperimentView) -> Html:
+    """Return a button that stops an unfinished experiment or continues one with more to do, or nothing if neither is
+    possible."""
+    if e.under_way:
+        label = "Cancelling" if e.cancel_requested else "Cancel"
+        return button("cancel", "experiment", e.id, label, disabled=e.cancel_requested) if e.job_id else Html()
+    return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else Html()
+
+
+def delete_button(kind: str, id: str, gone: Deletion, resting: str = "") -> Html:
+    """Return a button that deletes, after a question that names what is lost. ``resting`` names the uses that rest on
+    it."""
+    runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
+    question = (
+        f"Delete the {kind} “{gone.name}” with {runs}{count(gone.prompts, 'prompt')} and their traces, here and in "
+        f"MLflow? {resting}{' ' if resting else ''}This cannot be undone."
+    )
+    return button("delete", kind, id, "Delete", question)
+
+
+ACTIONS = ("cancel", "resume", "delete", "go-on", "time-again", "archive", "unarchive")
+
+
+def perform(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> str:
+    """Do what a button asks for and return a sentence on it. Raises ``FsdError``."""
+    handlers: dict[str, Callable[[], str]] = {
+        "cancel": lambda: _cancel(repository, kind, id),
+        "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
+        "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
+        "time-again": lambda: _time_again(repository, home, kind, id),
+        "delete": lambda: f"{run_actions.delete(repository, home, kind, id, person).name} was deleted.",
+        "archive": lambda: f"{_set_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
+        "unarchive": lambda: f"{_set_archived(repository, person, kind, id, False)} is in the lists again.",
+    }
+    if action not in handlers or kind not in ("run", "experiment"):
+        raise Stale("This page has no such button: reload it.")
+    check_role(person, action)
+    return handlers[action]()
+
+
+def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
+    if kind != "experiment":
+        raise NotApplicable("Only a calibration is given time.")
+    return f"{run_actions.go_on(repository, home, id):g}"
+
+
+def _time_again(repository: Repository, home: Path, kind: str, id: str) -> str:
+    if kind != "experiment":
+        raise NotApplicable("Only the finalists of a calibration are timed again.")
+    prompts = run_actions.time_finalists(repository, home, id)
+    return f"The finalists of {_name(repository, kind, id)} are timed again on {count(prompts, 'prompt')}."
+
+
+def _set_archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:
+    """Archive or unarchive a run or an experiment and return its name."""
+    repository.annotate("run" if kind == "run" else "experiment", id, Edit(archived=archived), person)
+    return _name(repository, kind, id)
+
+
+def _name(repository: Repository, kind: str, id: str) -> str:
+    return repository.experiment(id).name if kind == "experiment" else repository.run(id).label
+
+
+def _cancel(repository: Repository, kind: str, id: str) -> str:
+    name = _name(repository, kind, id)
+    if (status := repository.job(id).status) not in UNENDED:
+        return f"{name} has ended already ({status}), so there is nothing to cancel."
+    repository.request_cancel(id)
+    return f"{name} stops after its current prompt."
+
+
+def tags_html(view: RunView | ExperimentView) -> Html:
+    """Return the tags and a mark if it is archived, or nothing without either."""
+    return render("ui/links.html", "tags", view.tags, view.archived) if view.archived or view.tags else Html()
+
+
+def archive_button(kind: str, view: RunView | ExperimentView) -> Html:
+    """Return a button that hides it from lists or lists it again."""
+    return button(
+        *(("unarchive", kind, view.id, "Unarchive") if view.archived else ("archive", kind, view.id, "Archive"))
+    )

@@ -1,4 +1,4 @@
-"""Typed functions as endpoints of Gradio's API, as tools of its MCP server, and as plain calls over HTTP."""
+"""Typed functions as endpoints of Gradio's API, as tools of its MCP server, and as plain calls."""
 
 from __future__ import annotations
 
@@ -10,12 +10,28 @@ from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import gradio as gr
 import orjson
+from fastapi import Response
+from fastapi.responses import PlainTextResponse
 from mcp import types
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
-from fsd_core.errors import FsdError, Malformed, NotGiven, OutOfRange, UnknownChoice
+from fsd_core.errors import DatabaseUnavailable, FsdError, Malformed, NotGiven, OutOfRange, UnknownChoice, UnknownName
 from fsd_core.frozen import first_error
 from fsd_core.texts import whole
+
+
+def answered(answer: Callable[[], Response], otherwise: int) -> Response:
+    """Return an answer, or the sentence of its error: with 404 for what is not there, 503 for a database that does not
+    answer, and the status ``otherwise`` for any other."""
+    try:
+        return answer()
+    except UnknownName as error:
+        return PlainTextResponse(str(error), 404)
+    except DatabaseUnavailable as error:
+        return PlainTextResponse(str(error), 503)
+    except FsdError as error:
+        return PlainTextResponse(str(error), otherwise)
+
 
 Endpoint = Callable[..., Any]
 _Function = TypeVar("_Function", bound=Endpoint)

@@ -1,4 +1,8 @@
-"""The event of a page: one for all that the page shows, so that it always shows one state.
+"""The event of a page: one question for all that the page shows, so that it always shows one state.
+
+What a browser asks of a page: the question that comes with every event, and what is read of it.
+
+Nothing in it is trusted: what does not fit becomes an empty value, or opens the page.
 
 A page is a function of a question (its address, its fields, the pages that its lists were turned to) and of stored
 data. Every choice, click and tick asks the same question, and the answer redraws the parts that differ from the
@@ -10,20 +14,239 @@ comes meanwhile is asked afterwards, with the fields as they are then.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Generic, TypeVar
+from urllib.parse import quote
 
 import gradio as gr
+from cachetools import TTLCache
+from fastapi import Request
 from gradio.blocks import Block
+from pydantic import BaseModel, Field, StringConstraints
 
-from dashboard.ui.components import PRIVATE_EVENT, notice, page_load
-from dashboard.ui.needs import LOOKS, check_role, refusal
-from dashboard.ui.question import QUESTION, Act, Asked, Updates, Values, digest, field_value, read_question
-from dashboard.ui.templates import Html, joined, script
+from dashboard.ui.components import LOOKS, PRIVATE_EVENT, check_role, notice, page_load, refusal
+from dashboard.ui.templates import Html, joined, render, script
+from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, Stale
-from fsd_core.roles import NOBODY
+from fsd_core.frozen import text_hash
+from fsd_core.roles import NOBODY, Person, folded
+from fsd_core.settings import here
+from fsd_core.texts import whole
+
+_T = TypeVar("_T")
+_MOST = 256
+"""cached answers, each for other arguments"""
+_LONGEST = 2_000
+"""characters of arguments: what somebody types without end is asked anew each time, and not kept"""
+
+
+class Polled(Generic[_T]):
+    """The cached answers of a function of hashable arguments, each kept for ``seconds``.
+
+    Callers wait while the answer is being computed. Errors are not cached and are raised for each caller.
+    """
+
+    def __init__(self, query: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._query, self._answers = query, TTLCache[tuple[Hashable, ...], _T](_MOST, seconds, clock)
+        self._lock = threading.Lock()
+
+    def __call__(self, *arguments: Hashable) -> _T:
+        if len(repr(arguments)) > _LONGEST:
+            return self._query(*arguments)
+        with self._lock:
+            try:
+                return self._answers[arguments]
+            except KeyError:
+                answer = self._answers[arguments] = self._query(*arguments)
+                return answer
+
+    def forget(self) -> None:
+        """Clear the cache, after a change that must be visible at once."""
+        with self._lock:
+            self._answers.clear()
+
+
+def person_of(request: gr.Request) -> Person:
+    """Return the person behind a request. An unknown person may look, and no more.
+
+    A tool of the MCP server gets Starlette's request, and an event's handler gets Gradio's wrapper of it.
+    """
+    http_request = request if isinstance(request, Request) else getattr(request, "request", None)
+    return (person_in(http_request.scope) if http_request is not None else None) or NOBODY
+
+
+def person_mark(person: Person | None) -> str:
+    """Return what stands for a person in a page and in what the page asks, so that both are known to be theirs."""
+    one = person or NOBODY
+    return text_hash(f"{folded(one.name)} {one.known} {one.is_program}")
+
+
+def sign_in_link(text: str, next: str = "/", style: str = "", root: str = "") -> Html:
+    """Return a link to Hugging Face's own form, which leads back to the page ``next`` below ``root``.
+
+    On a Space it opens a tab of its own, because a frame may keep no cookies.
+    """
+    space = here()
+    address = f"{space.url if space else root}/login/huggingface?next={quote(next)}"
+    return render("ui/links.html", "sign_in", address, text, style, tab=space is not None)
+
+
+MOST_COUNTED = 10**9
+"""what a browser says it counts stays below this, which every database can hold"""
+QUESTION = "question"
+"""the part of a page that stands for what was asked"""
+
+Updates = dict[Any, Any]
+_Short = Annotated[str, StringConstraints(max_length=200)]
+
+
+class Values(dict[Any, Any]):
+    """Values of fields at a click, by component. ``key`` is that of the act."""
+
+    key: str
+
+
+class Act(BaseModel):
+    """Something that a person did once. The browser chooses ``key``, and sends the same again if no answer comes."""
+
+    key: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
+    name: _Short
+    data: Any = None
+
+    def __getitem__(self, name: str) -> str:
+        """Return a text of the data, or an empty one."""
+        return str(self.data.get(name, "")) if isinstance(self.data, dict) else ""
+
+
+class Question(BaseModel):
+    """The request of a browser beside the fields. ``number`` counts its questions, ``changes`` its wishes so far.
+
+    ``kept`` holds the values of a form before the page was loaded again, by the numbers of its fields.
+    """
+
+    number: int = 0
+    shown: dict[_Short, _Short] = {}
+    changes: int = 0
+    address: dict[str, str] = {}
+    wanted: dict[_Short, Any] = {}
+    kept: dict[_Short, Any] = {}
+    acts: Annotated[list[Act], Field(max_length=100)] = []
+
+
+class Asked:
+    """The question of one browser. Indexed by a component, it returns the value of a field."""
+
+    def __init__(self, question: Question, values: Mapping[Any, Any], request: gr.Request) -> None:
+        self._question, self._values = question, values
+        self.request, self.person = request, person_of(request)
+        self.shown = dict(question.shown)
+        """digest of the content of each part of the page, once the browser has the answer"""
+        self.postponed = False
+        """whether a slow part is left for another answer"""
+        self.new_address: str | None = None
+        """the query that the page's address gets"""
+        self.filled: Updates = {}
+        self.unused: set[str] = set()
+        """keys of acts whose texts stay drafts in the browser, because nothing was stored of them"""
+        self._drawn = False
+
+    def __getitem__(self, field: Any) -> Any:
+        return self._values[field]
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """The query of the page's address."""
+        return self._question.address
+
+    @property
+    def opening(self) -> bool:
+        """Whether the browser shows nothing yet, or only an error."""
+        return self._question.shown.keys() <= {QUESTION}
+
+    @property
+    def reloaded(self) -> bool:
+        """Whether the page opens with what its form held before it was loaded again."""
+        return bool(self._question.kept)
+
+    def fill(self, field: Any, value: Any) -> None:
+        """Fill in a field, unless it holds something else by then than what was sent."""
+        if value != self._values[field]:
+            self.filled[field] = value
+
+    def current(self, field: Any) -> Any:
+        """Return the value of a field with this answer: the one that was filled in, or else its own."""
+        return self.filled.get(field, self[field])
+
+    def used(self, values: Values, *fields: Any) -> None:
+        """Empty fields whose values an act has used, unless something else was typed since."""
+        for field in fields:
+            if self._values[field] == values[field]:
+                self.fill(field, "")
+
+    def wanted(self, name: str) -> Any:
+        """Return the wish of a page's script under this name, or ``None``. It is not validated."""
+        return self._question.wanted.get(name)
+
+    def page(self, pager: str, of: str, first: int = 0) -> int:
+        """Return the page, from 0, that a list was turned to. A list of something else (``of``) begins at ``first``."""
+        turned = self.wanted(pager)
+        page = turned.get("page") if isinstance(turned, dict) and turned.get("of") == of else None
+        return min(max(0, page), MOST_COUNTED) if isinstance(page, int) else first
+
+    def differs(self, part: str, *content: object, slow: bool = False) -> bool:
+        """Return whether this part of the page has to be redrawn, for the browser shows other content.
+
+        A ``slow`` part waits for another answer if this one has something to show already.
+        """
+        key = digest(*content, self.person)
+        if self.shown.get(part) == key:
+            return False
+        if slow and self._drawn:
+            self.postponed = True
+            return False
+        self._drawn = True
+        self.shown[part] = key
+        return True
+
+
+def digest(*content: object) -> str:
+    """Return a short digest of texts, numbers and collections of them."""
+    return hashlib.blake2b(repr(content).encode(), digest_size=8).hexdigest()
+
+
+def count_in(text: str) -> int:
+    """Return a count that a page carries as a text, or 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def read_question(question: object) -> Question:
+    """Return the question of a browser. A program that calls the event without a question opens the page."""
+    try:
+        read = json.loads(question) if isinstance(question, str) and question else {}
+        return Question.model_validate(whole(read))
+    except (ValueError, RecursionError):
+        return Question()
+
+
+def field_value(field: Any, value: Any) -> Any:
+    """Return the value of a field as a browser sent it, in the field's type, or the field's empty value."""
+    value = whole(value)
+    if isinstance(field, gr.Checkbox):
+        return value is True
+    if isinstance(field, gr.Number):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if number and abs(value) <= sys.float_info.max else None  # neither inf nor nan
+    if isinstance(field, gr.CheckboxGroup) or getattr(field, "multiselect", False):
+        return [str(one) for one in value] if isinstance(value, list) else []
+    if isinstance(value, str) or (isinstance(value, int) and isinstance(field, gr.Dropdown)):
+        return value
+    return "" if isinstance(field, gr.Textbox) else None
+
 
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 """for acts, by their keys"""

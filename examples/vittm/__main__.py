@@ -13,9 +13,8 @@ from torch import nn
 import fsd_core
 from examples.vittm.digits import CLASSES, IMAGE, TEST, Measurement, load, measure, train
 from examples.vittm.vision_models import ViT, ViTTM
-from fsd_core.statistics.noninferiority import verdict
-from fsd_core.statistics.paired import paired_difference
-from fsd_core.statistics.ratios import quotient_interval
+from fsd_core.statistics.intervals import quotient_interval
+from fsd_core.statistics.paired import paired_difference, verdict
 
 MARGIN = 2.0
 """points of accuracy that count as about equal"""

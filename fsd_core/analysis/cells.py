@@ -1,26 +1,116 @@
-"""One metric of one run against the baseline: value, difference, and whether the difference is significant."""
+"""One metric of one run against the baseline: value, difference, and whether the difference is real."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd_core.analysis.same_distribution import same_distribution
-from fsd_core.analysis.series import metrics
-from fsd_core.calibration.measured import gained
-from fsd_core.conditions import differences
-from fsd_core.evaluation.prompt_clusters import clusters_of
-from fsd_core.evaluation.runaways import Runaways, is_moved, runaways
-from fsd_core.evaluation.versus import versus
-from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
+from fsd_core.analysis.comparability import same_distribution
+from fsd_core.calibration.findings import gained
+from fsd_core.config.model_names import called
+from fsd_core.evaluation.aggregate import Runaways, is_moved, runaways, summarise
+from fsd_core.evaluation.versus import clusters_of, versus
+from fsd_core.metrics import FIDELITY, METRICS, Metric, compared, differences
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import PairedDifference, holm, paired_difference, sequential_difference
+from fsd_core.texts import ROUGH_MARK, decimals, number
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
 
     Counts = Mapping[int, PromptCounts]
+
+
+# Mid-tones with a contrast of 3:1 on white and on the dark theme, distinct for the usual kinds of colour blindness.
+# A family has its own marker too.
+PALETTE = ("#0d9488", "#ea6a12", "#8b5cf6", "#db2777", "#65a30d", "#0891b2", "#c2410c", "#6366f1")
+
+
+class Family(NamedTuple):
+    """Runs that differ only in their rule's knob and the seed: one line of a figure."""
+
+    name: str
+    colour: str
+    symbol: str
+    runs: list[RunView]
+
+
+def metrics(run: RunView) -> dict[str, Any]:
+    """Return a run's metrics. Empty before it has any."""
+    return run.metrics or {}
+
+
+def interval(run: RunView, key: str) -> tuple[Any, Any, Any]:
+    """Return the low end, value and high end of a metric.
+
+    A metric without an interval, as for a single prompt, is its own ends. A missing metric is ``None`` throughout.
+    """
+    values = metrics(run)
+    low, value, high = (values.get(key + end) for end in ("_low", "", "_high"))
+    return (value if low is None else low), value, (value if high is None else high)
+
+
+def measured(runs: Iterable[RunView]) -> list[RunView]:
+    """Return the runs that have metrics."""
+    return [run for run in runs if run.metrics]
+
+
+def families(runs: Sequence[RunView]) -> list[Family]:
+    """Group the runs into lines, in the order of first appearance. Each line is sorted by threshold, then seed."""
+    groups: dict[tuple, list[RunView]] = {}
+    for run in runs:
+        groups.setdefault((run.pair, run.task, run.decoding.without_knob()), []).append(run)
+    shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
+    names = Counter(run[0].decoding.line for run in groups.values())
+    lines, colours, used = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
+    for (pair, task, bare), members in groups.items():
+        rule = bare.acceptance
+        colour = rule.colour
+        if colour is None or colour in used:
+            colour = next(colours)
+        used.add(colour)
+        name = bare.line
+        if not shared_prefix or names[bare.line] > 1:
+            name = f"{called(pair)} · {task} · {name}"
+        ordered = sorted(
+            members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
+        )
+        lines.append(Family(name, colour, rule.symbol, ordered))
+    return _numbered(lines)
+
+
+def run_names(runs: Sequence[RunView]) -> dict[str, str]:
+    """Return a name for each run, by id, as short as distinguishes these runs.
+
+    It is the label, with pair, task, load, seed and id as needed.
+    """
+    names = {run.id: run.label for run in runs}
+    for prefix in (
+        lambda run: f"{called(run.pair)} · " if len({r.pair for r in runs}) > 1 else "",
+        lambda run: f"{run.task} · " if len({r.task for r in runs}) > 1 else "",
+    ):
+        names = {run.id: prefix(run) + names[run.id] for run in runs}
+    suffixes = [lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]]
+    if len({run.config.load for run in runs}) > 1:
+        suffixes.insert(0, lambda run: run.config.load_text)
+    for suffix in suffixes:
+        count = Counter(names.values())
+        names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
+    return names
+
+
+def _numbered(lines: list[Family]) -> list[Family]:
+    """Number the families that differ only in what a label leaves out, such as top-p."""
+    count, seen = Counter(family.name for family in lines), Counter[str]()
+    numbered = []
+    for family in lines:
+        seen[family.name] += 1
+        suffix = f" ({seen[family.name]})" if count[family.name] > 1 else ""
+        numbered.append(family._replace(name=family.name + suffix))
+    return numbered
+
 
 SIGNIFICANT = 0.05
 _DRAFT_COMMENTS = {"negative_log_likelihood": "under the draft", "target_passes": "of the draft"}
@@ -238,3 +328,44 @@ def accuracy_difference(run: RunView, baseline: RunView, prompts: Prompts) -> Pa
     chose, reference = (side.trial.chose if side.trial else {} for side in (run, baseline))
     fresh, earlier = gained(ours, theirs, trial.fresh), gained(chose, reference, chose)
     return sequential_difference(fresh, earlier, *trial[2:]) if fresh else None
+
+
+_ROUNDING = 1e-9
+"""smaller differences are none"""
+
+
+def displayed_columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """Return the indices of metrics that any run has. Fidelity is left out if any run has an accuracy."""
+    filled = [i for i in range(len(compared())) if any(cells[i].estimate for cells in rows)]
+    scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
+    return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
+
+
+def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
+    """Return a difference such as ``−4 pts``, a ratio such as ``1.8×`` or ``1.8× as fast``, and its interval, such as
+    ``−10 to +2``, if any. Without the interval that the metric has it is marked as rough, unless both sides are equal.
+
+    A difference without an interval has the digits of the values themselves.
+    """
+    if metric.as_ratio or delta.low is not None:
+        digits = decimals(*delta)
+    if metric.as_ratio:
+        text = f"{number(delta.value, max(digits, 1))}×{' as fast' * metric.as_speedup}"
+        ends = (number(end, max(digits, 1)) for end in delta[1:] if end is not None)
+    else:
+        text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
+        ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
+    rough = metric.is_rough(delta.value, delta.low) and abs(delta.value - metric.as_ratio) > _ROUNDING
+    return ROUGH_MARK * rough + text, " to ".join(ends)
+
+
+def by_category(prompts: Mapping[int, PromptCounts], categories: Mapping[int, str]) -> dict[str, dict[str, Any]]:
+    """Return the metrics of a run's prompts for each category, in the order of the categories' first prompts.
+
+    ``categories``: by position. Empty if fewer than two categories occur.
+    """
+    groups: dict[str, list[PromptCounts]] = {}
+    for position, counts in sorted(prompts.items()):
+        if category := categories.get(position):
+            groups.setdefault(category, []).append(counts)
+    return {name: summarise(group, None) for name, group in groups.items()} if len(groups) > 1 else {}

@@ -1,4 +1,4 @@
-"""Which runs can be matched, what they are compared to, and what was measured on each of their prompts."""
+"""Which runs can be compared, with what, and on which prompts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,143 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fsd_core.analysis.quality import ACCURACY_QUALITY, EXCESS_NLL, EXCESS_NLL_SAMPLED, Quality
-from fsd_core.evaluation.prompt_clusters import cluster_numbers
-from fsd_core.formatting import count
-from fsd_core.statistics.tradeoff_curves import Measured
+from fsd_core.evaluation.versus import cluster_numbers
+from fsd_core.metrics import listed
+from fsd_core.statistics.intervals import Estimate
+from fsd_core.statistics.tradeoff import MARGINS_LISTED, Measured
+from fsd_core.storage.records import same_weights
+from fsd_core.tasks.readings import READING_VERSION
+from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
+
+
+def same_distribution(run: RunView, baseline: RunView) -> bool:
+    """Return whether both decode the same target losslessly with the same sampling."""
+    decoding, reference = run.decoding, baseline.decoding
+    return (
+        decoding.acceptance.lossless and reference.acceptance.lossless
+        and (run.pair, run.config.dtype, decoding.shared) == (baseline.pair, baseline.config.dtype, reference.shared)
+        and same_weights(run.weights, baseline.weights)
+    )  # fmt: skip
+
+
+def rendered_differently(runs: Sequence[RunView], prompts: Prompts) -> list[int]:
+    """Return the positions at which runs of one pair and task were fed different token ids.
+
+    Another template, its arguments, its date or another tokenizer does that. Prompts whose hashes were not recorded are
+    left out, and so are later turns of conversations: these follow what each run wrote before.
+    """
+    hashes: dict[tuple[str, str, int], set[str]] = {}
+    for run in runs:
+        for position, counts in prompts.get(run.id, {}).items():
+            if counts.prompt_hash is not None and not counts.turn:
+                hashes.setdefault((run.pair, run.task, position), set()).add(counts.prompt_hash)
+    return sorted({position for (_, _, position), seen in hashes.items() if len(seen) > 1})
+
+
+def ended_by_context(runs: Sequence[RunView], prompts: Prompts) -> dict[str, int]:
+    """Return by run how many answers the context ended, of the prompts that all runs have done.
+
+    Empty if it ended equally many of each: then no run had more room than another.
+    """
+    done = [prompts[run.id] for run in runs if prompts.get(run.id)]
+    shared = set.intersection(*(set(counts) for counts in done)) if done else set()
+    ended = {
+        run.id: sum(prompts[run.id][position].stop_reason == "context" for position in shared)
+        for run in runs
+        if prompts.get(run.id)
+    }
+    return ended if len(set(ended.values())) > 1 else {}
+
+
+def read_differently(runs: Sequence[RunView]) -> str:
+    """Return which versions of the reading scored the runs' answers, and how to make it one; empty if it is one."""
+    versions = [str(version) for version in sorted({version for run in runs for version in run.reading_versions})]
+    told = f"Answers were scored by versions {listed(versions)} of the reading: not one accuracy. {_again(runs)}"
+    return told if len(versions) > 1 else ""
+
+
+def note_on_verdict(runs: Sequence[RunView], *, rescored: bool) -> str:
+    """Return the note on a verdict that stays where the answers it rests on were ``rescored`` since, or scored before
+    the current version of the reading; empty for any other."""
+    if rescored:
+        return f"Its answers were scored again since by version {READING_VERSION} of the reading: the verdict stays."
+    if not {version for run in runs for version in run.reading_versions} - {READING_VERSION}:
+        return ""
+    return f"Scored before version {READING_VERSION} of the reading: the verdict stays. {_again(runs)}"
+
+
+def _again(runs: Iterable[RunView]) -> str:
+    outdated = [run for run in runs if {*run.reading_versions} - {READING_VERSION}]
+    commands = [f"`rescore {id[:8]}`" for id in dict.fromkeys(run.experiment_id or run.id for run in outdated)]
+    return f"Without generating, {listed(commands[:4])}{' and others' * (len(commands) > 4)} scores them again."
+
+
+class Quality(NamedTuple):
+    """How a quality is displayed. In a difference between a setting and the target, more is better."""
+
+    key: str
+    equal: str
+    """noun after ``at equal``"""
+    lost: str
+    """noun before ``at equal target passes``"""
+    title: str
+    in_words: str
+    """the unit in words"""
+    unit: str
+    """the unit after a number, with the space between"""
+    sign: int
+    """-1 if a larger displayed value is worse"""
+    scale: float
+    """units per difference of 1"""
+    digits: int
+    """decimals in a figure"""
+    margins: tuple[float, ...]
+    """default margins of loss, in hundredths"""
+    note: str = ""
+    """an explanation after other sentences"""
+    is_ranked: bool = True
+    """whether more is always better"""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is accuracy."""
+        return self.scale == 100
+
+    def recorded(self, difference: Estimate) -> Estimate:
+        """Return accuracy less the target's, -1 to 1, or excess NLL, with the lower end first."""
+        value, low, high = difference
+        if self.sign > 0 or low is None or high is None:
+            return Estimate(self.sign * value, low, high)
+        return Estimate(-value, -high, -low)
+
+    def displayed(self, difference: Estimate) -> Estimate:
+        """Return :meth:`recorded` in the displayed unit."""
+        value, low, high = self.recorded(difference)
+        if low is None or high is None:
+            return Estimate(self.scale * value)
+        return Estimate(self.scale * value, self.scale * low, self.scale * high)
+
+    def within(self, hundredths: float) -> str:
+        """Return a text such as ``within 2 points``."""
+        margin = hundredths * self.scale / 100
+        return f"within {margin:g} {'point' if self.is_share and margin == 1 else self.in_words}"
+
+
+ACCURACY_QUALITY = Quality(
+    key="accuracy", equal="accuracy", lost="Accuracy lost", title="Accuracy to the target's", in_words="points",
+    unit=" pts", sign=1, scale=100.0, digits=1, margins=MARGINS_LISTED,
+)  # fmt: skip
+EXCESS_NLL = Quality(
+    key="excess_nll", equal="excess NLL", lost="Excess NLL", title="Excess NLL", in_words="nats a token",
+    unit=" nats", sign=-1, scale=1.0, digits=3, margins=(2.0, 5.0, 10.0),
+    note=" Nothing is scored here. Excess NLL is how much less likely, per token, the target finds the texts than its "
+    "own.",
+)  # fmt: skip
+NOT_RANKED = "Not ranked: sampled texts below 0 are likelier than the target's own samples, so less varied, not better."
+EXCESS_NLL_SAMPLED = EXCESS_NLL._replace(note=f"{EXCESS_NLL.note} {NOT_RANKED}", is_ranked=False)
 
 
 class Cost(NamedTuple):

@@ -3,12 +3,12 @@
 It has no other memory, so a calibration continues after any kill.
 
 0. *Proposing*, if draft lengths are left open: replay proposes the settings worth measuring
-   (:mod:`fsd_core.calibration.proposing`). Those whose runs have started are the ones that count.
+   (:mod:`fsd_core.calibration.running`). Those whose runs have started are the ones that count.
 1. *Choosing*: successive halving (Jamieson and Talwalkar 2016). All settings do 8 prompts, the better half of them 8
    more, the better half of those 16 more, and so on. Settings are ordered by expected value: how much faster than
    exact SD a setting is, times the probability that it keeps the promise on the fresh prompts.
 2. *Trying*: up to three finalists do fresh prompts, on which a bet is placed against each
-   (:mod:`fsd_core.statistics.betting`). A finalist keeps the promise once its bet has multiplied its stake by the
+   (:mod:`fsd_core.statistics.paired`). A finalist keeps the promise once its bet has multiplied its stake by the
    number of finalists over the level. The probability that any finalist that breaks the promise gets so far is at most
    the level (union bound over the finalists). That holds whatever was chosen before, since no fresh prompt had a part
    in the choice.
@@ -24,12 +24,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fsd_core.calibration.findings import SettingResult, SettingTrial, forecast, of_exact, rank
-from fsd_core.calibration.measured import Measurements, TargetAccuracy, ranking, steady_speedup, target_accuracy
+from fsd_core.calibration.findings import (
+    Measurements,
+    SettingResult,
+    SettingTrial,
+    TargetAccuracy,
+    forecast,
+    of_exact,
+    rank,
+    ranking,
+    steady_speedup,
+    target_accuracy,
+)
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, FINALISTS, CalibrationConfig
 from fsd_core.errors import FsdError
-from fsd_core.evaluation.time_ranking import TimeRanking, rank_by_time
+from fsd_core.evaluation.versus import TimeRanking, rank_by_time
 
 CHOOSING_SHARE = 0.5
 """maximum share of the time that choosing takes"""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fsd_core.config.building import Named, in_python
 from fsd_core.config.calibration_config import (
     DRAFT_LENGTHS,
     FEWEST_CHOOSING,
@@ -20,13 +19,13 @@ from fsd_core.config.calibration_config import (
     candidates,
     engine_candidates,
 )
-from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Option
+from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Named, Option, in_python
 from fsd_core.errors import NotApplicable, NotCalibratable, NotEnough, OutOfRange, UnfitEngine
 from fsd_core.frozen import check_fields
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.rules import VERIFIERS, FuzzyReducible, Served
-from fsd_core.statistics import betting
-from fsd_core.statistics.clusters import by_group, numbered
+from fsd_core.statistics import paired
+from fsd_core.statistics.intervals import by_group, numbered
 from fsd_core.tasks import Task
 from fsd_core.tasks.custom.reading import CheckedFile
 
@@ -85,7 +84,7 @@ def build_calibration(
         )
     if endpoint is not None:
         decodings = dict.fromkeys(engine_candidates(endpoint, list(decodings)))
-        from fsd_core.engines.engine_client import check_sampling
+        from fsd_core.engines.client import check_sampling
 
         check_sampling(endpoint, next(iter(decodings)).sampling)
     fields = {field: value for field, value in others.items() if value is not None}
@@ -128,8 +127,8 @@ def _check_groups(config: CalibrationConfig, task: Task) -> None:
     bound, level = config.accuracy_bound, SIGNIFICANCE_LEVEL / config.finalists
     chosen, fresh = clusters[: config.choosing], clusters[config.choosing :]
     fresh = numbered(fresh[~np.isin(fresh, chosen)].tolist())
-    laid = betting.stakes(betting.together(np.full(len(chosen), 0.5), numbered(chosen.tolist()), most, bound), bound)
-    if betting.capital(betting.together(np.full(len(fresh), 0.5), fresh, most, bound), bound, laid) < 1 / level:
+    laid = paired.stakes_for(paired.together(np.full(len(chosen), 0.5), numbered(chosen.tolist()), most, bound), bound)
+    if paired.capital(paired.together(np.full(len(fresh), 0.5), fresh, most, bound), bound, laid) < 1 / level:
         raise NotEnough(
             f"{config.needs} where none depends on another, and the prompts of '{task.name}' come in groups of up to "
             f"{most}, which count once: even a setting that loses none could not be shown to. Take more prompts, or "

@@ -15,32 +15,25 @@ from typing import Annotated, Any
 import typer
 
 from fsd_core.cli import (
-    annotating,
-    calibrate_command,
-    catalogue,
-    import_results_command,
+    catalogue_commands,
+    common,
     measuring_commands,
-    moving,
     output,
-    recorded_commands,
-    replay_commands,
-    run_commands,
-    timing,
+    result_commands,
+    team_commands,
+    upkeep_commands,
 )
-from fsd_core.cli import shared_options as options
-from fsd_core.cli.account_commands import tokens, users
-from fsd_core.cli.engine_commands import endpoints
-from fsd_core.cli.notify_commands import notices
-from fsd_core.cli.pair_commands import pairs as model_pairs
-from fsd_core.cli.report_commands import reports
-from fsd_core.cli.review_commands import reviews
-from fsd_core.cli.task_commands import task as own_tasks
+from fsd_core.cli import common as options
+from fsd_core.cli.catalogue_commands import endpoints
+from fsd_core.cli.catalogue_commands import pairs as model_pairs
+from fsd_core.cli.catalogue_commands import task as own_tasks
+from fsd_core.cli.result_commands import reports
+from fsd_core.cli.team_commands import notices, reviews, tokens, users
 from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import FsdError
-from fsd_core.garbage import no_garbage_collection
 from fsd_core.settings import get_settings
-from fsd_core.signals import signals_as_interrupt
+from fsd_core.system import no_garbage_collection, signals_as_interrupt
 
 app = typer.Typer(
     help="Choose how far a language model may be sped up, and see what it costs.", **options.TYPER_OPTIONS
@@ -83,17 +76,17 @@ def among_others() -> Iterator[bool]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield True
         return
-    from fsd_core.models import split_target
+    from fsd_core.models import language_model
 
     if os.environ.get("RANK") != "0":
-        split_target.follow()
+        language_model.follow()
         yield False
         return
-    split_target.begin()
+    language_model.begin()
     try:
         yield True
     finally:
-        split_target.end()
+        language_model.end()
 
 
 @app.command()
@@ -105,9 +98,9 @@ def generate(
 ) -> None:
     """Write the continuation of one prompt."""
     settings, text = get_settings(), options.read_prompt(prompt)
-    config = run_commands.config_of(option_values, settings)
+    config = common.config_of(option_values, settings)
     decoding = config.setting.decoding
-    loaded = run_commands.load_for([config], settings.threads)
+    loaded = common.load_for([config], settings.threads)
 
     from fsd_core.decoding.decoder import PairDecoder
     from fsd_core.evaluation.harness import written
@@ -123,18 +116,18 @@ def generate(
 
 for command in (
     measuring_commands.run, measuring_commands.sweep,
-    recorded_commands.resume, recorded_commands.delete, recorded_commands.rescore, recorded_commands.bounds,
-    catalogue.tasks, catalogue.fetch, timing.bench,
+    measuring_commands.resume, measuring_commands.delete, measuring_commands.rescore, measuring_commands.bounds,
+    catalogue_commands.tasks, catalogue_commands.fetch, measuring_commands.bench,
 ):  # fmt: skip
     app.command()(command)
-app.command("calibrate")(calibrate_command.calibrate)
-app.command("record")(replay_commands.record)
-app.command("replay")(replay_commands.replay)
-app.command("annotate")(annotating.annotate)
-app.command("runs")(catalogue.list_runs)
-app.command("export")(moving.export_workspace)
-app.command("import")(moving.import_workspace)
-app.command("import-results")(import_results_command.import_results)
+app.command("calibrate")(measuring_commands.calibrate)
+app.command("record")(result_commands.record)
+app.command("replay")(result_commands.replay)
+app.command("annotate")(team_commands.annotate)
+app.command("runs")(catalogue_commands.list_runs)
+app.command("export")(upkeep_commands.export_workspace)
+app.command("import")(upkeep_commands.import_workspace)
+app.command("import-results")(result_commands.import_results)
 
 
 @app.command()
@@ -153,7 +146,7 @@ def worker(
 
     scheduler = None
     if settings.executor == "ray" and not on:
-        from fsd_core.worker.ray_executor import ray_scheduler
+        from fsd_core.worker.worker import ray_scheduler
 
         scheduler = ray_scheduler(settings)
     Worker(settings, name=on, scheduler=scheduler).run()

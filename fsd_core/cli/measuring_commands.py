@@ -1,15 +1,17 @@
-"""``run`` and ``sweep``: measure one setting, or several on the same prompts, on a task."""
+"""Commands that measure, and that go on with what is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fsd_core.cli import output, run_commands
-from fsd_core.cli import shared_options as options
-from fsd_core.cli.engine_commands import (
+from fsd_core.cli import common, output
+from fsd_core.cli import common as options
+from fsd_core.cli.catalogue_commands import (
     EndpointName,
     EndpointNames,
     Loads,
@@ -19,17 +21,30 @@ from fsd_core.cli.engine_commands import (
     served_decoding,
     shared_of,
 )
-from fsd_core.cli.find import find_unfinished
-from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.config.baselines import with_baselines
-from fsd_core.config.building import checked
-from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.config.run_config import IN_FLIGHT
-from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.errors import NotApplicable
+from fsd_core.cli.output import (
+    check_resumable,
+    find_unfinished,
+    find_unfinished_calibration,
+    find_work,
+    progress_bar,
+    rounds_bar,
+)
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.options import METHOD_OPTIONS, checked, experiment_name, method, methods
+from fsd_core.config.run_config import IN_FLIGHT, with_baselines
+from fsd_core.errors import Contradiction, NotApplicable, UnfitModel
+from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
-from fsd_core.worker import local_runs
-from fsd_core.worker.pair_names import identified
+from fsd_core.worker import run_actions
+from fsd_core.worker.named import identified
+
+if TYPE_CHECKING:
+    from fsd_core.calibration.planning import Outcome
+    from fsd_core.engines.client import RestartKnob
+    from fsd_core.evaluation.harness import PairLoader
+    from fsd_core.storage.records import RunView
+    from fsd_core.storage.repository import Repository
 
 
 @options.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device", "task", "limit", "batch"))
@@ -44,14 +59,14 @@ def run(
 ) -> None:
     """Measure one setting, or a running engine, on a task and store the run. Repeat the command to continue a run that
     was killed."""
-    settings = run_commands.at_price(get_settings(), price_per_hour)
+    settings = common.at_price(get_settings(), price_per_hour)
     loads, rates = read_parallel(parallel), read_request_rates(request_rate)
     if endpoint is None and parallel is not None:
         raise NotApplicable("--parallel is of an endpoint: name one with --endpoint, or give --batch.")
     if endpoint is None and rates:
         raise NotApplicable("--request-rate is of an endpoint: name one with --endpoint.")
     if endpoint is not None:
-        served = served_decoding(local_runs.open_repository(settings), endpoint, shared_of(option_values))
+        served = served_decoding(run_actions.open_repository(settings), endpoint, shared_of(option_values))
         if rates:
             loads = loads or [option_values.get("batch") or IN_FLIGHT]
             option_values = option_values | {"batch": loads[0]}
@@ -63,22 +78,22 @@ def run(
             )  # fmt: skip
             return
         option_values = option_values | ({"batch": loads[0]} if loads else {})
-        config = run_commands.config_with(served, option_values, settings)
+        config = common.config_with(served, option_values, settings)
     else:
-        config = run_commands.config_of(option_values, settings)
+        config = common.config_of(option_values, settings)
     is_given = option_values.get("limit") is not None
-    prompts = run_commands.check_names(config.setting.pair, config.task, config.limit, settings, is_given=is_given)
+    prompts = common.check_names(config.setting.pair, config.task, config.limit, settings, is_given=is_given)
     config = config.model_copy(update=prompts)
-    run_commands.check_drafters([config])
-    repository = local_runs.open_repository(settings)
+    common.check_drafters([config])
+    repository = run_actions.open_repository(settings)
     # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
-    loader = run_commands.loader_for([config], settings.threads)
+    loader = common.loader_for([config], settings.threads)
     config = identified(repository, config)
     unfinished = None if fresh else find_unfinished(repository, settings.home, config)
-    id = run_commands.going_on(unfinished) if unfinished else repository.create_run(config)
-    with local_runs.exclusive_writing(repository, settings.home, "run", id) as writing:
+    id = common.going_on(unfinished) if unfinished else repository.create_run(config)
+    with run_actions.exclusive_writing(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
-        (finished,) = run_commands.perform(repository, label, [id], loader, settings, writing)
+        (finished,) = common.perform(repository, label, [id], loader, settings, writing)
     output.tell_run(finished, json)
 
 
@@ -104,11 +119,11 @@ def sweep(
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
     if enqueue and price_per_hour is not None:
         raise NotApplicable("The price is that of the worker's machine: set FSD_PRICE_PER_HOUR where the worker runs.")
-    settings = run_commands.at_price(get_settings(), price_per_hour)
+    settings = common.at_price(get_settings(), price_per_hour)
     contenders = methods(options.unswept(option_values), options.swept_flag)
     decodings = with_baselines(contenders, everything=all_baselines) if baselines else contenders
     if endpoint:
-        repository = local_runs.open_repository(settings)
+        repository = run_actions.open_repository(settings)
         shared = contenders[0].shared
         decodings = [*decodings, *(served_decoding(repository, known, shared) for known in endpoint)]
     loads = read_parallel(parallel)
@@ -139,19 +154,363 @@ def _sweep(
         rates=tuple(rates), **given,
     )  # fmt: skip
     is_given = option_values.get("limit") is not None
-    prompts = run_commands.check_names(config.pair, config.task, config.limit, settings, is_given=is_given)
+    prompts = common.check_names(config.pair, config.task, config.limit, settings, is_given=is_given)
     config = config.model_copy(update={"name": named(config.task)} | prompts)
-    run_commands.check_drafters(config.runs())
-    repository = local_runs.open_repository(settings)
+    common.check_drafters(config.runs())
+    repository = run_actions.open_repository(settings)
     config = identified(repository, config)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
         output.tell_worker(repository)
         return
-    loader = run_commands.loader_for(config.runs(), settings.threads)
+    loader = common.loader_for(config.runs(), settings.threads)
     unfinished = None if fresh else find_unfinished(repository, settings.home, config)
-    id = run_commands.going_on(unfinished) if unfinished else repository.create_experiment(config, enqueue=False)
-    with local_runs.exclusive_writing(repository, settings.home, "experiment", id) as writing:
+    id = common.going_on(unfinished) if unfinished else repository.create_experiment(config, enqueue=False)
+    with run_actions.exclusive_writing(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
-        finished = run_commands.perform(repository, config.name, ids, loader, settings, writing)
+        finished = common.perform(repository, config.name, ids, loader, settings, writing)
     output.tell_experiment(id, finished, json)
+
+
+EndpointToCalibrate = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="NAME", help="Search the knob of this running engine; see `endpoints`."),
+]
+Restart = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND",
+        help="With --endpoint: start the engine for each value by this command, which has {rule} or {knob} in it. It "
+        "is run without a shell, and is not stored.",
+    ),
+]  # fmt: skip
+_TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
+          "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
+
+
+@options.taking(
+    ("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True,
+    usual={"acceptance": "all that forgive by a knob", "draft_length": "those that replay proposes"},
+)  # fmt: skip
+def calibrate(
+    within: Annotated[
+        float | None,
+        options.number("--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"),
+    ] = None,
+    accepted: Annotated[
+        float | None, options.number("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
+    ] = None,
+    fastest: Annotated[bool, typer.Option("--fastest", help="Instead: the fastest, whatever it costs.")] = False,
+    minutes: Annotated[
+        float | None, options.number("--minutes", float, "Of decoding that may be spent. [default: 10]")
+    ] = None,
+    limit: Annotated[
+        int | None, options.number("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
+    ] = None,
+    choosing: Annotated[
+        int | None,
+        options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
+    ] = None,
+    endpoint: EndpointToCalibrate = None,
+    restart: Restart = None,
+    fresh: options.Fresh = False,
+    time_again: Annotated[
+        str, typer.Option(metavar="EXPERIMENT", help="Only time the finalists of an ended calibration again: a minute.")
+    ] = "",
+    json: options.Json = False,
+    **option_values: Any,
+) -> None:
+    """Find the fastest setting that keeps a promise. Rules, knobs and draft lengths are narrowed down on some prompts,
+    and the best are tried on others. Without --acceptance all rules take part. With --endpoint a running engine is told
+    them. Repeat the command to continue, with more minutes if the previous ones ran out."""
+    if sum((within is not None, accepted is not None, fastest)) > 1:
+        raise Contradiction("--within, --accepted and --fastest are different goals: give one of them.")
+    if restart and not endpoint:
+        raise NotApplicable("--restart starts the engine of an endpoint: name it with --endpoint.")
+    settings = get_settings()
+    if time_again:
+        _time_again(time_again, settings, restart, json)
+        return
+    goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
+    config = _config(
+        option_values,
+        settings,
+        goal=goal,
+        margin=within,
+        acceptance=accepted,
+        minutes=minutes,
+        limit=limit,
+        choosing=choosing,
+        endpoint=_engine(endpoint, settings, restarted=restart is not None),
+    )
+    repository = run_actions.open_repository(settings)
+    loader = common.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+    with _knob(repository, config, restart):  # a wrong command is refused before anything is stored
+        pass
+    config = identified(repository, config)
+    id = None if fresh else find_unfinished_calibration(repository, settings.home, config)
+    if id:
+        output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
+    id = id or repository.create_experiment(config, enqueue=False)
+    perform(repository, settings, id, loader, json, restart)
+
+
+def _engine(name: str | None, settings: Settings, *, restarted: bool) -> Served | None:
+    from fsd_core.worker.named import engine_to_calibrate
+
+    return engine_to_calibrate(run_actions.open_repository(settings), name, restarted=restarted) if name else None
+
+
+def _time_again(id: str, settings: Settings, restart: str | None, json: bool) -> None:
+    """Time the finalists of a calibration again in this process. Raises as ``runs_again``."""
+    from fsd_core.calibration.summary import runs_again
+
+    repository = run_actions.open_repository(settings)
+    id = find_work(repository, id).id
+    configs = runs_again(repository, id)
+    loader = common.loader_for(configs, settings.threads)
+    repository.time_again(id, configs, enqueue=False)
+    perform(repository, settings, id, loader, json, restart)
+
+
+def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:
+    """Build the calibration config from the options. Raises ``InvalidSetting`` before anything is loaded."""
+    from fsd_core.calibration.request import build_calibration
+
+    given: dict[str, Any] = (
+        {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
+    )
+    task, seeds = common.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
+    return build_calibration(
+        task, [options.unswept(option_values)], options.swept_flag, _TYPED, seeds=seeds, **given, **request
+    )
+
+
+def perform(
+    repository: Repository, settings: Settings, id: str, loader: PairLoader, json: bool, restart: str | None = None
+) -> None:
+    """Run the remaining work of a calibration and print its result. ``restart``: see :class:`RestartKnob`."""
+    from fsd_core.calibration.running import calibrate as go_on
+    from fsd_core.evaluation.runner import RunObserver
+    from fsd_core.models import threads
+
+    config = repository.experiment(id).config
+    assert isinstance(config, CalibrationConfig)
+    again = "the same command" if restart else f"`python -m fsd_core resume {id}`"
+    with run_actions.exclusive_writing(repository, settings.home, "experiment", id) as writing:
+        with rounds_bar() as (begin_round, advance):
+
+            def before_a_prompt(_: RunView) -> None:
+                threads.fit()
+                advance()
+
+            with common.telling_how_to_go_on(again):
+                observer = RunObserver(before_a_prompt, writing, on_calibration_round=begin_round)
+                with _knob(repository, config, restart) as knob:
+                    outcome = go_on(repository, id, config, loader, observer, knob)
+        common.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
+    _print_outcome(id, config, outcome, json)
+
+
+@contextmanager
+def _knob(repository: Repository, config: CalibrationConfig, restart: str | None) -> Iterator[RestartKnob | None]:
+    """Yield what restarts the engine of a calibration; ``None`` where none is restarted."""
+    if restart is None or config.endpoint is None:
+        yield None
+        return
+    from fsd_core.engines.client import RestartKnob
+
+    rules = [one.acceptance.rule for one in config.decodings if isinstance(one.acceptance, Served)]
+    variable = repository.engine(config.endpoint.endpoint).key_variable
+    with RestartKnob(restart, [rule for rule in rules if rule is not None], variable) as knob:
+        yield knob
+
+
+def _print_outcome(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
+    from fsd_core.calibration.summary import as_json as told
+    from fsd_core.calibration.summary import finding_text, verdict, whole_minutes
+
+    if as_json:
+        output.print_json({"experiment_id": id} | told(config, outcome))
+        return
+    print(verdict(config, outcome))
+    for finding in outcome.finalists:
+        print(f"  {finding.decoding.label}: {finding_text(finding)}")
+    if outcome.more:
+        minutes = math.ceil(config.all_minutes + whole_minutes(outcome.more.minutes))
+        print(f"The same command with --minutes {minutes} continues.")
+    print(f"Experiment {id}")
+
+
+def bench(
+    pair: options.Pair = "bundled",
+    task: Annotated[str | None, typer.Option(help="Task of the prompts. [default: the pair's own]")] = None,
+    synthetic: Annotated[
+        str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
+    ] = None,
+    probability: Annotated[
+        float, options.number("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
+    ] = 0.8,
+    limit: options.Limit = 50,
+    draft_length: Annotated[
+        int, options.number("--draft-length", int, "Tokens drafted per round, here and by transformers.")
+    ] = 5,
+    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="FSD's threshold on js.")] = "0.1",
+    max_new_tokens: options.MaxNewTokens = 128,
+    threads: Annotated[
+        int | None, options.number("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
+    ] = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Time our decoding loops against those of transformers on the same prompts, and rounds against the memory
+    bandwidth."""
+    settings = get_settings()
+    if synthetic:
+        report = bench_synthetic(
+            synthetic, device or settings.device, dtype, threads or settings.threads, draft_length, probability
+        )
+        output.print_json(report) if json else output.print_rounds(report)
+        return
+    decoding = method(
+        {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
+    )
+    from fsd_core.models.model_pairs import get_pair, require_draft
+
+    require_draft(pair)
+    prompts = common.find_task(task or get_pair(pair).tasks[0], settings)
+    prompts.check_alone("bench")
+    examples = prompts.examples(limit)
+    setting = SettingConfig(pair=pair, decoding=decoding)
+    config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
+    loaded = common.load_for([config], threads or settings.threads)
+    if loaded.target.split:
+        raise UnfitModel(
+            "'bench' also times transformers' own loops, which one process runs, and this target is split among more. "
+            "Start it without torchrun, or measure our loop alone with 'run'."
+        )
+
+    from fsd_core.evaluation.speed import measure, measure_rounds
+
+    with progress_bar("Timing", limit) as advance_to:
+        report = measure(
+            loaded, [example.model_input for example in examples], draft_length=draft_length,
+            threshold=decoding.threshold, max_new_tokens=max_new_tokens, on_prompt=advance_to,
+        )  # fmt: skip
+    rounds = measure_rounds(loaded.target, loaded.draft, draft_length=draft_length)
+    if json:
+        output.print_json(report | {"rounds": rounds})
+    else:
+        output.print_bench(report)
+        output.print_rounds(rounds)
+
+
+def bench_synthetic(
+    name: str, device: str, dtype: str, threads: int | None, draft_length: int, probability: float
+) -> dict[str, Any]:
+    """Time rounds of a pair with random weights against the memory bandwidth.
+
+    Raises ``UnknownName``, ``InvalidSetting`` or ``ModelUnavailable``.
+    """
+    import torch
+
+    from fsd_core.evaluation.speed import measure_rounds, synthetic_pair
+    from fsd_core.models.loading import fitting_dtype, resolve_device
+
+    if threads:
+        torch.set_num_threads(threads)
+    target_device = resolve_device(device)
+    torch_dtype = getattr(torch, "bfloat16" if dtype == "auto" else fitting_dtype(dtype, target_device))
+    pair = synthetic_pair(name, target_device, torch_dtype)
+    return measure_rounds(*pair, draft_length=draft_length, probability=probability)
+
+
+def resume(id: options.Id, json: options.Json = False) -> None:
+    """Continue a run or an experiment that was killed, failed or was cancelled, at its next prompt. Failed prompts are
+    tried again."""
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    work = find_work(repository, id)
+    config = repository.experiment(work.id).config if work.is_experiment else None
+    if isinstance(config, CalibrationConfig) and not work.owned_by_worker:
+        if remaining := [run.id for run in work.runs if run.has_more_to_do]:
+            repository.reopen_runs(remaining, enqueue=False)
+        loader = common.loader_for(config.round_runs([config.target, *config.decodings], 0, 1), settings.threads)
+        perform(repository, settings, work.id, loader, json)
+        return
+    check_resumable(work)
+    if work.owned_by_worker:
+        repository.reopen_runs([run.id for run in work.runs])
+        output.tell_resumed(work.id, work.is_experiment, json)
+        output.tell_worker(repository)
+        return
+    with run_actions.exclusive_writing(repository, settings.home, *work.lock) as writing:
+        loader = common.loader_for([run.config for run in work.runs], settings.threads)
+        ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
+        finished = common.perform(repository, work.title, ids, loader, settings, writing)
+    if work.is_experiment:
+        output.tell_experiment(work.id, finished, json)
+    else:
+        output.tell_run(finished[0], json)
+
+
+def delete(
+    id: options.Id,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    work = find_work(repository, id)
+    kind = "experiment" if work.is_experiment else "run"
+    from fsd_core.review.review_service import resting_on
+
+    resting = resting_on(repository, (run.id for run in work.runs))
+    question = f"Delete the {output.deletion(repository, kind, work.id)}?"
+    output.confirm(" ".join(filter(None, (question, resting, "This cannot be undone."))), yes)
+
+    run_actions.delete(repository, settings.home, kind, work.id)
+    common.delete_copies(repository, settings)
+    print(" ".join(filter(None, (f"The {kind} {work.id} was deleted.", resting))))
+
+
+def rescore(id: options.Id, json: options.Json = False) -> None:
+    """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    work = find_work(repository, id)
+
+    from fsd_core.evaluation.runner import rescore as rescore_run
+
+    changed = {run.id: rescore_run(repository, run.id) for run in work.runs}
+    common.mirror(repository, [id for id, count in changed.items() if count], settings)
+    output.tell_rescored(changed, json)
+
+
+def bounds(
+    id: options.Id,
+    temperature: Annotated[
+        float | None, options.number("--temperature", float, "Temperature of p and q. [default: the run's, or 1]")
+    ] = None,
+    positions: Annotated[
+        int, options.number("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
+    ] = 48,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Compute how often several drafts could have been accepted in ended runs, by every verifier and at best."""
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    work = find_work(repository, id)
+
+    from fsd_core.evaluation import bounds as measuring
+
+    for run in work.runs:
+        measuring.check(repository, run.id)
+    loaded = common.load_for([run.config for run in work.runs], settings.threads)
+    measured = {
+        run.id: measuring.measure(repository, run.id, loaded, temperature, positions, seed) for run in work.runs
+    }
+    common.mirror(repository, list(measured), settings)
+    output.tell_bounds(measured, json)

@@ -1,29 +1,48 @@
-"""Output of the commands: tables and JSON on standard output, everything else on standard error."""
+"""What commands print, and the runs that their arguments name.
+
+Find runs and experiments by an id prefix (for ``resume`` and ``rescore``) or by their content (for ``run`` and
+``sweep``).
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
-from fsd_core.conditions import MIXED_MARK, mixed_sentence
-from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
-from fsd_core.errors import InvalidSetting, NotGiven
-from fsd_core.formatting import DASH
-from fsd_core.metrics import Metric, listed
-from fsd_core.storage.elsewhere import origin_text
-from fsd_core.storage.playground_chunks import StreamFigures
+from fsd_core import system
+from fsd_core.config import RunConfig, SweepConfig, content_hash
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.engines.kinds import engine_sentences, latency_sentence
+from fsd_core.errors import InvalidSetting, NotGiven, UnknownName, WrongState
+from fsd_core.metrics import MIXED_MARK, Metric, listed_metrics, mixed_sentence
+from fsd_core.storage.messages import StreamFigures
+from fsd_core.storage.records import origin_text
+from fsd_core.texts import DASH, count
+from fsd_core.worker.named import identified
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-    from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import RunView
+    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.repository import Repository
 
 
 def say(line: str) -> None:
@@ -70,14 +89,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figure
 
 def print_runs(runs: Sequence[RunView]) -> None:
     """Print one line per run: costs and gains, with 95 % intervals."""
-    columns = ("Setting", *(metric.listed for metric in listed()))
+    columns = ("Setting", *(metric.listed for metric in listed_metrics()))
     rows = []
     for run in runs:
         figures, mark = run.metrics or {}, MIXED_MARK * bool(run.speed_mixed)
         rows.append(
             (
                 run.label if run.status == "finished" else f"{run.label} ({run.status})",
-                *(_figure(figures, metric, mark * metric.timed) for metric in listed()),
+                *(_figure(figures, metric, mark * metric.timed) for metric in listed_metrics()),
             )
         )
     print_table(columns, rows)
@@ -88,7 +107,7 @@ def print_runs(runs: Sequence[RunView]) -> None:
             print(f"{run.label}: nothing here has verified these figures ({origin_text(run)}).")
         if told := engine_sentences(run):
             print(" ".join((f"{run.label}:", *told, latency_sentence(run))).strip())
-    from fsd_core.analysis.reading_versions import read_differently
+    from fsd_core.analysis.comparability import read_differently
 
     if told := read_differently(runs):
         print(told)
@@ -219,8 +238,8 @@ def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:
     if as_json:
         print_json({"changed": dict(changed)})
         return
-    for id, count in changed.items():
-        print(f"Run {id}: {count} verdicts changed")
+    for id, verdicts in changed.items():
+        print(f"Run {id}: {verdicts} verdicts changed")
 
 
 def tell_bounds(bounds: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
@@ -255,3 +274,156 @@ def generation_json(text: str, generation: GeneratedText, decoder: PairDecoder, 
         "device": pair.device,
         "dtype": pair.dtype,
     }
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on standard error if that is a terminal. Yields a function that sets the number done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def rounds_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], None]]]:
+    """Show a bar for consecutive rounds of a calibration. Yields two functions: one begins a round with a number of
+    settings on the prompts from ``start`` to before ``end``, the other advances the bar. Without a terminal each round
+    is a line on standard error."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Beginning", total=None)
+
+        def begin(settings: int, start: int, end: int) -> None:
+            what = f"{count(settings, 'setting')} on prompts {start + 1} to {end}"
+            if not console.is_terminal:
+                say(f"{what}.")
+            progress.reset(task, total=settings * (end - start), description=what)
+
+        yield begin, lambda: progress.advance(task)
+
+
+@contextmanager
+def download_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar once something is fetched. Yields a function of the name, the bytes so far and the bytes in all."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                if not console.is_terminal:
+                    say(f"Fetching {what}, {total / 1e6:,.0f} MB." if total else f"{what}.")
+                tasks[what] = progress.add_task(f"Fetching {what}" if total else what, total=total or None)
+            progress.update(tasks[what], completed=done)
+
+        yield on_progress
+
+
+_MAX_EXPERIMENTS = 50
+"""how many of the newest experiments are searched"""
+
+
+@dataclass(frozen=True)
+class StoredWork:
+    """A run, or an experiment with all its runs."""
+
+    id: str
+    title: str
+    runs: tuple[RunView, ...]
+    is_experiment: bool
+    owned_by_worker: bool
+    """whether a job of the worker owns it"""
+
+    @property
+    def lock(self) -> tuple[str, str]:
+        """Kind and id of the lock to hold. The lock of an experiment covers its runs."""
+        experiment_id = self.runs[0].experiment_id
+        return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
+
+
+def find_work(repository: Repository, id_prefix: str) -> StoredWork:
+    """Return the run or experiment whose id starts with ``id_prefix``. Raises ``UnknownName`` if none does, and
+    ``InvalidSetting`` if several do."""
+    runs = repository.runs(id_prefix=id_prefix, limit=None)
+    matches = [run for run in runs if run.id.startswith(id_prefix)]
+    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(id_prefix)} - {None}
+    if len(matches) + len(experiments) > 1:
+        raise InvalidSetting(f"Several ids begin with '{id_prefix}': expected more characters of the one meant.")
+    if matches:
+        return _stored_run(repository, matches[0])
+    for id in filter(None, experiments):
+        return _stored_experiment(repository.experiment(id))
+    raise UnknownName(
+        f"There is no run and no experiment '{id_prefix}': expected an id that `runs` lists, or that the pages show."
+    )
+
+
+def check_resumable(work: StoredWork) -> None:
+    """Raise ``InvalidSetting`` if nothing remains to be done, or if the worker owns the work."""
+    what = "experiment" if work.is_experiment else "run"
+    if not any(run.has_more_to_do for run in work.runs):
+        raise WrongState(
+            f"The {what} {work.id} is finished, and none of its prompts failed: start a new one with the same settings."
+        )
+    if work.owned_by_worker and any(not run.ended for run in work.runs):
+        raise WrongState(
+            f"The {' '.join(work.lock)} belongs to the worker, which continues it by itself: start the application, "
+            "or `python -m fsd_core worker`."
+        )
+
+
+def find_unfinished(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
+    """Return the newest unfinished work of the command line with the content of ``config`` and no live process. Work
+    that was already begun comes before work still queued."""
+    hashes = {content_hash(config), content_hash(identified(repository, config, ""))}
+    unfinished = [
+        run
+        for status in ("running", "stopped", "queued")
+        for run in repository.runs(status=status, task=config.task, limit=None)  # newest first
+    ]
+    if isinstance(config, RunConfig):
+        single_runs = (run for run in unfinished if run.experiment_id is None)
+        works = (_stored_run(repository, run) for run in single_runs if content_hash(run.config) in hashes)
+    else:
+        ids = dict.fromkeys(run.experiment_id for run in unfinished if run.experiment_id is not None)
+        experiments = (repository.experiment(id) for id in ids)
+        works = (_stored_experiment(e) for e in experiments if content_hash(e.config) in hashes)
+    works = (work for work in works if not work.owned_by_worker)
+    return next((work for work in works if system.holder(home / "runs" / f"{work.id}.lock") is None), None)
+
+
+def find_unfinished_calibration(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
+    """Return the newest calibration with the content of ``config`` that a killed command left unfinished, or that ran
+    out of minutes when ``config`` grants more. Its budget is then raised to the minutes of ``config``."""
+    for view in repository.experiments(limit=_MAX_EXPERIMENTS):
+        if view.job_id is not None or not isinstance(view.config, CalibrationConfig) or not view.config.asks_as(config):
+            continue
+        free, more = system.holder(home / "runs" / f"{view.id}.lock") is None, config.minutes - view.config.all_minutes
+        if free and more >= 0 and _unfinished(repository, view, view.config, more):
+            if more:
+                repository.grant_minutes(view.id, more, enqueue=False)
+            return view.id
+    return None
+
+
+def _unfinished(repository: Repository, view: ExperimentView, config: CalibrationConfig, more: float) -> bool:
+    """Whether a calibration has anything left to do with ``more`` extra minutes."""
+    from fsd_core.calibration.planning import Outcome
+    from fsd_core.calibration.summary import calibration_status
+
+    status = calibration_status(repository, config, view.runs)
+    return not isinstance(status, Outcome) or (more > 0 and status.reason == "minutes")
+
+
+def _stored_run(repository: Repository, run: RunView) -> StoredWork:
+    job = repository.find_job(run.experiment_id or run.id)
+    return StoredWork(run.id, run.label, (run,), is_experiment=False, owned_by_worker=job is not None)
+
+
+def _stored_experiment(experiment: ExperimentView) -> StoredWork:
+    has_job = experiment.job_id is not None
+    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, owned_by_worker=has_job)

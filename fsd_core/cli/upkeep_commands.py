@@ -1,4 +1,4 @@
-"""Commands that maintain the program itself: ``train`` and ``db``."""
+"""Commands that maintain the program itself: ``train``, ``db``, ``export`` and ``import``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from fsd_core.cli import common as options
 from fsd_core.cli import output
-from fsd_core.cli import shared_options as options
+from fsd_core.cli.output import find_work
+from fsd_core.errors import NotApplicable
 from fsd_core.settings import get_settings
+from fsd_core.texts import count
+from fsd_core.worker import run_actions
 
 train = typer.Typer(help="Train the models that ship with the program.", **options.TYPER_OPTIONS)
 database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
@@ -126,8 +130,8 @@ def train_adapter(
     """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
     from dataclasses import replace
 
-    from fsd_core.training.adapter import ADAPTER_PLAN
-    from fsd_core.training.adapter import main as train_one
+    from fsd_core.training.draft import ADAPTER_PLAN
+    from fsd_core.training.draft import train_adapter as train_one
 
     plan = replace(ADAPTER_PLAN, schedule=replace(ADAPTER_PLAN.schedule, steps=steps or ADAPTER_PLAN.schedule.steps))
     with _reporting(f"Adapter of {target}") as report:
@@ -144,7 +148,7 @@ def train_trigrams(
 ) -> None:
     """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
     the bundled one."""
-    from fsd_core.training.trigram_counting import main as count_texts
+    from fsd_core.training.counting import count_trigrams as count_texts
 
     output.print_json(count_texts(target, out, get_settings().data_folder, texts, seed, least))
 
@@ -163,7 +167,7 @@ def train_linear_target(
     seed: options.Seed = 0,
 ) -> None:
     """Train a target with grouped linear attention for the bundled pair's problems and draft, or continue."""
-    from fsd_core.training.linear_target import main as train_one
+    from fsd_core.training.bundled_pair import train_linear_target as train_one
 
     with _reporting("Target with linear attention") as report:
         output.print_json(train_one(out, parts, steps, seed, report))
@@ -177,13 +181,15 @@ def train_card(
     ] = None,
 ) -> None:
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
-    from fsd_core.training import adapter_card, draft_card, head_card
+    from fsd_core.training import cards
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    write_card = {"draft": draft_card.main, "adapter": adapter_card.main, "head": head_card.main}[what]
+    write_card = {"draft": cards.make_draft_card, "adapter": cards.make_adapter_card, "head": cards.make_head_card}[
+        what
+    ]
     print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
 
 
@@ -196,19 +202,19 @@ def train_calibration(
 ) -> None:
     """Measure where leniency is free for a pair. The result is stored with the models and shown first on the pair's
     pages."""
-    from fsd_core.training import threshold_sweep
+    from fsd_core.training import counting
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(threshold_sweep.main(pair, task, limit, timed, report=output.print_json))
+    print(counting.sweep_thresholds(pair, task, limit, timed, report=output.print_json))
 
 
 @contextmanager
 def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
     """Yield a function that writes training log rows as lines of JSON and as curves in MLflow."""
-    from fsd_core.training.curves import curves
+    from fsd_core.training.loop import curves
 
     with curves(get_settings().resolved_mlflow_uri, name, lambda warning: output.say(f"warning: {warning}")) as log:
 
@@ -222,9 +228,9 @@ def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
 @train.command("held-out")
 def write_held_out() -> None:
     """Write the held-out problems that ship with the program. They are always the same."""
-    from fsd_core.tasks import arithmetic, short_problems
+    from fsd_core.tasks import word_problems
 
-    tasks: tuple[Any, ...] = (arithmetic, short_problems)
+    tasks: tuple[Any, ...] = (word_problems, word_problems)
     for task in tasks:
         print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
 
@@ -233,8 +239,8 @@ def write_held_out() -> None:
 def upgrade_database() -> None:
     """Create the database, or upgrade it to this version."""
     url = get_settings().resolved_database_url
-    from fsd_core.storage.database.connection import open_database, upgrade
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.opening import open_database, upgrade
+    from fsd_core.storage.repository import Repository
 
     upgrade(url)
     print("The database is up to date.", *Repository(open_database(url)).shared_names(), sep="\n")
@@ -245,7 +251,7 @@ def backup_database(
     file: Annotated[Path, typer.Argument(help="A new file.")],
 ) -> None:
     """Write a checked copy of the database, which may stay in use meanwhile."""
-    from fsd_core.storage.database.upkeep import backup
+    from fsd_core.storage.upkeep import backup
 
     size = backup(get_settings().resolved_database_url, file)
     print(f"{file.absolute()} is a checked copy of the database: {size / 1e6:,.1f} MB.")
@@ -256,8 +262,7 @@ def restore_database(
     file: Annotated[Path, typer.Argument(help="A backup.")],
 ) -> None:
     """Replace the database with a backup. Stop the application first. The former database is kept."""
-    from fsd_core.storage.database.upkeep import restore
-    from fsd_core.worker import run_actions
+    from fsd_core.storage.upkeep import restore
 
     settings = get_settings()
     settings.make_folders()
@@ -269,7 +274,62 @@ def restore_database(
 @database.command("vacuum")
 def vacuum_database() -> None:
     """Return the space of deleted rows to the disk."""
-    from fsd_core.storage.database.upkeep import vacuum
+    from fsd_core.storage.upkeep import vacuum
 
     before, after = vacuum(get_settings().resolved_database_url)
     print(f"The database takes {after / 1e6:,.1f} MB, {(before - after) / 1e6:,.1f} MB less than before.")
+
+
+def export_workspace(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    experiment: Annotated[
+        list[str] | None, typer.Option(help="Id of an experiment; may be given several times. [default: everything]")
+    ] = None,
+    run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
+) -> None:
+    """Write settings, tasks of your own, experiments, runs, texts, traces and reviews to one checked file. Accounts are
+    left out."""
+    from fsd_core.storage.workspace_export import export
+
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    run_ids: dict[str, None] = {}
+    for expected, ids in ((True, experiment), (False, run)):
+        for id in ids or ():
+            work = find_work(repository, id)
+            if work.is_experiment is not expected:
+                other = "an experiment" if work.is_experiment else "a run"
+                flag = "--experiment" if work.is_experiment else "--run"
+                raise NotApplicable(f"{id} is {other}: give it as {flag}.")
+            run_ids.update(dict.fromkeys(view.id for view in work.runs))
+    done = export(settings.resolved_database_url, file, settings.home, run_ids or None)
+    rows = done.rows
+    tasks = f" {count(rows['tasks'], 'version')} of tasks of your own went along." * bool(rows["tasks"])
+    print(
+        f"{file.absolute()} holds {count(rows['runs'], 'run')} of {count(rows['experiments'], 'experiment')} with "
+        f"{count(rows['generations'], 'prompt')}, and {_log_entries(rows['review_log'])}: "
+        f"{done.size / 1e6:,.1f} MB.{tasks}"
+    )
+
+
+def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `export` has made.")]) -> None:
+    """Add the content of an exported file to the database. Existing entries stay unchanged."""
+    from fsd_core.storage.opening import open_database
+    from fsd_core.storage.workspace_import import import_file
+
+    settings = get_settings()
+    run_actions.open_repository(settings)  # creates the database if it is missing
+    database = open_database(settings.resolved_database_url)
+    done = import_file(database, file, settings.home)
+    existing = ""
+    if done.existing:
+        existing = f" {count(done.existing, 'run')} of it {'was' if done.existing == 1 else 'were'} here already."
+    tasks = f" {count(done.tasks, 'version')} of tasks of your own came along." * bool(done.tasks)
+    print(
+        f"Added {count(done.runs, 'run')} and {count(done.experiments, 'experiment')} with "
+        f"{count(done.prompts, 'prompt')}, and {_log_entries(done.events)}.{existing}{tasks}"
+    )
+
+
+def _log_entries(entries: int) -> str:
+    return f"{entries:,} {'entry' if entries == 1 else 'entries'} of the review log"

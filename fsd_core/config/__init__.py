@@ -1,6 +1,6 @@
 """Configuration of runs as frozen values. Nothing here computes or imports torch."""
 
-from fsd_core.config.decoding_config import AcceptanceConfig, DecodingConfig, SamplingConfig
+from fsd_core.config.decoding_config import AcceptanceConfig, DecodingConfig, SamplingConfig, TemplateConfig
 from fsd_core.config.drafting import (
     DRAFTERS,
     TOPOLOGIES,
@@ -22,7 +22,6 @@ from fsd_core.config.drafting import (
     TrigramDrafter,
 )
 from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
-from fsd_core.config.template_config import TemplateConfig
 from fsd_core.frozen import Frozen, content_hash, first_error
 from fsd_core.rules import (
     CHAIN,

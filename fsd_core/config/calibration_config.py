@@ -9,20 +9,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from fsd_core.config.baselines import with_exact_baselines
-from fsd_core.config.building import Named, in_python
 from fsd_core.config.decoding_config import DecodingConfig
-from fsd_core.config.options import METHOD_OPTIONS, by_name
-from fsd_core.config.run_config import RunConfig, SweepConfig
-from fsd_core.config.sweeps import methods
+from fsd_core.config.options import METHOD_OPTIONS, Named, by_name, in_python, methods
+from fsd_core.config.run_config import RunConfig, SweepConfig, with_exact_baselines
 from fsd_core.errors import NotCalibratable, NotEnough
-from fsd_core.formatting import count
 from fsd_core.rules import RULES, Autoregressive, Served, Speculative
-from fsd_core.statistics import betting
+from fsd_core.statistics import paired
+from fsd_core.texts import count
 
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
-SIGNIFICANCE_LEVEL = betting.LEVEL
+SIGNIFICANCE_LEVEL = paired.LEVEL
 """largest chance of naming a setting that misses the goal"""
 FINALISTS = 3
 """largest number of settings tested on fresh prompts; the chance of an error is shared among them"""
@@ -139,8 +136,8 @@ class CalibrationConfig(SweepConfig):
         by the stakes that are laid."""
         if self.goal != "accuracy":
             return self.least_fresh
-        laid = betting.stakes(np.full(self.choosing, 0.5), self.accuracy_bound)
-        return betting.fewest(0.5, self.accuracy_bound, laid, SIGNIFICANCE_LEVEL / self.finalists, MORE_THAN_ENOUGH)
+        laid = paired.stakes_for(np.full(self.choosing, 0.5), self.accuracy_bound)
+        return paired.fewest(0.5, self.accuracy_bound, laid, SIGNIFICANCE_LEVEL / self.finalists, MORE_THAN_ENOUGH)
 
     @property
     def fewest(self) -> int:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import get_args
 from weakref import WeakMethod
 
+from fsd_core.config.decoding_config import TemplateConfig
 from fsd_core.config.run_config import Dtype
-from fsd_core.config.template_config import TemplateConfig
 from fsd_core.errors import InvalidSetting, Malformed, NotGiven, OutOfRange, UnknownChoice, UnknownName
 
 MODELS = "models:"

@@ -1,25 +1,103 @@
-"""The options of a run, each defined once: its name, meaning, range, default and readers.
+"""The options of a run, each defined once, and the configurations that are built from them.
+
+The options of a run, each defined once: its name, meaning, range, default and readers.
 
 The table is built from the fields of the frozen values. The command line, the pages, ``generate`` and the library take
-their arguments, labels and help from it. :func:`fsd_core.config.building.method` builds a decoding method from them.
+their arguments, labels and help from it. :func:`fsd_core.config.options.method` builds a decoding method from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fsd_core.config.decoding_config import JUDGING_OPTIONS, DecodingConfig, SamplingConfig, shapes_of
+from fsd_core.config.decoding_config import (
+    JUDGING_OPTIONS,
+    DecodingConfig,
+    SamplingConfig,
+    TemplateConfig,
+    chosen_shape,
+    shapes_of,
+)
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
-from fsd_core.config.run_config import RunConfig, SettingConfig
-from fsd_core.config.template_config import TemplateConfig
-from fsd_core.errors import Contradiction
-from fsd_core.frozen import Frozen
-from fsd_core.rules import RULES, FuzzyReducible
+from fsd_core.config.run_config import IN_FLIGHT, RunConfig, SettingConfig
+from fsd_core.errors import (
+    Contradiction,
+    IncompatibleOptions,
+    Malformed,
+    NotApplicable,
+    NotGiven,
+    OutOfRange,
+    UnknownChoice,
+)
+from fsd_core.frozen import Frozen, before_fields, built, kind_of
+from fsd_core.rules import RULES, FuzzyReducible, ImportedSeries, MeasuredSeries, MissingRule, Rule
+
+OFF = "off"
+MOST_THRESHOLDS = 100
+DIGITS = 6
+"""decimal places of the values of a range, so that 0.15 is the same setting wherever it is typed"""
+
+
+def parse_threshold(text: str) -> float | None:
+    """Return a number, or ``None`` for ``off``: exact speculative decoding.
+
+    Raises ``InvalidSetting`` for anything else. The rule checks whether its divergence can be that large.
+    """
+    if text.strip().lower() == OFF:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise Malformed(
+            f"The threshold {text.strip()[:60]!r} is not a number: expected one such as 0.1, or '{OFF}' for exact SD."
+        )
+    return value
+
+
+def parse_thresholds(text: str) -> tuple[float | None, ...]:
+    """Return thresholds from a list such as ``0.05, 0.1, off``, ranges ``start:stop:count`` with both ends, or both.
+
+    ``0,05; 0,1`` has decimal commas. Raises ``InvalidSetting`` for anything else.
+    """
+    thresholds: list[float | None] = []
+    decimal_commas = ";" in text and "." not in text and re.search(r"\d,\d", text)
+    if not decimal_commas and re.search(r"(^|[;,\s])0+,\s*0\d", text):
+        raise Malformed(f"The thresholds {text.strip()[:60]!r} have decimal commas: expected 0.05, 0.1 or 0,05; 0,1.")
+    if decimal_commas:
+        text = text.replace(",", ".")
+    for part in text.replace(";", ",").split(","):
+        if word := part.strip():
+            thresholds += _range(word) if ":" in word else [parse_threshold(word)]
+    if not thresholds:
+        raise NotGiven("The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7.")
+    thresholds = list(dict.fromkeys(thresholds))
+    if len(thresholds) > MOST_THRESHOLDS:
+        raise OutOfRange(f"These are {len(thresholds)} thresholds: expected at most {MOST_THRESHOLDS}.")
+    return tuple(thresholds)
+
+
+def _range(word: str) -> list[float | None]:
+    parts = [part.strip() for part in word.split(":")]
+    try:
+        start, stop, count = float(parts[0]), float(parts[1]), int(parts[2])
+    except (ValueError, IndexError):
+        start, stop, count = math.nan, math.nan, 0
+    if len(parts) != 3 or not (math.isfinite(start) and start < stop < math.inf and 2 <= count <= MOST_THRESHOLDS):
+        raise Malformed(
+            f"The range {word[:60]!r} cannot be used: expected start:stop:count with a stop above the start and a "
+            f"count from 2 to {MOST_THRESHOLDS}, such as 0:0.6:7 for seven thresholds."
+        )
+    return [round(start + (stop - start) * i / (count - 1), DIGITS) for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -202,3 +280,332 @@ def by_name(options: Mapping[str, Any]) -> dict[str, Any]:
 def option_of(part: str, field_name: str) -> Option | None:
     """Return the option that sets a field of a part; ``None`` if no option does."""
     return next((o for o in OPTIONS.values() if (o.part, o.field) == (part, field_name)), None)
+
+
+Value = TypeVar("Value", bound=Frozen)
+Named = Callable[[Option, Any], str]
+"""returns the name under which a user gave an option and its value"""
+
+
+def in_python(option: Option, value: Any) -> str:
+    """Return the option's name in Python, such as ``tree_tokens``."""
+    return option.name
+
+
+def method(options: Mapping[str, Any], named: Named = in_python) -> DecodingConfig:
+    """Return the decoding method that the options describe. ``None`` is an option that was not given.
+
+    ``named``: returns a user's name for an option, for error messages. Raises ``InvalidSetting`` for a value out of
+    range, for an unknown option, and for one that the chosen rule, divergence, drafter or topology does not read.
+    """
+    given = by_name(options)
+    check_names(given)
+    for name, value in given.items():
+        check_known(METHOD_OPTIONS[name], value, named)
+    for name, value in given.items():
+        if unread := _unread(METHOD_OPTIONS[name], given):
+            part_name, kind, readers = unread
+            alternatives = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
+            option = named(METHOD_OPTIONS[name], value)
+            raise NotApplicable(
+                f"{option} does not apply to the {part_name} '{kind}': leave it out, or {alternatives}."
+            )
+
+    def fields(part: str) -> dict[str, Any]:
+        return {METHOD_OPTIONS[n].field: v for n, v in given.items() if METHOD_OPTIONS[n].part == part}
+
+    rule = _rule(given)
+    values: dict[str, Any] = {"acceptance": checked(rule, named, **_parse_knob(rule, fields("acceptance")))}
+    if not rule.baseline:
+        values["drafter"] = checked(DRAFTERS[_value_of(given, "drafter")], named, **_without_kind(fields("drafter")))
+        shape = TOPOLOGIES[chosen_shape(rule, given.get("topology")) or ""]
+        fixed = {} if rule.drafts is None else {"drafts": rule.drafts}
+        values["topology"] = checked(shape, named, **fixed | _without_kind(fields("topology")))
+    values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
+    values["template"] = checked(TemplateConfig, named, **fields("template"))
+    return checked(DecodingConfig, named, **values | fields("decoding"))
+
+
+def checked(model: type[Value], named: Named, **values: Any) -> Value:
+    """Build the value. Raises ``InvalidSetting`` with one sentence that names the option at fault."""
+
+    def option_name(path: Sequence[int | str]) -> str:
+        kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
+        owner = next((kind for kind, settings in kinds.items() if settings is model), None)
+        parts = {SamplingConfig: "sampling", TemplateConfig: "template", DecodingConfig: "decoding"}
+        field = [str(part) for part in path if isinstance(part, str)][-1]
+        owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
+        part = parts.get(model, "run")
+        option = next(owned, None) or option_of(part, field) or option_of(part, field.removesuffix("s"))
+        return named(option, values.get(field)) if option else field
+
+    return built(model, option_name, values)
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raise ``InvalidSetting`` for an unknown option."""
+    for name in given:
+        if name not in METHOD_OPTIONS:
+            raise UnknownChoice(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
+
+
+def check_known(option: Option, value: Any, named: Named = in_python) -> None:
+    """Raise ``InvalidSetting`` for an unknown choice."""
+    if option.choices and value not in option.choices:
+        expected = ", ".join(option.choices)
+        raise UnknownChoice(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {expected}.")
+
+
+def reads(option: Option, options: Mapping[str, Any]) -> bool:
+    """Return whether ``option`` has an effect with these options. ``options``: by name, ``None`` for a default."""
+    given = by_name(options)
+    fixed = option.name == "drafts" and _rule(given).drafts is not None
+    return not fixed and _unread(option, given) is None
+
+
+def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[str]] | None:
+    """Return why nothing reads an option: the part, its chosen kind and the kinds that read it; else ``None``."""
+    rule = _rule(given)
+    kind = _value_of(given, "acceptance")
+    if option.name in JUDGING_OPTIONS and (rule.lossless or rule.writes_beams):
+        return "rule", kind, [k for k, r in RULES.items() if not (r.lossless or r.baseline or r.writes_beams)]
+    if option.part in ("drafter", "topology") and rule.baseline:
+        return "rule", kind, [k for k, other in RULES.items() if not other.baseline]
+    if option.part == "acceptance" and option.owners and kind not in option.owners:
+        return "rule", kind, list(option.owners)
+    if option.part == "drafter" and option.owners and _value_of(given, "drafter") not in option.owners:
+        return "drafter", _value_of(given, "drafter"), list(option.owners)
+    if option.part == "topology":
+        if option.name == "topology" and len(shapes_of(rule)) < 2:
+            return "rule", kind, [k for k, other in RULES.items() if len(shapes_of(other)) > 1]
+        if option.owners and not {*option.owners} & {*shapes_of(rule)}:
+            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*shapes_of(other)}]
+        shape = chosen_shape(rule, given.get("topology")) or ""
+        if option.owners and shape not in option.owners:
+            return "shape", shape, list(option.owners)
+    for other, values in option.needs.items():
+        if _value_of(given, other) not in values:
+            return OPTIONS[other].label.lower(), _value_of(given, other), list(values)
+    return None
+
+
+def _rule(given: Mapping[str, Any]) -> type[Rule]:
+    return RULES[_value_of(given, "acceptance")]
+
+
+def _value_of(given: Mapping[str, Any], name: str) -> Any:
+    return given.get(name, OPTIONS[name].default)
+
+
+def _without_kind(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without the kind, which the class implies."""
+    return {name: value for name, value in fields.items() if name != "kind"}
+
+
+def _parse_knob(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the rule's fields with a textual knob value parsed. Raises ``InvalidSetting``."""
+    fields = _without_kind(fields)
+    if rule.knob and isinstance(text := fields.get(rule.knob.field), str):
+        value = parse_threshold(text)
+        if value is None and not rule.knob.is_off:
+            raise IncompatibleOptions(
+                f"The rule '{kind_of(rule)}' cannot be off: give a {rule.knob.field.replace('_', ' ')}, or choose "
+                "'speculative'."
+            )
+        fields[rule.knob.field] = rule.knob.strict if value is None else value
+    return fields
+
+
+_RULE = "setting.decoding.acceptance"
+_CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
+
+
+def settings_read(config: RunConfig) -> dict[str, Any]:
+    """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
+    flat = flatten(config.as_json())
+    flat.pop("setting.identity", None)  # it says nothing to people
+    rule = config.setting.decoding.acceptance
+    if isinstance(rule, MeasuredSeries | ImportedSeries):
+        read = ("setting.pair", "task", "limit", *(f"{_RULE}.{name}" for name in ("kind", "family", "name")))
+        return {key: flat[key] for key in read} | {f"{_RULE}.{name}": value for name, value in rule.values}
+    if isinstance(rule, MissingRule) or rule.by_endpoint:
+        return flat
+    for name in before_fields(type(rule)):
+        flat[f"{_RULE}.{name}"] = getattr(rule, name)
+    selected = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
+    unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, selected)]
+    return {key: value for key, value in flat.items() if key not in unread}
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as one level with dotted names.
+
+    ``None`` becomes ``off`` for a knob that can be off; other fields without a value are left out.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        elif value is not None or key in _CAN_BE_OFF:
+            flat[prefix + key] = "off" if value is None else value
+    return flat
+
+
+def options_read(config: RunConfig) -> dict[str, Any]:
+    """Return the method options that a run has read, by their names in the library and on the command line."""
+    values = settings_read(config)
+    keys = {name: METHOD_OPTIONS[name].key for name in options_of(config.setting.decoding)}
+    return {name: values[key] for name, key in keys.items() if key in values}
+
+
+def options_of(decoding: DecodingConfig) -> dict[str, Any]:
+    """Return the options that the parts of a decoding method have, with their values, by name."""
+    parts: dict[str, Any] = {
+        "acceptance": decoding.acceptance, "drafter": decoding.drafter, "topology": decoding.topology,
+        "sampling": decoding.sampling, "template": decoding.template, "decoding": decoding,
+    }  # fmt: skip
+    return {
+        name: getattr(part, option.field)
+        for name, option in METHOD_OPTIONS.items()
+        if hasattr(part := parts[option.part], option.field) and (not option.owners or part.kind in option.owners)
+    }
+
+
+LISTED = ("acceptance", "drafter", "topology", "length_by", "divergence")
+"""options with named values; a sweep takes several of each"""
+LENGTH_OPTIONS = ("draft_length",)
+"""options with numeric values; a sweep takes several of each"""
+
+
+def methods(options: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
+    """Return all combinations of rules, drafters, topologies, lengths, divergences and knob values, each once.
+
+    ``options``: by name, ``None`` if not given. Those of ``LISTED`` and ``LENGTH_OPTIONS`` may be lists. A knob
+    is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Each option goes only to the rules,
+    drafters and topologies that read it. A rule whose knob is not given uses its own grid. Raises ``InvalidSetting``
+    for an option that none of them reads, and like :func:`fsd_core.config.options.method`.
+    """
+    given = {name: value for name, value in by_name(options).items() if value != []}
+    check_names(given)
+    for name in LISTED:
+        for value in _listed(given.get(name, ())):
+            check_known(METHOD_OPTIONS[name], value, named)
+    combinations = _combinations(given)
+    read = readable(given)
+    shared = {
+        name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in (*LISTED, *LENGTH_OPTIONS)
+    }
+    seen: list[dict[str, Any]] = []
+    decodings: dict[DecodingConfig, None] = {}
+    for combination in combinations:
+        single = {n: value for n, value in (shared | combination).items() if n not in read or _is_read(n, combination)}
+        if single not in seen:  # combinations that differ only in unread options
+            seen.append(single)
+            decodings |= {
+                method(single | values, named): None for values in _knob_values(combination, single, combinations)
+            }
+    return list(decodings)
+
+
+def readable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a sweep of these rules, drafters, topologies and divergences reads, by name."""
+    combinations = _combinations(options)
+    return {
+        name: value
+        for name, value in options.items()
+        if any(_is_read(name, combination) for combination in combinations)
+    }
+
+
+def _combinations(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every combination of the values given for options that take several."""
+    several = {
+        name: _listed(options[name])
+        for name in (*LISTED, *LENGTH_OPTIONS)
+        if options.get(name) not in (None, "", [], ())
+    }
+    return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+
+
+def _knob_values(
+    combination: Mapping[str, Any], options: Mapping[str, Any], combinations: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the knob values of a combination, one setting after the other; one empty setting without knobs."""
+    kind = combination.get("acceptance", METHOD_OPTIONS["acceptance"].default)
+    knob, option = RULES[kind].knob, knob_of(kind)
+    if knob is not None and option is not None and option.name not in options:
+        options = {**options, option.name: knob.grid}
+    names = [name for name in options if _is_knob(name)]
+    knob_values = [
+        {name: OFF if value is None else value for name, value in zip(names, values, strict=True)}
+        for values in product(*(options[name] for name in names))
+    ]
+    if knob is not None and option is not None and not knob.is_off and _off_elsewhere(combinations, knob.field):
+        knob_values = [values for values in knob_values if values[option.name] != OFF]
+    return knob_values
+
+
+def _off_elsewhere(combinations: Sequence[Mapping[str, Any]], field: str) -> bool:
+    """Return whether another rule of the sweep takes the ``off`` of that knob."""
+    rules = (RULES[combination.get("acceptance", METHOD_OPTIONS["acceptance"].default)] for combination in combinations)
+    return any(rule.can_be_off() and rule.knob and rule.knob.field == field for rule in rules)
+
+
+def knob_of(kind: str) -> Option | None:
+    """Return the option that is a rule's knob; ``None`` if it has none."""
+    knob = RULES[kind].knob
+    if knob is None:
+        return None
+    return next(o for o in METHOD_OPTIONS.values() if o.field == knob.field and kind in o.owners)
+
+
+def _is_knob(name: str) -> bool:
+    return name in METHOD_OPTIONS and METHOD_OPTIONS[name].is_knob
+
+
+def _is_read(name: str, combination: Mapping[str, Any]) -> bool:
+    return name not in METHOD_OPTIONS or reads(METHOD_OPTIONS[name], combination)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(dict.fromkeys(value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
+
+
+def _values(value: Any) -> tuple[float | None, ...]:
+    if isinstance(value, str):
+        return parse_thresholds(value)
+    return tuple(value) if isinstance(value, Sequence) else (value,)
+
+
+def loads_of(batches: Sequence[int], rates: Sequence[float] = ()) -> dict[str, Any]:
+    """Return the fields of an experiment with these batch sizes: a single one is kept as it always was.
+
+    With ``rates``, at which prompts arrive at engines, it is how many may be open at once, and 1 stands for the usual.
+    """
+    if rates and len(batches) == 1:
+        return {"batch": IN_FLIGHT if batches[0] == 1 else batches[0], "rates": tuple(rates)}
+    if rates:
+        return {"batches": tuple(batches), "rates": tuple(rates)}  # refused in a sentence
+    return {"batches": tuple(batches)} if len(batches) > 1 else {"batch": batches[0]}
+
+
+def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
+    """Return the default name of a sweep, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
+    numbers = sorted({decoding.threshold for decoding in decodings if decoding.threshold is not None})
+    thresholds = [" to ".join(f"{number:g}" for number in dict.fromkeys((numbers[0], numbers[-1])))] if numbers else []
+    thresholds += ["off"] * any(
+        decoding.threshold is None and decoding.acceptance.knob is not None for decoding in decodings
+    )
+    draft_lengths = sorted({decoding.topology.length for decoding in decodings if decoding.topology is not None})
+    lengths = (
+        " and ".join([", ".join(map(str, draft_lengths[:-1])), str(draft_lengths[-1])])
+        if len(draft_lengths) > 1
+        else ""
+    )
+    first, *more_families = dict.fromkeys(decoding.family(" and ".join(thresholds), lengths) for decoding in decodings)
+    more = (
+        f" and {len(more_families)} others"
+        if len(more_families) > 1
+        else "".join(f" and {family}" for family in more_families)
+    )
+    return f"{first}{more} on {task}"

@@ -1,4 +1,15 @@
-"""Metrics of a run, computed from its generations and traces without measuring again."""
+"""Metrics of a run, computed from its generations without measuring again.
+
+Answers that only the run did not end by itself, and how many more of them its prompts may have missed.
+
+An interval of a ratio knows the prompts it is computed from. Where one answer in a hundred runs on to the limit, most
+samples of thirty hold none, and their interval of speed, length, passes or acceptance is of the others alone.
+
+Costs of texts, at a price per hour of the machine that writes them.
+
+The currency is whatever the price is in. All costs are of the seconds of decoding: a machine that waits costs as well,
+and loading a pair is not counted.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +19,134 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fsd_core.conditions import taken
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.engines.engine_counters import with_engine_rates
-from fsd_core.evaluation.prompt_clusters import by_cluster, cluster_numbers
-from fsd_core.evaluation.run_costs import cost_figures, price_of
-from fsd_core.metrics import METRICS, Generated, Metric
-from fsd_core.models.thoughts import split_thoughts
-from fsd_core.statistics.clusters import clustered_wilson
-from fsd_core.statistics.intervals import Interval
-from fsd_core.statistics.ratios import ratio_interval
+from fsd_core.engines.kinds import with_engine_rates
+from fsd_core.evaluation.versus import answered, by_cluster, cluster_numbers, clusters_of
+from fsd_core.metrics import METRICS, Generated, Metric, taken
+from fsd_core.models.conversation import split_thoughts
+from fsd_core.settings import get_settings
+from fsd_core.statistics.intervals import (
+    PROMPTS_THAT_SHOW_RARE,
+    Estimate,
+    Interval,
+    clustered_wilson,
+    keyed,
+    most_share,
+    ratio_interval,
+)
+from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import GenerationView, PromptCounts, RunView
     from fsd_core.tasks.base import Task
+
+
+def is_moved(metric: Metric) -> bool:
+    """Return whether one long answer moves a metric: it is a ratio of sums over tokens, rounds or seconds."""
+    return metric.timed or (metric.ratio is not None and not metric.counted)
+
+
+class Runaways(NamedTuple):
+    """Runaways of a run where its baseline ended by itself."""
+
+    seen: int
+    n: int
+    """prompts that both answered; those that depend on each other count as one"""
+    unit: str = "prompt"
+    """what ``n`` counts: prompts, conversations or groups"""
+
+    @property
+    def most(self) -> float:
+        """The largest share at 95 %: the rule of three if none was seen."""
+        return most_share(self.seen, self.n)
+
+    @property
+    def prompts_lacking(self) -> int:
+        """How many more prompts would have shown runaways of 1 %."""
+        return max(0, PROMPTS_THAT_SHOW_RARE - self.n)
+
+    @property
+    def share(self) -> str:
+        """``most`` as text, rounded up, such as ``10 %``."""
+        percent = -(-self.most * 1000 // 1) / 10
+        return f"{percent:.1f} %" if percent < 2 else f"{-(-percent // 1):.0f} %"
+
+    @property
+    def sentence(self) -> str:
+        """Such as ``up to 10 % of answers could be runaways unseen by 30 prompts``."""
+        if not self.seen:
+            return f"up to {self.share} of answers could be runaways unseen by {count(self.n, self.unit)}"
+        return f"runaways beyond the baseline's: {self.seen} of {self.n:,}, and up to {self.share} are possible"
+
+
+def runaways(run: Mapping[int, Generated], baseline: Mapping[int, Generated]) -> Runaways | None:
+    """Return the run's runaways on the prompts that neither failed; ``None`` without such a prompt."""
+    if not (shared := answered(run, baseline)):
+        return None
+    clusters = clusters_of({key: run[key] for key in shared})
+    ran_away = {clusters[key] for key in shared if _endless(run[key]) and not _endless(baseline[key])}
+    n = len(set(clusters.values()))
+    together = "group" if any(run[key].group for key in shared) else "conversation"
+    return Runaways(len(ran_away), n, "prompt" if n == len(shared) else together)
+
+
+def _endless(generated: Generated) -> bool:
+    ratio = METRICS["runaway_rate"].ratio
+    return ratio is not None and ratio(generated)[0] > 0
+
+
+_MILLION = 1e6
+_HOUR = 3600.0
+
+
+def price_of(run: RunView) -> float | None:
+    """Return the price per hour that a run was measured at, else the installation's; ``None`` if neither is known."""
+    return run.price_per_hour or get_settings().price_per_hour
+
+
+def cost_per_million_tokens(generations: Sequence[Generated], price: float) -> Estimate | None:
+    """Return the cost of a million emitted tokens, with its 95 % interval; ``None`` without tokens.
+
+    ``price`` is per hour. Failed prompts are left out, as they are of the throughput.
+    """
+    done = [g for g in generations if g.timed and g.outcome != "failed"]
+    return _per([(g.seconds * price / _HOUR * _MILLION, g.tokens) for g in done], done)
+
+
+def cost_per_solved_task(generations: Sequence[Generated], price: float) -> Estimate | None:
+    """Return the cost of a prompt solved, with its 95 % interval; ``None`` where none is, or where one has no score.
+
+    ``price`` is per hour. What prompts cost that were not solved, or failed, is part of it.
+    """
+    timed = [g for g in generations if g.timed]
+    if any(g.outcome == "unscored" for g in timed):
+        return None
+    return _per([(g.seconds * price / _HOUR, float(g.outcome == "correct")) for g in timed], timed)
+
+
+def cost_figures(generations: Sequence[Generated], price: float | None) -> dict[str, float | None]:
+    """Return the metrics of cost and their intervals; ``{}`` without a price."""
+    if price is None:
+        return {}
+    return {
+        "price_per_hour": price,
+        **keyed("cost_per_million_tokens", cost_per_million_tokens(generations, price)),
+        **keyed("cost_per_solved_task", cost_per_solved_task(generations, price)),
+    }
+
+
+def _per(pairs: Sequence[tuple[float, float]], generations: Sequence[Generated]) -> Estimate | None:
+    """Return the ratio of the sums of some pairs, one for each generation."""
+    total = sum(denominator for _, denominator in pairs)
+    if not total:
+        return None
+    low, high = ratio_interval(by_cluster(pairs, generations)) or (None, None)
+    return Estimate(sum(numerator for numerator, _ in pairs) / total, low, high)
+
 
 HISTOGRAM_BINS = 40
 
@@ -38,8 +159,8 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
 
     Accuracy counts truncated and failed prompts as not solved. Failed prompts have no tokens and do not enter the
     metrics of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
-    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios. Prompts that
-    depend on each other count as one cluster (:mod:`fsd_core.evaluation.prompt_clusters`). ``generations`` are
+    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.intervals` for ratios. Prompts that
+    depend on each other count as one cluster (:mod:`fsd_core.evaluation.versus`). ``generations`` are
     in order of position.
     ``unread``: how many of the wrong ones say nothing that could be read.
     ``negative_log_likelihood`` is in nats per token under the target, or under the draft if it decodes alone.

@@ -18,19 +18,18 @@ from torch import Tensor
 
 from fsd_core.config import SamplingConfig, TemplateConfig
 from fsd_core.errors import OutOfRange, Stale, WrongState
-from fsd_core.evaluation.asked_prompts import asked_prompt
-from fsd_core.models.chat_messages import Messages
+from fsd_core.evaluation.harness import asked_prompt
+from fsd_core.models.conversation import Messages
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import require_draft
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.ops.warping import warp
+from fsd_core.ops.distributions import warp
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
-from fsd_core.statistics.ratios import ratio_interval
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.custom.lookup import conversations, find_task
-from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance
-from fsd_core.theory.samplings import MOST_DRAFTS
+from fsd_core.statistics.intervals import ratio_interval
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks.custom.custom_task import conversations, find_task
+from fsd_core.theory import DRAFT_SAMPLINGS, MOST_DRAFTS, optimal_acceptance
 
 POSITIONS = 48
 _PATHS = 64

@@ -8,28 +8,200 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.config.model_names import called, template_arguments_of
-from fsd_core.engines.engine_knob import EngineKnob, PluginKnob
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DeviceUnavailable, FsdError, user_message
-from fsd_core.evaluation.asked_prompts import TurnFailed, asked_prompt
-from fsd_core.evaluation.engine_generator import WithEngines
-from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
-from fsd_core.evaluation.harness import failure
-from fsd_core.evaluation.observer import UNOBSERVED, Interrupted, RunObserver
-from fsd_core.evaluation.run_ending import figures_so_far, finish, target_alone, written_texts
-from fsd_core.evaluation.served_runs import served_by
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView, same_weights
-from fsd_core.tasks import Example, Task
-from fsd_core.tasks.custom.lookup import find_task
+from fsd_core.engines.client import EngineKnob, PluginKnob
+from fsd_core.engines.kinds import engine_figures, with_engine_rates
+from fsd_core.errors import (
+    Cancelled,
+    DatabaseUnavailable,
+    DataDamaged,
+    DeviceUnavailable,
+    FsdError,
+    Stale,
+    WrongState,
+    user_message,
+)
+from fsd_core.evaluation.aggregate import cost_figures, published_figures, summarise
+from fsd_core.evaluation.harness import LocalGenerator, PairLoader, TextGenerator, TurnFailed, asked_prompt, failure
+from fsd_core.evaluation.served_runs import WithEngines, readings_of, served_by
+from fsd_core.evaluation.versus import ComparedText, fidelity, text_fidelity, versus_target
+from fsd_core.metrics import Conditions, conditions_of
+from fsd_core.storage.records import (
+    READ_BEFORE,
+    READING_VERSIONS,
+    GenerationRecord,
+    GenerationView,
+    RunView,
+    same_weights,
+)
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks import TASKS, Example, Task
+from fsd_core.tasks.custom.custom_task import find_task
 from fsd_core.tasks.readings import READING_VERSION
+
+Writing = Callable[[str, Sequence[int]], AbstractContextManager[None]]
+"""(run id, positions): context manager around all work on these prompts, so that a crash can be attributed to them"""
+
+
+class Interrupted(Exception):
+    """Leaves all runs to be resumed, wherever it is raised."""
+
+
+@dataclass(frozen=True)
+class RunObserver:
+    """Callbacks of the runner. If ``on_start``, ``on_prompt`` or ``on_wait`` raises ``Cancelled``, the remaining runs
+    end with their metrics so far. Any other exception leaves the runs to be resumed; of ``on_wait`` it is
+    ``Interrupted``."""
+
+    on_prompt: Callable[[RunView], None] = lambda run: None
+    """called before each prompt, with the current state of its run"""
+    writing: Writing = lambda run_id, positions: nullcontext()
+    on_start: Callable[[RunView], None] = lambda run: None
+    """called before a run's pair is loaded"""
+    on_calibration_round: Callable[[int, int, int], None] = lambda settings, start, end: None
+    """called when a calibration starts new runs: number of settings, first prompt, and the one after the last"""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """recorded with each run beside what its generator says"""
+    on_wait: Callable[[], None] = lambda: None
+    """called now and then while an engine is awaited"""
+
+
+UNOBSERVED = RunObserver()
+
+
+def target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
+    """Return the id of another run here in which the target alone answered the same prompts with the same sampling.
+
+    Return ``None`` also for a draft alone, which never uses the target.
+    """
+
+    def comparison_key(run: RunView) -> tuple:
+        return run.pair, run.task, run.seed, run.decoding.shared
+
+    if run.decoding.acceptance.kind == "draft-only":
+        return None
+    candidates = [other for other in runs if other.decoding.acceptance.kind == "autoregressive"]
+    candidates.sort(key=lambda other: other.config.load != run.config.load)  # its speed is compared as well
+    baseline_id = next((other.id for other in candidates if comparison_key(other) == comparison_key(run)), None)
+    return None if baseline_id == run.id else baseline_id
+
+
+def finish(
+    repository: Repository, run: RunView, baseline_id: str | None, texts: Callable[[str], dict[int, ComparedText]]
+) -> None:
+    """Write a run's metrics and end it. Raises ``FsdError`` if every prompt failed.
+
+    ``baseline_id``: the run of the target alone that it is compared with. ``texts`` returns what that wrote.
+    """
+    if run.ended:
+        return
+    generations = repository.generations(run.id)
+    if all(g.outcome == "failed" for g in generations):
+        raise FsdError(f"Every prompt of the run failed. The first error: {generations[0].error}")
+    figures = _summary(repository, run.id, generations)
+    if baseline_id is not None:
+        alone, greedy = repository.generations(baseline_id), run.decoding.sampling.greedy
+        figures |= versus_target(generations, alone)
+        groups = {g.position: g.group for g in generations if g.group}
+        figures |= (
+            text_fidelity(_whole_texts(generations), _whole_texts(alone), greedy=greedy, groups=groups)
+            if served_by(run)
+            else fidelity(written_texts(repository, run.id), texts(baseline_id), greedy=greedy, groups=groups)
+        )
+    repository.finish_run(run.id, figures)
+
+
+def written_texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
+    """Return the written texts, by position, without the prompts that failed. All turns of a conversation are one text,
+    at the position of the first. A conversation with a failed turn is left out."""
+    generations = {g.position: g for g in repository.generations(run_id)}
+    failed = {g.position - g.turn for g in generations.values() if g.outcome == "failed"}
+    texts: dict[int, ComparedText] = {}
+    for position, records in repository.traces(run_id):
+        generation = generations[position]
+        first, tokens = position - generation.turn, [token for record in records for token in record.emitted]
+        if first in failed:
+            continue
+        before = texts.get(first, ComparedText([], 0.0))
+        nats = before.negative_log_likelihood + generation.negative_log_likelihood
+        texts[first] = ComparedText([*before.tokens, *tokens], nats)
+    return texts
+
+
+def _whole_texts(generations: Sequence[GenerationView]) -> dict[int, str]:
+    """Return the texts as :func:`written_texts` does, by their characters."""
+    failed = {g.position - g.turn for g in generations if g.outcome == "failed"}
+    texts: dict[int, str] = {}
+    for g in generations:
+        if (first := g.position - g.turn) not in failed:
+            texts[first] = texts.get(first, "") + g.text
+    return texts
+
+
+def figures_so_far(repository: Repository, run_id: str) -> dict[str, Any] | None:
+    """Return the metrics of a run so far, or ``None`` if nothing is done or it cannot be read."""
+    generations = repository.generations(run_id)
+    with suppress(DataDamaged):
+        return _summary(repository, run_id, generations) if generations else None
+
+
+def _summary(repository: Repository, run_id: str, generations: Sequence[GenerationView]) -> dict[str, Any]:
+    """Return the metrics of a run's prompts, those that an engine's counters give, and what it cost."""
+    run = repository.run(run_id)
+    figures = summarise(generations, _records(repository, run_id)) | engine_figures(readings_of(repository, run_id))
+    if run.task in TASKS:
+        figures |= published_figures(TASKS[run.task].of_model(run.provenance), generations)
+    return figures | cost_figures(generations, run.price_per_hour)
+
+
+def _records(repository: Repository, run_id: str) -> Iterator[list]:
+    return (records for _, records in repository.traces(run_id))
+
+
+def rescore(repository: Repository, run_id: str) -> int:
+    """Score every prompt of an ended run with its current task and return how many scores changed. The run records the
+    version of the reading, and what it had counted by another one.
+
+    Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are no longer those of the task.
+    """
+    run = repository.run(run_id)
+    if not run.ended:
+        raise WrongState(f"The run {run.id} has not ended: wait for it, or cancel it.")
+    task, generations = find_task(run.task, repository).of_model(run.provenance), repository.generations(run.id)
+    examples = task.examples_of(run.config)
+    changes, rescored = {}, []
+    for generation in generations:
+        example = examples[generation.position]
+        if (generation.example_id, generation.prompt) != (example.id, example.prompt):
+            raise Stale(
+                f"Prompt {generation.position + 1} of the task '{task.name}' has changed since the run {run.id}: "
+                "measure the setting again."
+            )
+        if generation.stop_reason == "error":  # no text to score
+            rescored.append(generation)
+            continue
+        score = task.score(generation.text, example, generation.stop_reason, thinking=generation.only_thought)
+        if (score.outcome, score.answer) != (generation.outcome, generation.answer):
+            changes[generation.id] = (score.outcome, score.answer)
+        rescored.append(replace(generation, outcome=score.outcome, answer=score.answer))
+    former = run.metrics or {}
+    is_reread = bool({*run.reading_versions} - {READING_VERSION})
+    if changes or is_reread:
+        has_traces = repository.has_traces(run.id)
+        metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
+        metrics = with_engine_rates(former | metrics | published_figures(task, rescored))  # fidelity stays as it is
+        counts = {name: former.get(name) for name in ("correct", "wrong", "truncated", "failed")}
+        about = {key: value for key, value in (run.provenance or {}).items() if key != READ_BEFORE}
+        about |= {READING_VERSIONS: str(READING_VERSION)} | ({READ_BEFORE: counts} if is_reread else {})
+        repository.set_scores(run.id, changes, metrics, about)
+    return len(changes)
+
 
 logger = logging.getLogger(__name__)
 

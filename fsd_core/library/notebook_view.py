@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fsd_core.analysis.cell_text import delta_text, displayed_columns
-from fsd_core.analysis.cells import Cell, cells
-from fsd_core.calibration.finalist_table import FINALIST_COLUMNS, finalist_row
-from fsd_core.conditions import MIXED_MARK
-from fsd_core.formatting import DASH, decimals, number
-from fsd_core.metrics import Metric, compared
-from fsd_core.storage.playground_chunks import EmittedToken
+from fsd_core.analysis.cells import Cell, cells, delta_text, displayed_columns
+from fsd_core.calibration.summary import FINALIST_COLUMNS, finalist_row
+from fsd_core.metrics import MIXED_MARK, Metric, compared
+from fsd_core.storage.messages import EmittedToken
+from fsd_core.texts import DASH, decimals, number
 
 if TYPE_CHECKING:
-    from fsd_core.library.calibrate_runs import Calibration
-    from fsd_core.library.comparison import Comparison
+    from fsd_core.library.measuring import Comparison
+    from fsd_core.library.runs import Calibration
     from fsd_core.library.text_decoder import Completion
 
 Lines = tuple[str, ...]

@@ -1,25 +1,170 @@
-"""The decoder: a pair and a decoding method that continue a text."""
+"""The decoder of a notebook: a pair and a decoding method that continue a text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fsd_core.config import DecodingConfig, RunConfig
-from fsd_core.config.building import checked, in_python, method
+from fsd_core.config.model_names import name_of_models
+from fsd_core.config.options import checked, in_python, method
 from fsd_core.decoding import decoder as internal
-from fsd_core.decoding.session import DecodingSession
+from fsd_core.decoding.decoder import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.errors import Contradiction, Malformed
+from fsd_core.errors import Contradiction, Malformed, ModelUnavailable, PackageMissing
 from fsd_core.evaluation.harness import written
-from fsd_core.library.extras import lacks
-from fsd_core.library.pairs import loaded
-from fsd_core.models import threads
+from fsd_core.models import loading, threads
+from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.playground_chunks import EmittedToken, StreamFigures
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.sources import PairSpec
+from fsd_core.settings import get_settings
+from fsd_core.storage.messages import EmittedToken, StreamFigures
+from fsd_core.storage.records import fingerprint_of, same_model
+from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, suggested_name
+from fsd_core.tasks.custom.reading import check, grouped, read_file
+from fsd_core.tasks.custom.rows import FieldNames
 from fsd_core.worker.token_builder import TokenBuilder
+
+
+def need(package: str, what: str) -> None:
+    """Raise ``PackageMissing`` if ``package``, which ``what`` needs, is not installed."""
+    try:
+        import_module(package)
+    except ImportError:
+        raise PackageMissing(
+            f"{what} needs {package}, which is not installed: install it, or the library with its group 'figures', "
+            "pip install 'fsd-lab[figures]'."
+        ) from None
+
+
+def lacks(*packages: str) -> bool:
+    """Return whether any of these packages is not installed."""
+    return any(find_spec(package) is None for package in packages)
+
+
+def load_pair(
+    name_or_path: str | Path | Mapping[str, str] = "bundled",
+    device: str = "auto",
+    dtype: str = "auto",
+    on_progress: OnProgress = lambda what, done, total: None,
+    weights: Mapping[str, str] | None = None,
+) -> LoadedPair:
+    """Load a target and its draft, with the EAGLE head if the pair has one.
+
+    Args:
+        name_or_path: A name that ``fsd-lab pairs`` lists; ``hub:OWNER/TARGET+OWNER/DRAFT``; or a folder that contains
+            the folders ``target`` and ``draft`` (and ``head``), as a ``Path`` or as ``path:FOLDER``; or the models,
+            each a folder or an id of the hub, by role: ``target``, and of ``draft``, ``head``, ``adapter`` and
+            ``draft-adapter`` those that there are.
+        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: ``FSD_DEVICE`` if it is set, else CUDA if available.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: the checkpoint's, if the device computes in
+            it.
+        on_progress: Called during a download with the fetched item, the bytes so far and the total bytes.
+        weights: Fingerprints that the models must have, by role (``target``, ``draft``, ``head``, ``adapter``, and
+            ``configuration`` for the files beside the weights), as an approved setting lists them.
+
+    On a CPU this also sets torch's number of threads for the whole process: ``FSD_THREADS``, or the number that makes
+    the pair's rounds fastest. Measuring that takes about a second.
+
+    Raises:
+        UnknownName: No pair has this name.
+        ModelUnavailable: The weights are missing, broken or not the requested ones, cannot be fetched, or do not fit
+            into memory.
+        IncompatibleModels: The two models have different tokenizers.
+        InvalidSetting: The device or the dtype is unknown, or this machine lacks the device.
+
+    >>> import fsd_core
+    >>> pair = fsd_core.load_pair("bundled", device="cpu")
+    >>> pair.device, pair.dtype, pair.head is not None
+    ('cpu', 'float32', True)
+    """
+    settings = get_settings()
+    config = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
+    threads.fix(settings.threads)
+    pair = loading.load_pair(_name(name_or_path), config.device, config.dtype, on_progress)
+    _check_weights(pair, weights or {})
+    threads.adopt(pair)
+    return pair
+
+
+def _check_weights(pair: LoadedPair, wanted: Mapping[str, str]) -> None:
+    for role, fingerprint in wanted.items():
+        got = fingerprint_of((pair.weights or {}).get(role, "none"))
+        if not same_model(got, fingerprint):
+            raise ModelUnavailable(
+                f"The {role} of '{pair.spec.name}' is {got} here, and {fingerprint} was asked for: get the models that "
+                "were measured."
+            )
+
+
+def spec_of(pair: LoadedPair | str | Path) -> PairSpec:
+    """Return a pair's spec without loading the pair. Raises as ``get_pair`` does."""
+    return pair.spec if isinstance(pair, LoadedPair) else get_pair(_name(pair))
+
+
+def _name(name_or_path: str | Path | Mapping[str, str]) -> str:
+    if isinstance(name_or_path, Mapping):
+        return name_of_models(name_or_path)
+    if not isinstance(name_or_path, str | Path):
+        raise Malformed(
+            f"A pair is asked for by its name, its folder or its models by role, and {name_or_path!r} is none of "
+            "these: write such as 'bundled'."
+        )
+    return f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path
+
+
+def loaded(pair: LoadedPair | str | Path) -> LoadedPair:
+    """Return the pair itself, or load the one of that name or folder. Raises as :func:`load_pair` does."""
+    return pair if isinstance(pair, LoadedPair) else load_pair(pair)
+
+
+def load_task(
+    path: str | Path,
+    scorer: str | None = None,
+    name: str | None = None,
+    title: str = "",
+    *,
+    prompt_field: str = "",
+    reference_field: str = "",
+    id_field: str = "",
+    all_turns: bool = False,
+    group_similar: bool = False,
+) -> CustomTask:
+    """Return the task of a file of JSON Lines, JSON or Parquet, for ``compare`` and ``sweep``. Nothing is stored.
+
+    Args:
+        path: The file; docs/benchmarks.md has its format.
+        scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` takes the one in
+            the file's first line.
+        name: ``None`` derives it from the file's name.
+        title: Displayed title. Empty takes the one in the file's first line.
+        prompt_field: Field that holds the prompt or the conversation. Empty takes the usual one.
+        reference_field: Field that holds what is right. Empty takes ``reference``.
+        id_field: Field that holds the name of a line. Empty takes ``id``.
+        all_turns: Whether the user turns of conversations are asked one after another, behind what the setting wrote.
+        group_similar: Whether near-duplicates are made groups. Prompts of a group depend on each other, so the group
+            counts once in intervals and promises.
+
+    Raises:
+        InvalidSetting: The file has a problem, with its line (``fsd-lab task check`` lists all), or the name cannot be
+            used.
+
+    >>> import fsd_core, pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "sums.jsonl"
+    >>> _ = file.write_text('{"prompt": "What is 2 + 3?", "reference": 5}')
+    >>> fsd_core.load_task(file, scorer="number").name
+    'sums@98192fd31a8ecfc5'
+    """
+    path = Path(path)
+    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field), all_turns=all_turns)
+    checked.require(str(path))
+    checked = grouped(checked) if group_similar else checked
+    return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from typing import Any
 from filelock import FileLock
 
 from fsd_core.errors import FsdError, ModelUnavailable
-from fsd_core.models.hub_download import download, fetched_bytes
-from fsd_core.models.hub_offers import Offered, hub_errors, offered
-from fsd_core.models.local_models import missing_models, models_folder, obtained, write_about
-from fsd_core.models.specs import HubModel, PairSpec, Wheel
+from fsd_core.models.hub_files import Offered, download, fetched_bytes, hub_errors, offered
+from fsd_core.models.sources import HubModel, PairSpec, Wheel, missing_models, models_folder, obtained, write_about
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""

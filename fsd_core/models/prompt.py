@@ -1,16 +1,439 @@
-"""From a user's prompt to the tokens that a model is fed."""
+"""From a user's prompt to the tokens that a model is fed, by its chat template and tokenizer.
+
+Rendering of chat templates in a process of its own (:mod:`.template_child`), with bounds that the kernel enforces.
+
+One such process serves all calls of this one. It is started by the first call, and again after it was ended.
+
+Rendering of a conversation by a model's chat template, which came with the model: it may be broken or never end.
+
+The template itself runs in a process with bounds in time and memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import atexit
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import permutations
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fsd_core.config import TemplateConfig
-from fsd_core.errors import NotGiven, PromptTooLong, UnfitModel
+from fsd_core.config.decoding_config import GIVEN
+from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, NotGiven, PromptTooLong, UnfitModel
 from fsd_core.frozen import text_hash
-from fsd_core.models.chat_messages import Message
-from fsd_core.models.chat_template import render
+from fsd_core.models.conversation import TOOLS, Message, ToolMessage, fields_of, split_thoughts
+from fsd_core.models.hub_files import fetch_file, hub_errors, offered
+from fsd_core.models.load_failures import load_failure
+from fsd_core.models.sources import (
+    TOKENIZER,
+    HubModel,
+    check_sizes,
+    models_folder,
+    obtained,
+    tokenizer_folder,
+    with_marks,
+)
+from fsd_core.models.template_child import ANSWER, LONGEST_REFUSAL, OUT_OF_MEMORY, REQUEST
+
+TEMPLATE_MEMORY = 512 << 20
+"""bytes beside those of the interpreter and its libraries"""
+LONGEST_RENDERED = 64 << 20
+"""bytes"""
+_LONGEST_WAIT = 120.0
+"""seconds beyond those of the call until an answer must have come: it is started on a busy machine, too"""
+_CHILD = Path(__file__).with_name("template_child.py")
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
+"""variables that an interpreter needs to find its packages; no secrets"""
+_LEAN = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+
+
+class TemplateEnded(Exception):
+    """The process was ended or broke off. The message says why, in a few words."""
+
+
+class _Renderer:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    def forget(self) -> None:
+        """Begin anew in a forked process: what runs is its parent's, and so is whatever holds the lock."""
+        self._lock = Lock()
+        if self._running is not None:
+            process, connection = self._running
+            process.returncode = 0  # it is not ours to wait for
+            connection.close()
+            self._running = None
+
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Return the answer to a request. Raises ``TemplateEnded``."""
+        content = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        with self._lock:
+            self._running = self._running or _start()
+            try:
+                answer = _exchange(self._running[1], REQUEST.pack(seconds, len(content)) + content, seconds)
+            except BaseException as error:
+                status = self._end(killed=not isinstance(error, EOFError))
+                if isinstance(error, EOFError):
+                    raise TemplateEnded(_reason(status, seconds)) from None
+                if isinstance(error, OSError):
+                    raise TemplateEnded(f"it was not done after {seconds + _LONGEST_WAIT:g} s") from None
+                raise
+        return json.loads(answer.decode("utf-8", "surrogatepass"))
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            if self._running is not None:
+                self._end(killed=True)
+
+    def _end(self, *, killed: bool) -> int:
+        """Return the exit status of the process, which is ended if it does not end itself."""
+        assert self._running is not None
+        (process, connection), self._running = self._running, None
+        connection.close()
+        if killed:
+            process.kill()
+        try:
+            return process.wait(_LONGEST_WAIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(_CHILD), str(TEMPLATE_MEMORY), str(LONGEST_RENDERED)],
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _LEAN,
+            stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    return process, ours
+
+
+def _exchange(connection: socket.socket, message: bytes, seconds: float) -> bytes:
+    """Send a message and return the answer. Raises ``EOFError`` if the other side has ended, and ``OSError``."""
+    deadline = time.monotonic() + seconds + _LONGEST_WAIT
+
+    def read(count: int) -> bytes:
+        content = bytearray()
+        while len(content) < count:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            if not (chunk := connection.recv(min(count - len(content), 1 << 20))):
+                raise EOFError
+            content += chunk
+        return bytes(content)
+
+    connection.settimeout(seconds + _LONGEST_WAIT)
+    try:
+        connection.sendall(message)
+        (length,) = ANSWER.unpack(read(ANSWER.size))
+        if length > LONGEST_RENDERED:
+            raise OSError("a longer answer than was asked for")
+        return read(length)
+    except (BrokenPipeError, ConnectionResetError):
+        raise EOFError from None
+
+
+def _reason(status: int, seconds: float) -> str:
+    if status == -signal.SIGPROF:
+        return f"it ran for {seconds:g} s"
+    if status == OUT_OF_MEMORY:
+        return f"it took more than {TEMPLATE_MEMORY >> 20} MB of memory"
+    return "it ended the process that renders it"
+
+
+_renderer = _Renderer()
+atexit.register(_renderer.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renderer.forget)
+
+
+def ask_renderer(request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return what the process answers within ``seconds`` of a processor, see :mod:`.template_child`.
+
+    Raises ``TemplateEnded`` if the request takes more time or memory, or breaks the process.
+    """
+    return _renderer.ask(request, seconds)
+
+
+TEMPLATE_SECONDS = 5.0
+"""of a processor"""
+_WHOLE = ("user", "assistant", "tool")
+"""roles whose text has to be in a rendered prompt"""
+_TAG = re.compile(r"<[^<>\s'\"]{1,40}>|\[/?[A-Za-z_:|]{2,40}\]|◁[^◁▷\s]{1,40}▷")
+_NOT_NAME = re.compile(r"(?i)start|begin|end|open|close|prefix|suffix|[^a-z0-9]")
+_MOST_TAGS = 64
+_DIRECTIVES = tuple(f"%{flag}{letter}" for flag in ("-", "") for letter in "aAbBcdHIjmMpSUwWxXyYZ")
+"""of ``strftime``"""
+
+
+def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig) -> str:
+    """Return messages as the tokenizer's chat template writes them, with the tools and the calls that they hold.
+
+    Raises ``InvalidSetting`` for arguments that the template does not read, for messages that it refuses, and for tools
+    or calls that it does not read; ``ModelUnavailable`` for a template that cannot be rendered or leaves out what is
+    said.
+    """
+    _check_arguments(tokenizer, template)
+    if any(message[0] == "developer" for message in messages):
+        with suppress(InvalidSetting, ModelUnavailable):
+            return _render_whole(tokenizer, messages, template, ("developer", *_WHOLE))
+        messages = [("system", message[1]) if message[0] == "developer" else message for message in messages]
+    return _render_whole(tokenizer, messages, template, _WHOLE)
+
+
+def _render_whole(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, whole: Sequence[str]
+) -> str:
+    """Render messages. The result has to contain the texts of the roles ``whole``."""
+    missing = ""
+    for as_parts in (False, True):  # templates of multimodal models may read lists of parts alone
+        text = _rendered(tokenizer, messages, template, as_parts)
+        if not (missing := _missing_role(text, messages, whole)):
+            _check_tools(tokenizer, messages, template, text, as_parts)
+            return text
+    raise ModelUnavailable(
+        f"The chat template of the model leaves out what the {missing} says, so different prompts would become the "
+        "same: restore it from where it came, or choose another pair."
+    )
+
+
+def template_marks(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[str, str], ...]:
+    """Return the begin and end marks of what the chat template leaves out of earlier answers: that is thought.
+
+    Of the tags that stand in the template, those that pair by name are put into answers of a conversation, each pair in
+    both orders, and it is rendered once. Empty without a template, and for one that cannot be rendered.
+    """
+    with suppress(InvalidSetting, ModelUnavailable):
+        tags = _TAG.findall(_template_of(tokenizer)) if getattr(tokenizer, "chat_template", None) else []
+        names = {tag: _NOT_NAME.sub("", tag).lower() for each in tags for tag in (each, each.replace("/", "", 1))}
+        pairs = [pair for pair in permutations(list(names)[:_MOST_TAGS], 2) if names[pair[0]] == names[pair[1]]]
+        asked = [("user", "Go on."), *(("assistant", f"{a}seen{i}.{b}kept{i}.") for i, (a, b) in enumerate(pairs))]
+        messages = [each for said in asked[1:] for each in (asked[0], said)]
+        text = _rendered(tokenizer, [*messages, asked[0]], TemplateConfig(), as_parts=False) if pairs else ""
+        return tuple(pair for i, pair in enumerate(pairs) if f"seen{i}." not in text and f"kept{i}." in text)
+    return ()
+
+
+def _missing_role(text: str, messages: Sequence[Message], whole: Sequence[str]) -> str:
+    """Return the first role in ``whole`` that a rendered conversation lacks a message of, or an empty text. Thoughts of
+    earlier answers may be left out, as templates do.
+
+    Templates may change a message's spaces, or quote it as JSON.
+    """
+    holds = _contained(text)
+    for message in messages:
+        role, content = message[:2]
+        said = split_thoughts(content).answer if role == "assistant" else content
+        if role in whole and not holds(said):
+            return role
+    return ""
+
+
+def _contained(text: str) -> Callable[[str], bool]:
+    """Return a function that says whether a rendered text holds another one, apart from spaces and quoting."""
+    compact = _compact(text)
+
+    def holds(part: str) -> bool:
+        return _compact(part) in compact or any(
+            _compact(json.dumps(part, ensure_ascii=ascii_only)[1:-1]) in compact for ascii_only in (False, True)
+        )
+
+    return holds
+
+
+def _check_tools(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, text: str, as_parts: bool
+) -> None:
+    """Raise ``InvalidSetting`` unless a rendered text holds the tools and the calls of its messages.
+
+    Their names may stand in it by chance, so without them it has to be another text.
+    """
+    plain = [message for message in messages if not isinstance(message, ToolMessage)]
+    if len(plain) == len(messages):
+        return
+    holds = _contained(text)
+    for number, message in enumerate(messages):
+        fields = fields_of(message)
+        functions = [each["function"] for each in (*fields.get("tool_calls", ()), *fields.get(TOOLS, ()))]
+        if not functions:
+            continue
+        others = (*messages[:number], *messages[number + 1 :])
+        without = others if message[0] == TOOLS else (*messages[:number], message[:2], *messages[number + 1 :])
+        named = [leaf for function in functions for leaf in (function["name"], *_leaves(function.get("arguments")))]
+        if all(map(holds, named)) and _rendered(tokenizer, without, template, as_parts) != text:
+            continue
+        what = "the tools" if message[0] == TOOLS else f"the tool_calls of message {number + 1}"
+        raise UnfitModel(
+            f"The chat template of the model does not read {what}, so the model would not see them: choose a pair "
+            "whose template knows tools, or write them as text."
+        )
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Yield the texts and numbers in the arguments of a call."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(each)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def _compact(text: str) -> str:
+    return "".join(text.split())
+
+
+def _check_arguments(tokenizer: PreTrainedTokenizerBase, template: TemplateConfig) -> None:
+    """Raise ``InvalidSetting`` for an argument that the chat template does not read: it would change nothing."""
+    if not template.arguments:
+        return
+    known = _variables(_template_of(tokenizer))
+    if unread := [name for name in template.values if name not in known]:
+        raise UnfitModel(
+            f"The chat template of the model does not read {unread[0][:40]!r}: it reads "
+            f"{', '.join(sorted(known)) or 'no arguments'}."
+        )
+
+
+def _template_of(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the chat template; of several named ones, the default. Raises ``ModelUnavailable`` if none is that."""
+    templates: Any = tokenizer.chat_template
+    if isinstance(templates, dict) and "default" not in templates:
+        names = ", ".join(sorted(map(str, templates)))[:LONGEST_REFUSAL]
+        raise ModelUnavailable(
+            f"The model has chat templates for other purposes ({names}), and none is the default: rename the one that "
+            "is meant to 'default' in tokenizer_config.json or additional_chat_templates, or choose another pair."
+        )
+    return str(tokenizer.get_chat_template())
+
+
+@lru_cache(maxsize=64)
+def _variables(chat_template: str) -> frozenset[str]:
+    """Return the names of the arguments that a chat template reads, besides those that it always gets."""
+    try:
+        answer = ask_renderer({"names_of": chat_template}, TEMPLATE_SECONDS)
+    except TemplateEnded:  # rendering it says what is wrong
+        return frozenset()
+    return frozenset(answer.get("names", ())) - frozenset(GIVEN)
+
+
+def _dated(chat_template: str, template: TemplateConfig) -> str:
+    """Return a chat template in which ``strftime_now`` tells the given day.
+
+    A macro of this name takes the place of the function, because transformers passes no functions to templates.
+    """
+    if "strftime_now" not in chat_template:
+        return chat_template
+    told = "".join(f" | replace({mark!r}, {template.day.strftime(mark)!r})" for mark in (*_DIRECTIVES, "%%"))
+    # What stands before a template on its first line, or no line break after the macro, would change its spaces.
+    return f"{{% macro strftime_now(format) %}}{{{{ format{told} }}}}{{% endmacro %}}\n{chat_template}"
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: TemplateConfig, as_parts: bool
+) -> str:
+    written = _dated(_template_of(tokenizer), template)
+    conversation = [
+        {"role": role, "content": [{"type": "text", "text": content}] if as_parts else content, **fields_of(message)}
+        for message in messages
+        for role, content in [message[:2]]
+        if role != TOOLS
+    ]
+    tools = next((fields_of(message)[TOOLS] for message in messages if message[0] == TOOLS), None)
+    said = [{name: value for name, value in message.items() if value is not None} for message in conversation]
+    values = {**tokenizer.special_tokens_map, **template.values}
+    request = {"conversations": [said], "tools": tools, "chat_template": written, "values": values}
+    try:
+        answer = ask_renderer(request, TEMPLATE_SECONDS)
+    except TemplateEnded as ended:
+        answer = {"failed": str(ended)}
+    if "text" in answer:
+        return answer["text"]
+    if "refused" in answer:
+        raise UnfitModel(
+            f"The chat template of the model refuses this conversation: {answer['refused']!r}. Change the "
+            "conversation, or choose another pair."
+        )
+    raise ModelUnavailable(
+        f"The chat template of the model cannot be used ({answer['failed']}): restore it from where it came, or choose "
+        "another pair."
+    )
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer in a folder, whose texts hold the marks of thoughts.
+
+    Raises ``ModelUnavailable`` if it cannot be loaded.
+    """
+    check_sizes(folder)
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if isinstance(tokenizer, PreTrainedTokenizerFast):
+            tokenizer._tokenizer = with_marks(tokenizer.backend_tokenizer, template_marks(tokenizer))
+        return tokenizer
+    except Exception as error:
+        raise ModelUnavailable(load_failure(folder, "tokenizer", error, "the files of its tokenizer")) from error
+
+
+def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:
+    """Raise ``IncompatibleModels`` unless every id in both vocabularies means the same token.
+
+    One of them may be an *extension* of the other: the same ids, followed by more, as families add tokens for tools or
+    chat. A token that only the target has is never drafted, and one that only the draft has is never accepted.
+    """
+    target_vocab, draft_vocab = target.get_vocab(), draft.get_vocab()
+    draft_tokens = {index: token for token, index in draft_vocab.items()}
+    differing = sum(
+        draft_tokens.get(i, token) != token or draft_vocab.get(token, i) != i for token, i in target_vocab.items()
+    )
+    if differing:
+        raise IncompatibleModels(
+            f"The two models of '{name}' do not share a tokenizer: {differing} of {len(target_vocab)} tokens differ. "
+            "Speculation compares the models token by token, so choose a draft of the target's family."
+        )
+
+
+_FILES = ("config.json", TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def tokenizer_of(model: Path | HubModel, adapter: Path | None = None) -> PreTrainedTokenizerBase:
+    """Return a model's tokenizer, or that of its adapter, from its folder if it is here. Otherwise the
+    tokenizer's files alone are fetched.
+
+    Raises ``ModelUnavailable``.
+    """
+    folder = obtained(model)
+    if folder is None:
+        assert isinstance(model, HubModel)  # a folder is always here
+        folder = _fetched(model)
+    return load_tokenizer(tokenizer_folder(folder, adapter))
+
+
+def _fetched(model: HubModel) -> Path:
+    offer, folder = offered(model), models_folder() / "tokenizers" / model.slug
+    with hub_errors(model):
+        files = {name: fetch_file(model, offer, name, folder.parent) for name in _FILES}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in files.items():
+        if file is not None and not (folder / name).exists():
+            (folder / name).symlink_to(file)
+    return folder
+
 
 _CHARACTERS_PER_TOKEN = 8
 """characters of a long prompt that are checked first, per token of the context"""

@@ -1,4 +1,6 @@
-"""Recording: strict decoding that judges its bonus too, and records every judged position.
+"""Recording: strict decoding that records every judged position, and predictions checked by decoding.
+
+Recording: strict decoding that judges its bonus too, and records every judged position.
 
 The bonus is drafted and judged, so that every token of the strict answer has a position at which a draft of it was
 judged. With the strict test this does not change the answer's distribution, and with greedy decoding not the answer.
@@ -6,7 +8,9 @@ judged. With the strict test this does not change the answer's distribution, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +19,19 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from fsd_core.decoding.decoder import GeneratedText
+from fsd_core import provenance
+from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig, TemplateConfig
+from fsd_core.decoding.decoder import GeneratedText, PairDecoder
+from fsd_core.errors import FsdError, OutOfRange, PromptTooLong, UnfitTrace
+from fsd_core.evaluation.harness import prompt_seed
+from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.models.prompt import prompt_hash
-from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.replays.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, TraceInfo
+from fsd_core.ops.distributions import ScoredDraft
+from fsd_core.replays.prediction import ROUNDS, Prediction, estimates, measure_costs
+from fsd_core.replays.trace_file import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, Trace, TraceInfo
 from fsd_core.rules import AcceptanceResult, Speculative
+from fsd_core.statistics.intervals import Estimate, difference_ends
+from fsd_core.tasks import Example, Task
 
 LEAST = 1e-4
 """a token less likely than this under both models is stored individually only if drafted or in the target's top
@@ -170,3 +182,169 @@ def tops(info_top: int, vocabulary: int) -> int:
 def recorder_of(info: TraceInfo) -> Recorder:
     """Return a recorder for a run that is about to start."""
     return Recorder(tops(info.top, info.vocabulary), info.rows_kept)
+
+
+TOP = 10
+FEWEST, LONGEST = 3, 32
+"""minimum number of individually stored tokens; longest draft that is recorded"""
+
+
+def check(draft_length: int, top: int) -> None:
+    """Raise ``InvalidSetting`` for parameters that cannot be recorded."""
+    if not 1 <= draft_length <= LONGEST:
+        raise OutOfRange(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
+    if top != 0 and top < FEWEST:
+        raise OutOfRange(f"{top} tokens are to be told apart: expected at least {FEWEST}, or 0 for full rows.")
+
+
+def record(
+    pair: LoadedPair,
+    task: Task,
+    prompts: int | Mapping[int, Example],
+    *,
+    seed: int = 0,
+    sampling: SamplingConfig | None = None,
+    template: TemplateConfig | None = None,
+    draft_length: int = 8,
+    max_new_tokens: int = 128,
+    top: int = TOP,
+    timed_rounds: int = ROUNDS,
+    on_prompt: Callable[[int], None] = lambda done: None,
+) -> Trace:
+    """Decode prompts of a task strictly with the draft model, and return what replay needs.
+
+    ``prompts``: how many, from the first, or these, by position. ``top``: tokens of either model stored individually at
+    a position; 0 stores full rows. ``timed_rounds``: rounds to time at each draft length; with 0 the pair is not timed,
+    and replay predicts no speeds. ``on_prompt`` is called with the number of prompts done. A prompt that fills the
+    context is left out. Raises ``InvalidSetting``, or ``FsdError`` if no draft was judged.
+    """
+    check(draft_length, top)
+    task.check_alone("replay")
+    sampling, template, vocabulary = sampling or SamplingConfig(), template or TemplateConfig(), pair.target.vocabulary
+    examples = dict(enumerate(task.examples(prompts))) if isinstance(prompts, int) else prompts
+    info = TraceInfo(
+        pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
+        tokenizer=tokenizer_hash(pair), sampling=sampling, template=template,
+        draft_length=draft_length, max_new_tokens=max_new_tokens, top=top or vocabulary,
+        provenance=provenance.collect(pair.computed_on, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+    )  # fmt: skip
+    recorder = recorder_of(info)
+    decoder = PairDecoder(pair, DecodingConfig(
+        acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
+        template=template, max_new_tokens=max_new_tokens,
+    ))  # fmt: skip
+    recorded: list[PromptTrace] = []
+    for done, (position, example) in enumerate(examples.items(), 1):
+        try:
+            ids = decoder.fitting(decoder.prompt_ids(example.model_input))
+        except PromptTooLong:
+            continue
+        generation = decoder.generate(ids, prompt_seed(seed, position))
+        answer_limit = min(max_new_tokens, decoder.method.context - len(ids))
+        recorded.append(recorder.prompt(position, ids, generation, answer_limit))
+        on_prompt(done)
+    if not any(prompt.size for prompt in recorded):
+        raise FsdError(f"No draft of {task.name} was judged, so there is nothing to replay: allow longer answers.")
+    costs = measure_costs(pair, sampling, draft_length, timed_rounds) if timed_rounds else None
+    return Trace(info.model_copy(update={"costs": costs, "prompts": len(recorded)}), tuple(recorded))
+
+
+def tokenizer_hash(pair: LoadedPair) -> str:
+    """Return the first 16 hex digits of the SHA-256 of the tokens and their ids."""
+    tokenizer: Any = pair.tokenizer
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(vocabulary.encode()).hexdigest()[:16]
+
+
+def check_name(info: TraceInfo, pair: str) -> None:
+    """Raise ``InvalidSetting`` if ``pair`` is not the name of the pair that recorded."""
+    if info.pair != pair:
+        raise UnfitTrace(
+            f"The trace is of '{info.pair}', not of '{pair}': choose the pair that recorded it, or record this one."
+        )
+
+
+def check_pair(info: TraceInfo, pair: LoadedPair) -> None:
+    """Raise ``InvalidSetting`` unless the trace can be of this pair."""
+    check_name(info, pair.spec.name)
+    if (info.tokenizer, info.vocabulary) != (tokenizer_hash(pair), pair.target.vocabulary):
+        raise UnfitTrace(
+            f"The trace was recorded with another tokenizer than '{pair.spec.name}' has here: choose the pair that "
+            "recorded it, or record this one."
+        )
+
+
+@dataclass(frozen=True)
+class Validated:
+    """A prediction and the measurement on the same prompts.
+
+    ``acceptance_error``: predicted less measured acceptance rate, with its interval paired by prompt. ``length``:
+    tokens of the measured answers over those of the strict ones, which the prediction assumes. ``speed_up``: over the
+    target alone, timed in turns with it.
+    """
+
+    prediction: Prediction
+    acceptance_rate: Estimate
+    acceptance_error: Estimate
+    tokens_per_pass: Estimate
+    passes: Estimate
+    length: float
+    speed_up: Estimate
+
+
+def measure(
+    pair: LoadedPair,
+    trace: Trace,
+    predictions: Sequence[Prediction],
+    task: Task,
+    on_prompt: Callable[[int], None] = lambda done: None,
+) -> list[Validated]:
+    """Decode the prompts of the trace with the setting of each prediction. All settings write a prompt before the next.
+
+    ``task``: the recorded task. Raises ``InvalidSetting`` if the trace is not of this pair, or of other prompts.
+    """
+    info = trace.info
+    check_pair(info, pair)
+    examples = task.examples(max(prompt.prompt for prompt in trace.prompts) + 1)
+    configs = [prediction.config for prediction in predictions]
+    target_config = DecodingConfig(
+        acceptance=Autoregressive(), sampling=info.sampling, template=info.template, max_new_tokens=info.max_new_tokens
+    )  # fmt: skip
+    decoders = [PairDecoder(pair, config) for config in (target_config, *configs)]
+    counts = np.zeros((len(decoders), len(trace.prompts), 5))
+    for row, prompt in enumerate(trace.prompts):
+        ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].model_input), prompt_seed(info.seed, prompt.prompt)
+        if prompt.prompt_hash not in (None, prompt_hash(ids)):
+            raise UnfitTrace(
+                f"The prompt {prompt.prompt} is rendered to other tokens than when the trace was recorded, because the "
+                "template, the tokenizer or transformers has changed: record this pair again."
+            )
+        if not row:
+            decoders[0].generate(ids, seed)  # warm-up: the first text's extra time is not its method's
+        for turn in range(len(decoders)):
+            index = (turn + row) % len(decoders)
+            counts[index, row] = _counts(decoders[index].generate(ids, seed))
+        on_prompt(row + 1)
+    return [
+        _checked(prediction, setting_counts, counts[0])
+        for prediction, setting_counts in zip(predictions, counts[1:], strict=True)
+    ]
+
+
+def _counts(done: GeneratedText) -> list[float]:
+    """Return tokens, rounds, drafted and accepted tokens, and seconds."""
+    records = done.records
+    drafted, accepted = sum(len(record.drafted) for record in records), sum(record.accepted for record in records)
+    return [len(done.tokens), len(records), drafted, accepted, done.seconds]
+
+
+def _checked(prediction: Prediction, counts: np.ndarray, target_counts: np.ndarray) -> Validated:
+    tokens, rounds, drafted, accepted, seconds = counts.T[..., None]
+    (rate,), (per_pass,) = estimates(accepted, drafted, is_share=True), estimates(tokens, rounds)
+    (passes,) = estimates(rounds, np.ones_like(rounds))
+    pairs = np.concatenate([prediction.counts[:, [3, 2]], counts[:, [3, 2]]], 1)
+    low, high = (float(end) for end in difference_ends(pairs))
+    error = Estimate(prediction.acceptance_rate.value - rate.value, *((low, high) if low == low else (None, None)))
+    (speed,) = estimates(tokens * target_counts[:, 4:].sum() / target_counts[:, 0].sum(), seconds)
+    length = float(tokens.sum() / prediction.counts[:, 0].sum())
+    return Validated(prediction, rate, error, per_pass, passes, length, speed)

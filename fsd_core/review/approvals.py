@@ -1,21 +1,177 @@
-"""Validity of the approval in force for a use: how long it lasts, and whether its evidence still stands."""
+"""The approval in force for a use, as the review log has it: how long it lasts, and a proposal beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fsd_core.errors import UnknownName
-from fsd_core.review.evidence import REQUIREMENT_TITLES, RequirementCheck, overall
-from fsd_core.review.log_access import unapproved
-from fsd_core.review.proposal_review import ProposalReview, judged_evidence, measured_runs, requirement_names, review_of
+from fsd_core.errors import Overtaken, UnfitEvidence, UnknownName, WrongState
+from fsd_core.models.model_pairs import pair_title
+from fsd_core.review import history
+from fsd_core.review.evidence import (
+    REQUIREMENT_TITLES,
+    RequirementCheck,
+    certain_weights,
+    on_fresh_prompts,
+    overall,
+    weights,
+)
+from fsd_core.review.history import (
+    Proposal,
+    ProposalReview,
+    Use,
+    judged_evidence,
+    measured_runs,
+    requirement_names,
+    review_of,
+)
+from fsd_core.roles import Person
+from fsd_core.storage.review_events import AliasMoved, ReviewEvent
+from fsd_core.texts import checked_key
 
 if TYPE_CHECKING:
-    from fsd_core.review.history import Proposal, Use
-    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import LoggedEvent, RunView
+    from fsd_core.storage.repository import Repository
     from fsd_core.storage.review_events import Requirements
+
+
+LONGEST_USE_ID = 64
+
+
+class ReviewLog:
+    """The review log of one database."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+
+    def uses(self) -> list[Use]:
+        """Return every use, in the order of creation."""
+        return history.uses_of(self.repository.review_log())
+
+    def labels(self, uses: Sequence[Use]) -> dict[str, str]:
+        """Return the labels of the settings in the uses, each with its pair, by setting id."""
+        ids = {proposal.setting for use in uses for proposal in use.proposals.values()}
+        names = self.repository.setting_names(ids)
+        return {id: f"{label} · {pair_title(pair)}" for id, (label, pair) in names.items()}
+
+    def use(self, id: str) -> Use:
+        log = self.repository.review_log(id)
+        if not log:
+            raise UnknownName(
+                f"There is no use '{id[:LONGEST_USE_ID]}': the link is incomplete, or of another database."
+            )
+        return history.use(id, log)
+
+    def approved(self, use: Use) -> str:
+        """Return the id of the approved setting of a use. Raises ``UnknownName`` if none is approved."""
+        if (setting := use.named("approved")) is None:
+            raise unapproved(use)
+        return setting
+
+    def approved_weights(self, use: Use) -> dict[str, str]:
+        """Return the measured weights of the approved setting by role; empty if they were not recorded."""
+        return self._weights_of(use, use.in_force[-1]) if use.in_force else {}
+
+    def _weights_of(self, use: Use, approval: AliasMoved) -> dict[str, str]:
+        """Return the weights in the approval. An approval by an earlier version has none, so those of its runs count
+        while they exist."""
+        proposal = use.proposals.get(approval.proposal or "")
+        if approval.weights or proposal is None:
+            return approval.weights
+        return weights(self.repository.runs(proposal.runs, limit=None))
+
+    def review(self, proposal_id: str) -> ProposalReview:
+        """Return a proposal with its evidence checked again."""
+        for use in self.uses():
+            if proposal_id in use.proposals:
+                return review_of(self.repository, use, use.proposals[proposal_id])
+        raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
+
+    def _stored(self, key: str | None, use_id: str, person: Person, act: Mapping[str, Any]) -> LoggedEvent | None:
+        """Return what an act was stored as, if it was sent before."""
+        if key is None:
+            return None
+        return self.repository.stored_event(checked_key(key), use_id, person.name, act)
+
+    def _append(
+        self, use_id: str, person: Person, events: Sequence[ReviewEvent], seen: int, key: str | None = None
+    ) -> LoggedEvent:
+        try:
+            return self.repository.append_events(use_id, person, events, seen, key)
+        except Overtaken:  # between reading and writing
+            use = self.use(use_id)
+            if (proposal := use.proposals.get(events[0].about or "")) and proposal.state != "open":
+                raise WrongState(closed_text(proposal)) from None
+            raise Overtaken(news_text(use.log[seen:])) from None
+
+    def _append_last(self, use_id: str, person: Person, event: ReviewEvent, key: str | None) -> None:
+        """Append an event that conflicts with no other, after whatever the log holds."""
+        while True:
+            try:
+                self.repository.append_events(use_id, person, [event], self.use(use_id).sequence, key)
+            except Overtaken:
+                continue
+            return
+
+
+def unapproved(use: Use) -> UnknownName:
+    """Return the error that nothing is approved for a use: yet, or since somebody took it back."""
+    if (moved := use.aliases.get("approved")) is None:
+        return UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
+    return UnknownName(
+        f"Nothing is in force for the use '{use.id}': {moved.moved.who} took back what was approved, on "
+        f"{moved.moved.at:%Y-%m-%d}."
+    )
+
+
+def closed_text(proposal: Proposal) -> str:
+    """Return why a proposal takes no more acts, and what leads on."""
+    more = "its use says what is in force, and the setting's page proposes it anew"
+    return f"This proposal is {proposal.state}, so nothing is decided on it any more: {more}."
+
+
+def news_text(entries: Sequence[LoggedEvent]) -> str:
+    names = ", ".join(list(dict.fromkeys(logged.who for logged in entries))[:3])
+    return f"Since this page was shown {names} acted here: look at what is new, and say it again."
+
+
+def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[str]) -> str:
+    """Return the setting of the runs. Raises ``InvalidSetting`` for runs that cannot be evidence."""
+    if not runs or not baselines:
+        raise UnfitEvidence("A proposal rests on measured runs: choose at least one, and one baseline.")
+    by_id = {run.id: run for run in repository.runs([*runs, *baselines], limit=None)}
+    if unknown := [id for id in (*runs, *baselines) if id not in by_id]:
+        raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
+    if unmeasured := [run for run in by_id.values() if not run.metrics]:
+        raise UnfitEvidence(f"The run {_name(unmeasured[0])} has no figures yet: wait for its end.")
+    if elsewhere := [run for run in by_id.values() if run.measured_elsewhere]:
+        raise UnfitEvidence(
+            f"The figures of {_name(elsewhere[0])} were measured elsewhere, and nothing here can verify them: choose "
+            "runs that were measured here."
+        )
+    settings = {by_id[id].setting_id for id in runs}
+    if len(settings) > 1:
+        raise UnfitEvidence("These runs are of several settings: propose one of them.")
+    (setting,) = settings
+    fresh = {run.id for run in on_fresh_prompts(repository, (by_id[id] for id in runs))}
+    if choosing := [by_id[id] for id in runs if id not in fresh]:
+        raise UnfitEvidence(
+            f"The run {_name(choosing[0])} helped to choose the setting in its calibration, so it says too much of it: "
+            "choose runs on fresh prompts."
+        )
+    if any(by_id[id].setting_id == setting for id in baselines):
+        raise UnfitEvidence("A baseline is of another setting than the one proposed: choose the target alone or SD.")
+    if len({run.pair for run in by_id.values()}) > 1:
+        raise UnfitEvidence("The runs and the baseline are of different pairs: choose runs of one pair.")
+    certain_weights(by_id.values())
+    return setting
+
+
+def _name(run: RunView) -> str:
+    return f"{run.label} ({run.id[:8]})"
+
 
 Standing = Literal["intact", "changed", "deleted"]
 
@@ -163,3 +319,42 @@ def checks_of(review: ProposalReview, requirements: Requirements) -> tuple[tuple
         waiver = review.proposal.waived(name, review.hash) if same else None  # of the requirement at that time
         checks.append((RequirementCheck(name, outcome, text), waiver.reason if waiver else ""))
     return tuple(checks)
+
+
+class RequirementPair(NamedTuple):
+    """One requirement of the proposal, for the candidate and for the approved setting."""
+
+    candidate: RequirementCheck
+    approved: RequirementCheck
+
+
+class BesideApproved(NamedTuple):
+    """The approved proposal of a use, beside another proposal of it."""
+
+    proposal: Proposal
+    """that was approved"""
+    requirements: tuple[RequirementPair, ...]
+    """each side against its own baseline"""
+    candidate_runs: tuple[str, ...]
+    """ids of the runs to read; empty where both were never measured on one task with one seed"""
+    approved_runs: tuple[str, ...]
+
+
+def beside_approved(repository: Repository, review: ProposalReview) -> BesideApproved | None:
+    """Return the approved proposal beside another one; ``None`` if no setting or this one is approved."""
+    use = review.use
+    if not use.in_force or use.named("approved") in (None, review.proposal.setting):
+        return None
+    approved = use.proposals.get(use.in_force[-1].proposal or "")
+    if approved is None:
+        return None
+    asked = review.proposal.requirements
+    other = review_of(repository, use, approved, asked)
+    pairs = zip(checks_of(review, asked), checks_of(other, asked), strict=True)
+    requirements = tuple(RequirementPair(ours, theirs) for (ours, _), (theirs, _) in pairs)
+    for ours in review.evidence:
+        for theirs in other.evidence:
+            if (ours.run.task, ours.run.seed) == (theirs.run.task, theirs.run.seed):
+                runs = (tuple(run.id for run in pool.runs) for pool in (ours.setting_pool, theirs.setting_pool))
+                return BesideApproved(approved, requirements, *runs)
+    return BesideApproved(approved, requirements, (), ())

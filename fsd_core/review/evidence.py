@@ -1,31 +1,277 @@
-"""Requirements of a use checked against runs: met, not met, or undecided, each with its figure and interval."""
+"""Requirements of a use checked against runs: met, not met, or undecided, each with its figures."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fsd_core.analysis.cells import accuracy_difference, against, ratio_mixed, speedup, unseen_runaways
-from fsd_core.analysis.prompt_identity import rendered_differently
-from fsd_core.analysis.reading_versions import read_differently
-from fsd_core.analysis.same_distribution import same_distribution
-from fsd_core.conditions import MOST_TAKEN, taken
-from fsd_core.evaluation.run_costs import cost_per_solved_task, price_of
-from fsd_core.evaluation.runaways import Runaways
-from fsd_core.formatting import count, decimals, number
-from fsd_core.metrics import METRICS
-from fsd_core.review.pooling import Pool, pooled
-from fsd_core.review.worst_ratios import worst_length, worst_speed
-from fsd_core.statistics.intervals import Estimate
-from fsd_core.statistics.noninferiority import identical, verdict
+from fsd_core.analysis.cells import accuracy_difference, against, ratio_mixed, shared, speedup, unseen_runaways
+from fsd_core.analysis.comparability import read_differently, rendered_differently, same_distribution
+from fsd_core.calibration.summary import trials
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.model_names import MODELS
+from fsd_core.errors import FsdError, UnfitEvidence
+from fsd_core.evaluation.aggregate import Runaways, cost_per_solved_task, price_of, summarise
+from fsd_core.evaluation.versus import answered
+from fsd_core.metrics import METRICS, MOST_TAKEN, taken
+from fsd_core.models.model_pairs import get_pair, named_models
+from fsd_core.models.sources import HubModel, PairSpec
+from fsd_core.statistics.intervals import Estimate, with_runaways
+from fsd_core.statistics.paired import identical, verdict
+from fsd_core.storage.records import READING_VERSIONS, Trial, same_model, same_weights
 from fsd_core.storage.review_events import Requirements
+from fsd_core.texts import count, decimals, number
 
 if TYPE_CHECKING:
-    from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import Prompts, RunView
+    from fsd_core.config import DecodingConfig
+    from fsd_core.storage.records import PromptCounts, Prompts, RunView
+    from fsd_core.storage.repository import Repository
+
+
+def worst_length(
+    ratio: Estimate | None, rare: Runaways | None, run: RunView, baseline: RunView, prompts: Prompts
+) -> float | None:
+    """Return (1 − u)·high + u·L/b: ``u`` is the share of runaways, ``L`` the limit, ``b`` the baseline's mean length.
+
+    ``None`` without an interval or without runaways to reckon with.
+    """
+    if ratio is None or ratio.high is None or rare is None:
+        return None
+    run_counts, baseline_counts = shared(run, baseline, prompts)
+    keys = answered(run_counts, baseline_counts)
+    length = sum(baseline_counts[key].tokens for key in keys) / len(keys)
+    return with_runaways(ratio.high, rare.most, run.decoding.max_new_tokens / length)
+
+
+def worst_speed(
+    ratio: Estimate | None, rare: Runaways | None, run: RunView, baseline: RunView, prompts: Prompts
+) -> float | None:
+    """Return 1 / ((1 − u)/low + u·L·s/b): ``s`` is the run's time per token, ``b`` the baseline's time per answer.
+
+    ``None`` as for :func:`worst_length`, and if nothing was timed.
+    """
+    if ratio is None or ratio.low is None or rare is None:
+        return None
+    run_counts, baseline_counts = shared(run, baseline, prompts)
+    keys = answered(run_counts, baseline_counts, timed=True)
+    tokens = sum(run_counts[key].tokens for key in keys)
+    per_answer = sum(baseline_counts[key].seconds for key in keys) / len(keys) if keys else 0
+    if not tokens or not per_answer:
+        return None
+    runaway = run.decoding.max_new_tokens * sum(run_counts[key].seconds for key in keys) / tokens
+    return 1 / with_runaways(1 / ratio.low, rare.most, runaway / per_answer)
+
+
+class Pool(NamedTuple):
+    """One measurement: a run, or all rounds of one setting in a calibration."""
+
+    run: RunView
+    """the only run, or the first of several with the figures of all their prompts"""
+    runs: tuple[RunView, ...]
+    prompts: Mapping[int, PromptCounts]
+    """by position in the task; each prompt once"""
+    writers: Mapping[int, str]
+    """id of the run that did the prompt, by position"""
+
+    @property
+    def calibration(self) -> str | None:
+        """Id of the calibration of these rounds; ``None`` for an ordinary run."""
+        return self.run.experiment_id if is_calibration_round(self.run) else None
+
+
+def is_calibration_round(run: RunView) -> bool:
+    """Whether the run is a calibration round. Only those take their prompts in a random order."""
+    return run.config.shuffled and run.experiment_id is not None
+
+
+def on_fresh_prompts(repository: Repository, runs: Iterable[RunView]) -> list[RunView]:
+    """Return the runs without rounds on prompts that chose finalists, where the chosen settings look better than they
+    are.
+
+    Raises ``UnknownName`` if a calibration was deleted meanwhile.
+    """
+    runs = list(runs)
+    calibrations = {run.experiment_id for run in runs if run.experiment_id is not None and is_calibration_round(run)}
+    configs = {id: repository.experiment(id).config for id in calibrations}
+    first_fresh = {id: config.choosing for id, config in configs.items() if isinstance(config, CalibrationConfig)}
+    return [run for run in runs if run.config.first >= first_fresh.get(run.experiment_id or "", 0)]
+
+
+def fresh_rounds(repository: Repository, calibration: str, setting_id: str) -> list[RunView]:
+    """Return the measured rounds of a setting in a calibration that can be evidence; empty for any other experiment."""
+    runs = repository.runs(experiment_id=calibration, setting_id=setting_id, limit=None)
+    return on_fresh_prompts(repository, (run for run in runs if run.metrics and is_calibration_round(run)))
+
+
+def whole_rounds(repository: Repository, runs: Sequence[RunView]) -> list[RunView]:
+    """Return the runs with every round of a calibration that counts with one of them: of its setting, and on fresh
+    prompts, or on those that chose. Beside rounds on fresh prompts those that chose are left out."""
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    rounds = [run for id in ids if id is not None for run in repository.experiment(id).runs]
+    fresh = {run.id for run in on_fresh_prompts(repository, rounds)}
+    tried = {run.experiment_id for run in runs if run.id in fresh}
+    result: list[RunView] = []
+    for run in runs:
+        key = run.experiment_id, run.setting_id, run.id in fresh
+        if not is_calibration_round(run):
+            result.append(run)
+        elif run.id in fresh or run.experiment_id not in tried:
+            result += [other for other in rounds if (other.experiment_id, other.setting_id, other.id in fresh) == key]
+    return result
+
+
+def grouped(runs: Sequence[RunView]) -> list[tuple[RunView, ...]]:
+    """Return the runs to pool, in the order of each group's first run, and rounds in the order of their prompts.
+
+    Runs of another calibration are a separate measurement, even on the same prompts.
+    """
+    groups: dict[tuple[object, ...], dict[str, RunView]] = {}
+    for run in runs:
+        key = (run.experiment_id, run.setting_id, run.task, run.seed)
+        groups.setdefault(key if is_calibration_round(run) else (run.id,), {})[run.id] = run
+    return [tuple(sorted(group.values(), key=lambda run: run.position)) for group in groups.values()]
+
+
+def pooled(repository: Repository | None, runs: Sequence[RunView], prompts: Prompts) -> list[Pool]:
+    """Return the measurements of the runs. A prompt that was done twice counts as in the later run.
+
+    Where a calibration timed its finalists again, only the times of that time count. Without a ``repository`` no run is
+    of a calibration. Raises ``UnknownName`` as above.
+    """
+    ids = dict.fromkeys(run.experiment_id for run in runs if is_calibration_round(run))
+    trial_of: dict[str | None, Mapping[DecodingConfig, Trial]] = {}
+    for id in filter(None, ids):
+        assert repository is not None
+        trial_of[id] = trials(repository, repository.experiment(id))
+    pools = [_pool(group, prompts) for group in grouped(runs)]
+    return [pool._replace(run=_tried(pool, trial_of[pool.calibration])) if pool.calibration else pool for pool in pools]
+
+
+def _tried(pool: Pool, trial_of: Mapping[DecodingConfig, Trial]) -> RunView:
+    trial = trial_of.get(pool.run.decoding, Trial())
+    return replace(pool.run, trial=trial, rounds=tuple(run.id for run in pool.runs))
+
+
+def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
+    counted: dict[int, PromptCounts] = {}
+    writers: dict[int, str] = {}
+    for run in runs:
+        done = prompts.get(run.id, {})
+        if run.config.again and done:  # from here on only these times count
+            counted = {position: counts._replace(timed=False) for position, counts in counted.items()}
+        counted |= done
+        writers |= dict.fromkeys(done, run.id)
+    first, *later = runs
+    if not later:
+        return Pool(first, runs, counted, writers)
+    combined = replace(
+        first,
+        status=next((run.status for run in runs if run.status != "finished"), "finished"),
+        metrics=summarise(list(counted.values()), None) if counted else None,
+        provenance=(first.provenance or {})
+        | {READING_VERSIONS: str({i for run in runs for i in run.reading_versions})},
+        prompts_done=len(counted),
+        prompts_total=sum(run.prompts_total for run in runs if not run.config.again),
+        decoding_seconds=sum(run.decoding_seconds for run in runs),
+        measurement_sessions=tuple(
+            measurement_session for run in runs for measurement_session in run.measurement_sessions
+        ),
+    )
+    return Pool(combined, runs, counted, writers)
+
+
+_HUB_ORIGIN = re.compile(r"https://huggingface\.co/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>\w+)")
+
+
+def weights(runs: Iterable[RunView]) -> dict[str, str]:
+    """Return the weights that the runs were measured with, by role (target, draft, head, adapter), and the files
+    beside them as ``configuration``. Each is a
+    fingerprint and an origin, which includes the commit at the hub. Empty if no run has it recorded.
+
+    Raises ``InvalidSetting`` if two runs differ.
+    """
+    seen: dict[str, str] = {}
+    for run in runs:
+        for role, origin in run.weights.items():
+            if not same_model(seen.setdefault(role, origin), origin):
+                raise UnfitEvidence(
+                    f"The runs were measured with different models: the {role} was {seen[role]} and {origin}. Choose "
+                    "runs of the same."
+                )
+    return seen
+
+
+def certain_weights(runs: Iterable[RunView]) -> dict[str, str]:
+    """Like :func:`weights`, for an approval: also raises if a run has no recorded weights.
+
+    A running engine tells none: its setting says which model it was asked for, and where.
+    """
+    runs = list(runs)
+    if unknown := next((run for run in runs if not run.weights and not run.decoding.acceptance.by_endpoint), None):
+        raise UnfitEvidence(
+            f"The weights with which the run {unknown.label} ({unknown.id[:8]}) was measured were not recorded, so "
+            "nobody could tell which models are approved: measure it again with a pair that is loaded by its name."
+        )
+    return weights(runs)
+
+
+def by_weights(runs: Iterable[RunView]) -> list[tuple[dict[str, str], list[RunView]]]:
+    """Group runs by their measured weights, in order of first appearance. Returns at least one group.
+
+    Runs that have measured nothing yet join the first group.
+    """
+    runs = list(runs)
+    distinct: list[dict[str, str]] = []
+    for run in runs:
+        if (run.weights or run.metrics) and not any(same_weights(recorded, run.weights) for recorded in distinct):
+            distinct.append(run.weights)
+    groups: list[tuple[dict[str, str], list[RunView]]] = [(recorded, []) for recorded in distinct or [{}]]
+    for run in runs:
+        matching = next((group for group in groups if same_weights(group[0], run.weights)), groups[0])
+        matching[1].append(run)
+    return groups
+
+
+def hub_model_of(fingerprint_origin: str) -> HubModel | None:
+    """Return the hub name and commit in a recorded origin, or ``None`` if the model came from elsewhere."""
+    match = _HUB_ORIGIN.fullmatch(fingerprint_origin.partition(" ")[2])
+    return HubModel(match["repo"], match["revision"]) if match else None
+
+
+def pinned(pair: str, weights: Mapping[str, str]) -> PairSpec | None:
+    """Return a pair with its hub models at the measured commits, or ``None`` for an unknown pair. Folders that it names
+    one by one may be on another machine."""
+    try:
+        spec = named_models(pair, here=False) if pair.startswith(MODELS) else get_pair(pair)
+    except FsdError:
+        return None
+    for role in ("target", "draft", "head"):
+        measured = hub_model_of(weights.get(role, ""))
+        if measured is not None and isinstance(getattr(spec, role), HubModel):
+            changed: dict[str, Any] = {role: measured}
+            spec = replace(spec, **changed)
+    return spec
+
+
+def pinned_name(pair: str, weights: Mapping[str, str]) -> str:
+    """Return the name by which ``load_pair`` loads the measured weights: the pair's own, or its commits at the hub."""
+    spec = pinned(pair, weights)
+    models = (
+        [] if spec is None or spec.adapter else [("target", spec.target), ("draft", spec.draft), ("head", spec.head)]
+    )
+    parts = [
+        f"{model.repo}@{model.revision}"
+        for role, model in models
+        if isinstance(model, HubModel) and hub_model_of(weights.get(role, ""))
+    ]
+    complete = len(parts) == sum(model is not None for _, model in models)
+    return f"hub:{'+'.join(parts)}" if parts and complete else pair
+
 
 _EXACT = "Lossless: it writes what the target says, however many prompts there are"
 Outcome = Literal["met", "not met", "undecided"]

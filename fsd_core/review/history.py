@@ -1,14 +1,17 @@
-"""A use's state derived from its log: its aliases, its proposals, and their discussion."""
+"""A use's state derived from its log: its aliases, and its proposals with all that their verdicts rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.errors import UnknownChoice
-from fsd_core.roles import folded, same_name
+from fsd_core.analysis.comparability import note_on_verdict
+from fsd_core.errors import NotApplicable, Refused, UnknownChoice
+from fsd_core.review.evidence import Evidence, evidence, evidence_hash, on_fresh_prompts, overall
+from fsd_core.roles import Person, checked_name, folded, same_name
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -26,6 +29,11 @@ from fsd_core.storage.review_events import (
     Waived,
     Withdrawn,
 )
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import RunView
+    from fsd_core.storage.repository import Repository
+
 
 State = Literal["open", "approved", "replaced", "taken back", "declined", "withdrawn"]
 """of a proposal; ``approved``: in force, ``replaced``: by a later approval, which a roll-back may take back"""
@@ -223,7 +231,7 @@ class Use:
         return self.days is not None and at > judgement.at + timedelta(days=self.days)
 
 
-def uses(log: Iterable[LoggedEvent]) -> list[Use]:
+def uses_of(log: Iterable[LoggedEvent]) -> list[Use]:
     """Return every use of a log, in the order of creation."""
     grouped: dict[str, list[LoggedEvent]] = {}
     for logged in log:
@@ -303,3 +311,134 @@ def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
         proposal.reviewers = {name: proposal.reviewers.get(name, logged.sequence) for name in event.reviewers}
     elif isinstance(event, VotingStopped):
         proposal.stopped.add(folded(logged.who))
+
+
+_MAY = ("reviewer", "admin")
+
+
+def checked_reviewers(repository: Repository, names: Sequence[str], authors: Collection[str]) -> tuple[str, ...]:
+    """Return the names of people to ask, each once, as they are written where people sign in with a password.
+
+    Raises ``InvalidSetting`` for somebody who is not known there or may give no verdict, and ``Refused`` for one of the
+    proposal's ``authors``. Where a proxy or a provider names people, any name is taken.
+    """
+    accounts = repository.users()
+    checked: list[str] = []
+    for given in names:
+        name = checked_name(given)
+        if any(same_name(name, author) for author in authors):
+            raise Refused(f"{name} made the proposal, and nobody judges their own: ask somebody else.")
+        account = next((account for account in accounts if same_name(account.name, name)), None)
+        if accounts and account is None:
+            raise UnknownChoice(f"There is no person '{name[:40]}': choose somebody who signs in here.")
+        if account is not None and account.role not in _MAY:
+            raise NotApplicable(f"{account.name} is {account.role} and gives no verdicts: ask a reviewer or an admin.")
+        name = account.name if account else name
+        if not any(same_name(name, other) for other in checked):
+            checked.append(name)
+    return tuple(checked)
+
+
+def possible_reviewers(repository: Repository, authors: Collection[str] = ()) -> list[str]:
+    """Return the people who may be asked, where people sign in with a password."""
+    return [
+        account.name
+        for account in repository.users()
+        if account.role in _MAY and not any(same_name(account.name, author) for author in authors)
+    ]
+
+
+def waiting_for(uses: Iterable[Use], person: Person) -> list[tuple[Use, Proposal, Awaited]]:
+    """Return the proposals that wait for a person, for a verdict or for changes, the oldest first."""
+    if not person.known or person.is_program:
+        return []
+    waiting = [
+        (use, proposal, awaited)
+        for use in uses
+        for proposal in use.proposals.values()
+        for name, awaited in proposal.waits_for.items()
+        if same_name(name, person.name)
+    ]
+    return sorted(waiting, key=lambda one: one[1].at)
+
+
+class WaitingCount:
+    """How many proposals wait for somebody. The log is read again only when it has grown, since every open page
+    asks."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._lock = threading.Lock()
+        self._read: tuple[int, list[Use]] = -1, []
+
+    def __call__(self, person: Person) -> int:
+        if not person.known or person.is_program:
+            return 0
+        with self._lock:
+            last = self._repository.last_review_event()
+            if last != self._read[0]:
+                self._read = last, uses_of(self._repository.review_log())
+            uses = self._read[1]
+        return len(waiting_for(uses, person))
+
+
+class ProposalReview(NamedTuple):
+    """A proposal with its use and the current basis of its verdict."""
+
+    use: Use
+    proposal: Proposal
+    evidence: list[Evidence]
+    missing: tuple[str, ...]
+    """ids of deleted runs of its evidence"""
+    hash: str
+    """hash of the evidence"""
+    open_requirements: tuple[str, ...]
+    """not met or undecided, and not waived"""
+    status: ProposalStatus
+    note: str = ""
+    """what is to be said of how the answers of an approved setting were read; empty if nothing is"""
+
+
+def review_of(
+    repository: Repository, use: Use, proposal: Proposal, requirements: Requirements | None = None
+) -> ProposalReview:
+    """Return the proposal with its evidence checked again, against its own requirements or against others."""
+    asked = requirements or proposal.requirements
+    runs, baselines, missing = measured_runs(repository, proposal)
+    prompts = repository.prompts(run.id for run in (*runs, *baselines) if run.metrics)
+    results = evidence(asked, runs, baselines, prompts, repository) if baselines else []
+    hash, note = judged_evidence(proposal, runs, baselines)
+    outcomes = overall(results)
+    unresolved = tuple(
+        name
+        for name in requirement_names(asked)
+        if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
+    )
+    return ProposalReview(
+        use, proposal, results, missing, hash, unresolved, use.proposal_status(proposal, hash, datetime.now(UTC)), note
+    )
+
+
+def judged_evidence(proposal: Proposal, runs: Sequence[RunView], baselines: Sequence[RunView]) -> tuple[str, str]:
+    """Return the hash of a proposal's evidence, and the note on an approval that stays as it was.
+
+    It stays where another version of the reading has rescored its runs and nothing else has changed.
+    """
+    earlier = ([run.as_read_before for run in side] for side in (runs, baselines))
+    now, before = (evidence_hash(proposal.requirements, *sides) for sides in ((runs, baselines), earlier))
+    approved_on = {each.evidence for each in proposal.judgements if proposal.state == "approved"}
+    hash = before if before in approved_on and now not in approved_on else now
+    return hash, note_on_verdict([*runs, *baselines], rescored=hash != now) if hash in approved_on else ""
+
+
+def measured_runs(repository: Repository, proposal: Proposal) -> tuple[list[RunView], list[RunView], tuple[str, ...]]:
+    """Return the runs and baselines of a proposal that still exist, and the ids of those that were deleted."""
+    by_id = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
+    runs = on_fresh_prompts(repository, (by_id[id] for id in proposal.runs if id in by_id))
+    baselines = [by_id[id] for id in proposal.baselines if id in by_id]
+    return runs, baselines, tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in by_id)
+
+
+def requirement_names(requirements: Requirements) -> list[str]:
+    """Return the names of the requirements that are set."""
+    return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
-from fsd_core.errors import NotGiven, Refused, UnderReview, UnfitEvidence, UnknownChoice
+from fsd_core.errors import (
+    DataDamaged,
+    Malformed,
+    NotGiven,
+    Overtaken,
+    Refused,
+    Taken,
+    UnderReview,
+    UnfitEvidence,
+    UnknownChoice,
+    WrongState,
+)
 from fsd_core.review import history
-from fsd_core.review.act_checks import check_author, check_evidence, check_gate, check_open, check_seen
-from fsd_core.review.chosen_runs import setting_of
-from fsd_core.review.measured_weights import certain_weights
-from fsd_core.review.passages import checked_passage
-from fsd_core.review.proposal_review import ProposalReview, requirement_names
-from fsd_core.review.reviewers import checked_reviewers
-from fsd_core.review.use_service import UseService
-from fsd_core.roles import Person, require, require_person
+from fsd_core.review.approvals import LONGEST_USE_ID, ReviewLog, closed_text, news_text, setting_of
+from fsd_core.review.blinding import checked_passage
+from fsd_core.review.evidence import REQUIREMENT_TITLES, certain_weights
+from fsd_core.review.history import ProposalReview, Use, checked_reviewers, requirement_names, uses_of
+from fsd_core.roles import Person, require, require_person, same_name
 from fsd_core.storage.review_events import (
     AliasMoved,
     Choice,
@@ -27,12 +37,191 @@ from fsd_core.storage.review_events import (
     Requirements,
     ReviewersAsked,
     ReviewEvent,
+    UseDescribed,
     Verdict,
     Voted,
     VotingStopped,
     Waived,
     Withdrawn,
 )
+from fsd_core.texts import slug
+
+if TYPE_CHECKING:
+    from fsd_core.storage.repository import Repository
+
+
+_ASIDE = Voted | VotingStopped | ReviewersAsked
+"""events that are no news to a reviewer"""
+
+
+def check_open(review: ProposalReview) -> None:
+    """Raise ``InvalidSetting`` if the proposal takes no more acts."""
+    if review.proposal.state != "open":
+        raise WrongState(closed_text(review.proposal))
+
+
+def check_evidence(review: ProposalReview, shown: str) -> None:
+    """Raise ``Overtaken`` unless the evidence is what the person was ``shown``."""
+    if shown != review.hash:
+        raise Overtaken("The evidence has changed since this page showed it: look at its figures, and say it again.")
+
+
+def check_author(person: Person, review: ProposalReview, what: str) -> None:
+    """Raise ``Refused``, with ``what`` such as "Withdrawing it", for others than the proposal's author and admins."""
+    if not review.proposal.is_by(person.name) and (person.is_program or not person.may("admin")):
+        raise Refused(f"{what} is for its author, {review.proposal.author}, and for admins.")
+
+
+def check_seen(review: ProposalReview, person: Person, seen: int) -> None:
+    """Raise ``Overtaken`` if others have acted on the proposal after the log entry ``seen``."""
+    later = [logged for logged in review.use.about(review.proposal.id) if logged.sequence > seen]
+    others = [logged for logged in later if not same_name(logged.who, person.name)]
+    if news := [entry for entry in others if not isinstance(entry.event, _ASIDE)]:
+        raise Overtaken(news_text(news))
+
+
+def check_gate(review: ProposalReview) -> None:
+    """Raise ``InvalidSetting`` unless the evidence allows an approval."""
+    if review.missing:
+        raise UnfitEvidence("Runs of its evidence were deleted: the author must choose others first.")
+    if review.open_requirements:
+        unsettled = ", ".join(REQUIREMENT_TITLES[name].lower() for name in review.open_requirements)
+        raise UnfitEvidence(
+            f"The evidence does not settle {unsettled}: measure more prompts, or have somebody answer for it in words."
+        )
+
+
+_APPROVED, _PROPOSED = "an approval in force", "a proposal"
+_tables: WeakKeyDictionary[Repository, tuple[int, dict[str, dict[str, str]]]] = WeakKeyDictionary()
+"""by repository: the last event that was read, and by run the names of uses, each with what rests on it"""
+
+
+def resting_on(repository: Repository, runs: Iterable[str]) -> str:
+    """Return a sentence that names the uses whose evidence some runs are; empty if there are none.
+
+    Evidence is what an approval in force rests on, or a proposal that is open or was approved before.
+    """
+    named: dict[str, str] = {}
+    try:
+        table = _table(repository)
+    except DataDamaged as error:
+        return f"Nobody can tell what rests on it. {error}"
+    for run in runs:
+        for use, what in table.get(run, {}).items():
+            if named.get(use) != _APPROVED:
+                named[use] = what
+    if not named:
+        return ""
+    listed = ", ".join(f"{what} for “{use}”" for use, what in sorted(named.items()))
+    return f"Evidence of it is lost, on which these rest: {listed}."
+
+
+def _table(repository: Repository) -> dict[str, dict[str, str]]:
+    """Return the uses by run. The log only grows, so it is read again when it has a new event."""
+    last = repository.last_review_event()
+    known = _tables.get(repository)
+    if known is None or known[0] != last:
+        known = last, _read(repository)
+        _tables[repository] = known
+    return known[1]
+
+
+def _read(repository: Repository) -> dict[str, dict[str, str]]:
+    table: dict[str, dict[str, str]] = {}
+    for use in uses_of(repository.review_log()):
+        for proposal in use.proposals.values():
+            if proposal.state not in ("declined", "withdrawn"):
+                what = _APPROVED if proposal.state == "approved" else _PROPOSED
+                for run in (*proposal.runs, *proposal.baselines):
+                    if table.setdefault(run, {}).get(use.name) != _APPROVED:
+                        table[run][use.name] = what
+    return table
+
+
+class UseService(ReviewLog):
+    """Acts on uses. For the errors and ``key``, see :class:`ReviewService`."""
+
+    def describe(
+        self,
+        person: Person,
+        name: str,
+        description: str = "",
+        requirements: Requirements | None = None,
+        approvals: int = 1,
+        days: int | None = None,
+        key: str | None = None,
+    ) -> Use:
+        """Make a use."""
+        require(person, "author", "Making a use")
+        event = UseDescribed.checked(
+            name=name.strip(),
+            description=description.strip(),
+            requirements=requirements or Requirements(),
+            approvals=approvals,
+            days=days,
+        )
+        id = id_of(event.name)
+        if not self._stored(key, id, person, event.as_json()):
+            if log := self.repository.review_log(id):
+                raise Taken(f"There is a use of the name “{history.use(id, log).name}” already: choose another name.")
+            self._append(id, person, [event], 0, key)
+        return self.use(id)
+
+    def change_use(
+        self, person: Person, use_id: str, changes: Mapping[str, Any], seen: int, key: str | None = None
+    ) -> Use:
+        """Change parts of a use: fields of ``UseDescribed``, with some of the ``requirements`` by name.
+
+        Open proposals are held against the new requirements, so verdicts on them become stale, as does the approval
+        in force. Raises ``Overtaken`` if somebody changed the use after the log entry ``seen``.
+        """
+        require_person(person, "admin", "Changing a use")
+        use = self.use(use_id)
+        former = use.described
+        asked = {**former.requirements.model_dump(), **(changes.get("requirements") or {})}
+        fields = {name: getattr(former, name) for name in UseDescribed.model_fields if name != "kind"}
+        fields |= {**changes, "requirements": Requirements.named(asked)}
+        event = UseDescribed.checked(**{n: v.strip() if isinstance(v, str) else v for n, v in fields.items()})
+        if self._stored(key, use_id, person, event.as_json()):
+            return use
+        if use.described_at > seen:
+            raise Overtaken(news_text([logged for logged in use.log if logged.sequence == use.described_at]))
+        if event == former:
+            raise WrongState("The use asks for this already: change something first.")
+        self._append(use_id, person, [event], use.sequence, key)
+        return self.use(use_id)
+
+    def roll_back(self, person: Person, use_id: str, comment: str, seen: int, key: str | None = None) -> str | None:
+        """Move the alias ``approved`` back to its previous setting and return that setting."""
+        require_person(person, "admin", "Rolling back")
+        use = self.use(use_id)
+        if stored := self._stored(key, use_id, person, {"kind": "alias-moved", "comment": comment.strip()}):
+            return getattr(stored.event, "setting", None)
+        if seen != use.sequence:
+            taken_back = "Nothing is approved here since this page was shown: the log below says who took it back."
+            raise Overtaken(news_text(use.log[seen:]) if use.named("approved") else taken_back)
+        if not comment.strip():
+            raise NotGiven("Say why it is rolled back: a comment is needed.")
+        if use.named("approved") is None:
+            raise WrongState("Nothing is approved for this use, so nothing can be rolled back.")
+        earlier = use.in_force[:-1]  # rolling back twice goes back two steps
+        event = AliasMoved.checked(
+            alias="approved",
+            setting=earlier[-1].setting if earlier else None,
+            former=use.named("approved"),
+            comment=comment.strip(),
+            weights=self._weights_of(use, earlier[-1]) if earlier else {},
+        )
+        self._append(use_id, person, [event], use.sequence, key)
+        return event.setting
+
+
+def id_of(name: str) -> str:
+    """Return the id of a use for URLs: its name in lower-case letters, digits and hyphens."""
+    id = slug(unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode(), LONGEST_USE_ID)
+    if not id:
+        raise Malformed(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
+    return id
 
 
 class ReviewService(UseService):

@@ -9,51 +9,56 @@ from fsd_core.plugins import Registry, classes_of
 from fsd_core.rules.base import (
     BEAMS,
     CHAIN,
+    DIVERGENCES,
+    INFINITE_WITHOUT_Q,
+    OVER_TOP_K,
     SEVERAL,
+    TOP_K,
     TREE,
     AcceptanceResult,
+    DivergenceName,
     Knob,
     MissingRule,
     Rule,
     Truncation,
+    divergence_upper_bound,
     passes,
     residual,
     strictly,
 )
-from fsd_core.rules.baseline_rules import Autoregressive, DraftOnly
-from fsd_core.rules.beams import BeamSampling, SpeculativeBeams
-from fsd_core.rules.block import Block
-from fsd_core.rules.cactus import Cactus
-from fsd_core.rules.cascade import Cascade
-from fsd_core.rules.divergence_choice import (
-    DIVERGENCES,
-    INFINITE_WITHOUT_Q,
-    OVER_TOP_K,
-    TOP_K,
-    DivergenceName,
-    divergence_upper_bound,
+from fsd_core.rules.exact import Autoregressive, Block, DraftOnly, Speculative, Synthetic
+from fsd_core.rules.fuzzy import Fuzzy, FuzzyHead, FuzzyOfficial, FuzzyReducible, GeneralForm
+from fsd_core.rules.lossy import (
+    Cactus,
+    Cascade,
+    Ears,
+    Ensemble,
+    Head,
+    HeadStrict,
+    Lenience,
+    Lookahead,
+    Margin,
+    Mentored,
+    ThresholdAccept,
+    TopNDelta,
+    Typical,
 )
-from fsd_core.rules.ears import Ears
-from fsd_core.rules.ensemble import Ensemble
-from fsd_core.rules.fuzzy import Fuzzy, FuzzyOfficial
-from fsd_core.rules.general import GeneralForm
-from fsd_core.rules.head import Head, HeadStrict
-from fsd_core.rules.k_seq import KSeq
-from fsd_core.rules.lenience import Lenience
-from fsd_core.rules.lookahead import Lookahead
-from fsd_core.rules.margin import Margin
-from fsd_core.rules.measured_series import ImportedSeries, MeasuredSeries
-from fsd_core.rules.mentored import Mentored
-from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
-from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
-from fsd_core.rules.reducible import FuzzyHead, FuzzyReducible
-from fsd_core.rules.served import ENGINE_TITLES, EngineName, Served
-from fsd_core.rules.several import CouplingResult, Drafts, DraftSampling, Verifier
-from fsd_core.rules.speculative import Speculative
-from fsd_core.rules.synthetic import Synthetic
-from fsd_core.rules.threshold_accept import ThresholdAccept
-from fsd_core.rules.top_n_delta import TopNDelta
-from fsd_core.rules.typical import Typical
+from fsd_core.rules.measured import ENGINE_TITLES, EngineName, ImportedSeries, MeasuredSeries, Served
+from fsd_core.rules.several import (
+    BeamSampling,
+    CouplingResult,
+    Drafts,
+    DraftSampling,
+    FirstDraft,
+    GreedyOptimal,
+    KSeq,
+    NaiveSampling,
+    RecursiveRejection,
+    RecursiveRejectionWithout,
+    SpecHub,
+    SpeculativeBeams,
+    Verifier,
+)
 
 __all__ = [
     "BEAMS",

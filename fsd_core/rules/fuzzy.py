@@ -1,12 +1,22 @@
 """Fuzzy speculative decoding: a drafted token is accepted where the two models hardly differ.
 
+The general form of a lossy rule: every token is written from one distribution π of the models' p and q.
+
+Accept x iff u ≤ π(x)/q(x), else sample from norm((π−q)₊). Treat the token after a fully accepted draft the same way.
+Every token of a text then has the distribution π, for any draft length (Leviathan et al. 2023 with π in place of p).
+
 Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", Findings of ACL 2025
 (arXiv 2502.20704). The divergence is between the raw distributions (temperature 1, no truncation), whatever the
 sampling settings.
 
 The paper samples the token after a fully accepted draft from p. The output then depends on where rounds happen to end,
 and T = ∞ is not the draft model. `fsd` follows the paper. With `judge_bonus` it treats that token like `fsd-reducible`
-(:mod:`fsd_core.rules.reducible`). `fsd-official` follows the authors' program.
+(:mod:`fsd_core.rules.fuzzy`). `fsd-official` follows the authors' program.
+
+Fuzzy speculative decoding in the general form: each token's distribution depends on its prefix only.
+
+Where D ≤ T it is lenient: q, or as much of it as a guard allows. Elsewhere it is p. D and T are those of
+:mod:`fsd_core.rules.fuzzy`.
 """
 
 from __future__ import annotations
@@ -18,13 +28,68 @@ from pydantic import model_validator
 
 from fsd_core.errors import OutOfRange
 from fsd_core.frozen import option
-from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, residual, strictly
-from fsd_core.rules.divergence_choice import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
+from fsd_core.rules.base import (
+    CHAIN,
+    OVER_TOP_K,
+    TOP_K,
+    AcceptanceResult,
+    DivergenceName,
+    Knob,
+    Rule,
+    Truncation,
+    divergence_upper_bound,
+    passes,
+    residual,
+    strictly,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fsd_core.ops.scored_draft import ScoredDraft
+    from fsd_core.ops.distributions import ScoredDraft
+
+
+class GeneralForm(Rule):
+    """A rule defined by its distribution π, which a subclass returns from :meth:`distribution`."""
+
+    judges_bonus = True
+
+    def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
+        """Return π at each position. ``divergence``: the result of :meth:`measured`, [B,R] → [B,R,V]"""
+        self.refuse()
+
+    def measured(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
+        """Return the recorded divergence, which π may depend on: Jensen-Shannon. ``noise``: [B,R] → [B,R]"""
+        return rows.divergence("js", noise)
+
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
+        d = self.measured(rows, noise)
+        distribution = self.distribution(rows, d)
+        accepted = passes(rows.of_token(distribution), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), d, distribution=distribution)
+
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
+        distribution = result.distribution
+        return residual(self.distribution(row, result.divergence) if distribution is None else distribution, row.draft)
+
+
+def within(rows: ScoredDraft, kept: Tensor) -> Tensor:
+    """Return q on a set of tokens A, and p for q's mass outside it: q·1_A + (1 − q(A))·p. bool [B,R,V] → [B,R,V]"""
+    inside = rows.draft * kept
+    return inside + (1 - inside.sum(-1, keepdim=True)).clamp_min(0) * rows.target
+
+
+def head_truncation(width: float | None) -> Truncation:
+    """Return the head set as min-p, p(v) ≥ (1 − width)·max p of the sampled p; nothing if the width is off."""
+    return Truncation() if width is None else Truncation(min_p=round(1 - width, 12))
+
+
+def head(rows: ScoredDraft, width: float) -> Tensor:
+    """Return the target's likeliest tokens, p(v) ≥ (1 − width)·max p, if sampling allows them. → bool [B,R,V]"""
+    p = rows.graded_target
+    likely = p >= (1 - width) * p.amax(-1, keepdim=True)
+    return likely if rows.allowed is None else likely & rows.allowed
+
 
 JS_GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
 
@@ -144,3 +209,70 @@ class FuzzyOfficial(Rule):
 
     def label_parts(self, knob: str) -> list[str]:
         return [f"{self.divergence} {knob}".strip(), *(["target sampled"] if self.sample_target else [])]
+
+
+class Reducible(GeneralForm, Thresholded):
+    """π is a lenient distribution where D ≤ T, and p elsewhere."""
+
+    def lenient(self, rows: ScoredDraft) -> Tensor:
+        """Return π where D ≤ T, [B,R,V]."""
+        self.refuse()
+
+    def measured(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
+        return rows.divergence(self.divergence, noise, self.divergence_top_k)
+
+    def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
+        return self.lenient(rows).where(near(divergence, self.threshold)[..., None], rows.target)
+
+
+class FuzzyReducible(Reducible):
+    """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
+
+    If the draft is sampled from q, it has the output distribution of `fsd` with a judged bonus. Its acceptance is never
+    lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With ``guard``,
+    a token outside G is not accepted where D ≤ T: π = q·1_G + (1−q(G))·p.
+    """
+
+    title = "FSD reducible"
+    explanation = (
+        "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
+        "output distribution as FSD that judges its bonus, and never a lower acceptance rate."
+    )
+    kind: Literal["fsd-reducible"] = "fsd-reducible"
+    guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
+
+    def lenient(self, rows: ScoredDraft) -> Tensor:
+        return within(rows, rows.allowed) if self.guard and rows.allowed is not None else rows.draft
+
+    def label_parts(self, knob: str) -> list[str]:
+        return super().label_parts(knob) + ([] if self.guard else ["no guard"])
+
+
+class FuzzyHead(Reducible):
+    """`fsd-head`: the divergence gates the position, and the target's head set gates the token.
+
+    Where D ≤ T, π = q·1_A + (1−q(A))·p with A = {v: p(v) ≥ (1 − width)·max p}, and π = p elsewhere: `fsd-reducible`
+    with A in place of the guard's G. Our own rule, unpublished.
+    """
+
+    title, symbol = "FSD head", "triangle-right"
+    explanation = (
+        "Writes from the draft where the two models differ by at most the threshold, as far as its tokens are among "
+        "the target's likeliest; exact SD elsewhere."
+    )
+    knob = Knob("threshold", JS_GRID, monotone=False)
+    kind: Literal["fsd-head"] = "fsd-head"
+    token_width: float = option(
+        0.2, "Token width", "How far below the likeliest token's probability a kept token may be, as a share of it",
+        ge=0, le=1,
+    )  # fmt: skip
+
+    @property
+    def truncation(self) -> Truncation:
+        return head_truncation(self.token_width)
+
+    def lenient(self, rows: ScoredDraft) -> Tensor:
+        return within(rows, head(rows, self.token_width))
+
+    def label_parts(self, knob: str) -> list[str]:
+        return [*super().label_parts(knob), f"width {self.token_width:g}"]

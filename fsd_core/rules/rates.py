@@ -9,8 +9,7 @@ from typing import Any
 
 from fsd_core.errors import IncompatibleOptions, UnknownName
 from fsd_core.rules import VERIFIERS
-from fsd_core.theory.distributions import check_drafts, for_each_row
-from fsd_core.theory.rejections import POSITIONS_SAMPLED
+from fsd_core.theory import POSITIONS_SAMPLED, check_drafts, for_each_row
 
 
 def acceptance_rate(

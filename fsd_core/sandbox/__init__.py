@@ -2,8 +2,8 @@
 
 :mod:`.judge_process` starts two processes for each program. *The program* (:mod:`.program_child`) runs the model's
 code. *The judge* (:mod:`.judge_child`) runs the benchmark's own tests and reaches the program over a pipe, by values
-(:mod:`.wire_values`). Both are confined (:mod:`.confinement`) by Landlock and seccomp. Only the judge reports a
-verdict. A program that reads standard input and prints is one process (:mod:`.printing_process`), confined likewise:
+(:mod:`.channel`). Both are confined (:mod:`.confinement`) by Landlock and seccomp. Only the judge reports a
+verdict. A program that reads standard input and prints is one process (:mod:`.printing_child`), confined likewise:
 what it should print stays outside. docs/benchmarks.md states what this guarantees.
 """
 
@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsd_core.sandbox import judge_process, printing_process
-from fsd_core.sandbox.availability import refusal, require_sandbox
-from fsd_core.sandbox.printing_process import LONGEST_OUTPUT, Printed
+from fsd_core.sandbox import judge_process
+from fsd_core.sandbox.judge_process import LONGEST_OUTPUT, Printed, refusal, require_sandbox
 
 __all__ = [
     "LONGEST_OUTPUT",
@@ -51,7 +50,7 @@ def judge(
     Raises ``InvalidSetting`` on a machine that cannot confine a program, and ``FsdError`` if confinement fails.
     """
     require_sandbox()
-    return _too_long(program) or judge_process.run(program, tests, given, entry_points, seconds, memory)
+    return _too_long(program) or judge_process.judged_program(program, tests, given, entry_points, seconds, memory)
 
 
 def printed_by(program: str, given: str, seconds: float = SECONDS, memory: int = MEMORY) -> Printed:
@@ -64,7 +63,7 @@ def printed_by(program: str, given: str, seconds: float = SECONDS, memory: int =
     require_sandbox()
     if failure := _too_long(program):
         return Printed("", failure)
-    return printing_process.run(program, given, seconds, memory)
+    return judge_process.printed_program(program, given, seconds, memory)
 
 
 def _too_long(program: str) -> str:

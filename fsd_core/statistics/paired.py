@@ -1,18 +1,111 @@
-"""Shares of solved prompts of two runs, compared on the prompts that both have."""
+"""Two runs compared on the prompts that both have, at once or one prompt after the other.
+
+Sequential test whether the mean of values from 0 to 1 lies above a bound, decided as soon as the values allow.
+
+One bets against "the mean is at most μ₀" at odds that would be fair if it were μ₀. Staking the share c multiplies the
+capital by 1 + c·(x/μ₀ − 1) at the next value x. If the mean is μ₀ or less, capital that starts at 1 ever reaches 1/α
+with a chance of at most α (Ville 1939). This holds for any stakes, any distribution of the values and any number of
+looks (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). So one may stop at any
+moment, or continue with more prompts.
+
+Prompts that depend on each other are one value: with at most m prompts in a cluster, that is μ₀ + Σ(x − μ₀)/m over its
+prompts. It lies in 0 … 1 as well, and its mean is at most μ₀ if that of the prompts is.
+
+The stake is spread over several shares. Their initial capital may depend on earlier values of other prompts: the share
+that earned most there counts most.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsd_core.formatting import count, number
-from fsd_core.statistics import betting
-from fsd_core.statistics.clusters import by_group, design_effect, numbered, sign_flip, sums
-from fsd_core.statistics.intervals import Interval
+from fsd_core.errors import OutOfRange
+from fsd_core.statistics.intervals import Interval, by_group, design_effect, numbered, sign_flip, sums
+from fsd_core.texts import count, number
+
+LEVEL = 0.05
+"""the chance of an error that all bets of one search share"""
+SHARES = np.array([0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95, 0.99])
+_EVENLY = 0.2
+"""part of the capital that is spread evenly, regardless of earlier earnings"""
+_STEPS = 40
+
+
+def together(values: np.ndarray, clusters: np.ndarray, most: int, bound: float) -> np.ndarray:
+    """Return one value for each cluster, whose prompts may depend on each other. → float [G] in 0 … 1
+
+    values: float [n] in 0 … 1; clusters: int [n], numbers from 0; most: prompts of the largest cluster; bound: μ₀
+    """
+    return values if most == 1 else bound + sums(values - bound, clusters) / most
+
+
+def stakes_for(earlier: np.ndarray, bound: float) -> np.ndarray:
+    """Return the initial capital of each of ``SHARES``, summing to 1. earlier: float [n] in 0 … 1, of other prompts"""
+    logs = _log_capital(earlier, bound)[:, -1]
+    earned = np.exp(logs - logs.max())
+    return _EVENLY / len(SHARES) + (1 - _EVENLY) * earned / earned.sum()
+
+
+def capital(values: np.ndarray, bound: float, stakes: np.ndarray) -> float:
+    """Return the highest capital after any of the values, in their order. values: float [n] in 0 … 1; bound: μ₀"""
+    return float((stakes[:, None] * np.exp(_log_capital(values, bound))).sum(0).max())
+
+
+def lacking(
+    values: np.ndarray, earlier: np.ndarray, bound: float, stakes: np.ndarray, level: float, most: int
+) -> int | None:
+    """Return how many more values, ``most`` at most, win the bet if they equal those so far on average; else ``None``.
+
+    values, earlier: float [n], [m] in 0 … 1, those of the bet and others of their kind.
+    """
+    pooled = np.concatenate([earlier, values])
+    growth = _log_capital(pooled, bound)[:, -1:] / len(pooled)  # [shares, 1]
+    forecast = _log_capital(values, bound)[:, -1:] + growth * np.arange(1, most + 1)  # [shares, most]
+    won = (stakes[:, None] * np.exp(forecast)).sum(0) >= 1 / level
+    return int(won.argmax()) + 1 if won.any() else None
+
+
+def fewest(value: float, bound: float, stakes: np.ndarray, level: float, most: int) -> int:
+    """Return how many values, all alike, win the bet; ``most`` if so many do not."""
+    growth = np.log1p(SHARES * (value / bound - 1))
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        with np.errstate(over="ignore"):
+            won = float((stakes * np.exp(growth * middle)).sum()) >= 1 / level
+        low, high = (low, middle) if won else (middle, high)
+    return high
+
+
+def lower_bound(
+    values: np.ndarray, stakes: np.ndarray, level: float, clusters: np.ndarray | None = None, most: int = 1
+) -> float:
+    """Return the largest μ₀ that the values refute: the mean lies above it with a confidence of 1 − ``level``.
+
+    Values of one cluster are taken :func:`together`; without clusters each stands alone.
+    """
+    clusters = np.arange(len(values)) if clusters is None else clusters
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high)
+            if capital(together(values, clusters, most, middle), middle, stakes) >= 1 / level
+            else (low, middle)
+        )
+    return low
+
+
+def _log_capital(values: np.ndarray, bound: float) -> np.ndarray:
+    """Return the logarithm of one unit in each share after 0, 1, … n values. → [shares, n+1]"""
+    growth = np.log1p(SHARES[:, None] * (values[None, :] / bound - 1))
+    return np.concatenate([np.zeros((len(SHARES), 1)), growth.cumsum(1)], 1)
 
 
 @dataclass(frozen=True)
@@ -21,7 +114,7 @@ class PairedDifference:
 
     difference: float
     interval: Interval
-    """Tango's score interval, or the bounds of bets (:mod:`fsd_core.statistics.betting`)"""
+    """Tango's score interval, or the bounds of bets (:mod:`fsd_core.statistics.paired`)"""
     p_value: float
     """two-sided exact McNemar test of "neither is better"; 1 if they never disagree. Of clusters it is the exact test
     of their sums' signs"""
@@ -33,7 +126,7 @@ class PairedDifference:
     p_worse: float
     """one-sided p-value of the same test for "``a`` is worse"; 1 if they never disagree"""
     design_effect: float = 1.0
-    """how many of the prompts say as much as one that stands alone (:mod:`fsd_core.statistics.clusters`)"""
+    """how many of the prompts say as much as one that stands alone (:mod:`fsd_core.statistics.intervals`)"""
     sequential: bool = False
     """whether the number of prompts followed from their outcomes. A p-value then says what the interval excludes"""
 
@@ -66,11 +159,11 @@ def sequential_difference(
     )
 
     def at_least(values: np.ndarray, before: np.ndarray, against: float) -> float:
-        stakes = betting.stakes(betting.together(before, clusters_before, most, against), against)
-        return 2 * betting.lower_bound(values, stakes, betting.LEVEL / bets, clusters, most) - 1
+        stakes = stakes_for(together(before, clusters_before, most, against), against)
+        return 2 * lower_bound(values, stakes, LEVEL / bets, clusters, most) - 1
 
     ends = Interval(at_least(values, before, bound), -at_least(1 - values, 1 - before, 0.5))
-    p_worse, p_better = (betting.LEVEL if refuted else 1.0 for refuted in (ends.high < 0, ends.low > 0))
+    p_worse, p_better = (LEVEL if refuted else 1.0 for refuted in (ends.high < 0, ends.low > 0))
     only_a, only_b = (int((values == won).sum()) for won in (1, 0))
     return PairedDifference(
         (only_a - only_b) / len(values), ends, min(p_worse, p_better), only_a, only_b, len(values), p_worse,
@@ -174,3 +267,143 @@ def _crossing(score: Callable[[float], float], level: float, low: float, high: f
     if distance(high) >= 0:
         return high
     return low if distance(low) <= 0 else float(root_scalar(distance, bracket=(low, high), xtol=1e-9).root)
+
+
+_MARGINS = (0.0, 20.0)
+"""lowest and highest margin, in points of accuracy"""
+POWER = 0.8
+_NUISANCES = 40
+_NEGLIGIBLE = 1e-9
+
+
+class Verdict(NamedTuple):
+    """Conclusion about a run's accuracy against its baseline's."""
+
+    kind: str
+    """``identical``, ``non-inferior``, ``worse`` or ``undecided``"""
+    p_value: float | None
+    """one-sided p-value of being worse by the margin or more; ``None`` for identical texts, which nothing tests,
+    and for a sequential difference"""
+    prompts: int | None
+    """if undecided: about how many prompts in all would show one or the other"""
+    n: int = 0
+    """prompts that both did"""
+
+    def sentence(self, margin: float) -> str:
+        """Return a sentence such as ``Non-inferior within 2 points``."""
+        if self.kind == "identical":
+            return f"Texts identical on all {count(self.n, 'prompt')}" if self.n > 1 else "Texts identical"
+        if self.kind == "non-inferior":
+            return f"Non-inferior within {count(margin, 'point')}" if margin else "Better"
+        if self.kind == "worse":
+            return "Worse"
+        if not self.prompts:
+            return "Not enough prompts"
+        what = f"within {count(margin, 'point')}" if margin else "better"
+        return f"Not enough prompts: about {self.prompts:,} in all would show it {what}, or worse"
+
+
+def identical(paired: PairedDifference) -> Verdict:
+    """Return the verdict on runs that wrote the same text for every prompt: there is nothing to test."""
+    return Verdict("identical", None, None, paired.n)
+
+
+def checked_margin(points: float | None) -> float:
+    """Return a margin in points. Raises ``InvalidSetting`` outside 0 to 20."""
+    if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN fails both
+        given = "missing" if points is None else count(points, "point")
+        raise OutOfRange(f"The margin is {given}: expected 0 to 20 points of accuracy.")
+    return points
+
+
+def verdict(paired: PairedDifference, margin: float) -> Verdict:
+    """Return the verdict at 5 %, one-sided; ``margin`` in points of accuracy.
+
+    It is non-inferior if :func:`p_value` is below 5 %. Otherwise it is worse if McNemar's exact test, one-sided, finds
+    that the run solves fewer than the baseline. Of prompts in clusters the counts are divided by their design effect,
+    and rounded against the run. Of a sequential difference its bounds decide instead of both tests.
+    Raises ``InvalidSetting`` for a margin outside 0 to 20.
+    """
+    share, effect = checked_margin(margin) / 100, paired.design_effect
+    if paired.sequential:
+        low, high = paired.interval
+        return Verdict("non-inferior" if low > -share else "worse" if high < 0 else "undecided", None, None, paired.n)
+    gained, lost = math.floor(paired.only_a / effect), math.ceil(paired.only_b / effect)
+    p = p_value(gained, lost, max(gained + lost, math.floor(paired.n / effect)), share)
+    if p < LEVEL:
+        return Verdict("non-inferior", p, None, paired.n)
+    if paired.p_worse < LEVEL:
+        return Verdict("worse", p, None, paired.n)
+    return Verdict("undecided", p, _deciding(paired, share), paired.n)
+
+
+@lru_cache(4096)
+def p_value(only_a: int, only_b: int, n: int, margin: float) -> float:
+    """Return the chance of counts at least as favourable to non-inferiority if ``a`` is worse by ``margin``, a share.
+
+    This is the exact unconditional test on Tango's score (Hsueh, Liu and Chen 2001): the largest such chance over all
+    shares of prompts that ``a`` alone could solve. It keeps its level for every ``n``. The score's normal approximation
+    does not if the two hardly ever disagree.
+    """
+    from scipy.stats import binom
+
+    observed = tango_score(only_a, only_b, n, -margin)
+    gained = np.arange(n + 1)
+    most_lost = _most_lost(gained, n, margin, observed)
+    # The share of gains is unknown, except that it leaves room for the losses.
+    shares = np.concatenate([[0.0], np.geomspace(1e-4, 1, _NUISANCES)]) * (1 - margin) / 2
+    worst = 0.0
+    for share in shares:
+        if share + margin == 0:  # a margin of 0, and the two never disagree
+            worst = max(worst, float(most_lost[0] >= 0))
+            continue
+        chance = binom.pmf(gained, n, share)
+        relevant = chance > _NEGLIGIBLE / (n + 1)
+        lost = binom.cdf(most_lost[relevant], n - gained[relevant], (share + margin) / (1 - share))
+        worst = max(worst, float((chance[relevant] * lost).sum()))
+    return min(1.0, worst)
+
+
+def _most_lost(gained: np.ndarray, n: int, margin: float, observed: float) -> np.ndarray:
+    """Return, by the number of gains, the most losses at which the score is still as high as observed; -1 for none.
+
+    Losses lower the score.
+    """
+    low, high = np.full(len(gained), -1), n - gained
+    while (low < high).any():
+        middle = (low + high + 1) // 2
+        enough = tango_score(gained, middle, n, -margin) >= observed - 1e-9
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
+    return low
+
+
+def _deciding(paired: PairedDifference, margin: float) -> int | None:
+    """Return about how many prompts decide with a chance of 80 % if the observed rates continue; ``None`` if none do.
+
+    Half a prompt is added to both gains and losses, since a few prompts without disagreement say little.
+    """
+    effect = paired.design_effect
+    n = paired.n + effect
+    gains, losses = (paired.only_a + effect / 2) / n, (paired.only_b + effect / 2) / n
+    difference, disagreeing = gains - losses, gains + losses
+    spread = max(disagreeing - difference**2, 1e-12)
+    sum_of_quantiles = sum(quantiles_of_power())
+    needed = [
+        effect * spread * (sum_of_quantiles / gap) ** 2 for gap in (difference + margin, -difference) if gap > 1e-3
+    ]
+    if not needed:
+        return None
+    return about(max(min(needed), paired.n + 1))
+
+
+def quantiles_of_power() -> tuple[float, float]:
+    """Return the normal quantiles of a one-sided test at 5 % and of a chance of 80 % to pass it."""
+    from scipy.special import ndtri
+
+    return float(ndtri(1 - LEVEL)), float(ndtri(POWER))
+
+
+def about(prompts: float) -> int:
+    """Return a number of prompts rounded up to two digits; the estimate is no more precise."""
+    step = 10 ** max(0, math.floor(math.log10(prompts)) - 1)
+    return math.ceil(prompts / step) * step

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from fsd_core.errors import UnknownName
 from fsd_core.plugins import Registry
-from fsd_core.tasks.arithmetic import Arithmetic
-from fsd_core.tasks.base import Example, Outcome, Score, Task, judged
-from fsd_core.tasks.benchmark_files import HubFile, Split, as_lines, as_table
-from fsd_core.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
+from fsd_core.tasks.base import Example, HubFile, Outcome, Score, Split, Task, as_lines, as_table, judged
+from fsd_core.tasks.choices import CommonsenseQA, Gpqa, Mmlu, TruthfulQa
 from fsd_core.tasks.code import HumanEval, Mbpp
-from fsd_core.tasks.gpqa import Gpqa
-from fsd_core.tasks.live.live_code_bench import live_code_bench, live_task
+from fsd_core.tasks.live_code_bench import live_code_bench, live_task
 from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench, SpeedBench, WholeSpecBench
-from fsd_core.tasks.short_problems import ShortProblems
-from fsd_core.tasks.word_problems import Gsm8k, WordProblems, aime_examinations
+from fsd_core.tasks.word_problems import Arithmetic, Gsm8k, ShortProblems, WordProblems, aime_examinations
 
 __all__ = [
     "TASKS",

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fsd_core import sandbox
-from fsd_core.tasks.base import Example, Score, Task, cut_off
-from fsd_core.tasks.benchmark_files import Split, as_lines, rows
+from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
 
 _CODE = r"(?:(?:async )?def |class |import |from |@\w)"
 # A language may stand behind a fence, then a file or a title, then the first line of code.

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fsd_core.errors import ModelUnavailable, UnknownName, Unwritable
-from fsd_core.models.hub_download import NO_ROOM, fetch_whole, name_whole, partial_of
-from fsd_core.models.hub_offers import OfferedFile
+from fsd_core.models.hub_files import NO_ROOM, OfferedFile, fetch_whole, name_whole, partial_of
+from fsd_core.system import whole_file
 from fsd_core.tasks import TASKS, HubFile, Split, Task
-from fsd_core.whole_files import whole_file
 
 OnFile = Callable[[str, int, int], None]
 """Called before each file with its name, the number of files done and the total. May stop the download by raising."""

@@ -11,8 +11,7 @@ from typing import Any
 
 from fsd_core.errors import UnfitTask
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.tasks.base import Example, Score, Task, in_turns
-from fsd_core.tasks.benchmark_files import rows
+from fsd_core.tasks.base import Example, Score, Task, in_turns, rows
 
 EVERYDAY = ASSETS / "everyday" / "prompts.jsonl"
 

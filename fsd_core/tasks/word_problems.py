@@ -1,21 +1,24 @@
-"""Arithmetic word problems: GSM8K, and the older sets in the form of LLM-Adapters."""
+"""Arithmetic word problems, scored by their final number."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
-from fsd_core.tasks.base import Example, Score, Task, cut_off, judged
-from fsd_core.tasks.benchmark_files import Split, as_lines, rows
-from fsd_core.tasks.final_numbers import canonical, stated_number
+from fsd_core.models.model_pairs import ASSETS
+from fsd_core.tasks import generators
+from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
+from fsd_core.tasks.readings import canonical, stated_number
 
 MOST_SHOTS = 4
 _ANNOTATION = re.compile(r"<<[^>]*>>")  # for a calculator; no model is asked to write them
 
 
 class NumericTask(Task):
-    """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.stated_number`."""
+    """Scored by exact match of the final number, see :func:`~fsd_core.tasks.readings.stated_number`."""
 
     def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(stated_number(text, example.reference, cut_off(stop_reason)), example, stop_reason)
@@ -121,3 +124,106 @@ def _word_problems(name: str, file: str) -> tuple[Example, ...]:
         Example(f"{name}-{i:04d}", zero_shot_prompt(row["instruction"]), canonical(str(row["answer"])))
         for i, row in enumerate(rows(file))
     )
+
+
+ARITHMETIC_PROBLEMS = ASSETS / "bundled" / "arithmetic.jsonl"
+ARITHMETIC_PROBLEM_COUNT = 600
+
+# A final answer is alone on its line. Eighteen digits are more than any problem needs. The limit keeps a digit that a
+# model repeats endlessly from being read as a number.
+_ANSWER = re.compile(r"^#### +(-?[0-9]{1,18})[ \t\r]*$", re.MULTILINE)
+
+
+class Arithmetic(Task):
+    """Held-out word problems of :mod:`fsd_core.tasks.generators`, scored by exact match."""
+
+    name = "arithmetic"
+    title = "Arithmetic word problems"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _held_out_long()
+
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
+        """Score the last line ``#### <integer>``. A text that was cut off before or in it is truncated."""
+        answers = list(_ANSWER.finditer(text))
+        # If the text was cut off right after a digit, more digits may have followed.
+        if cut_off(stop_reason) and (not answers or answers[-1].end(1) == len(text)):
+            return Score("truncated", None)
+        answer = str(int(answers[-1][1])) if answers else None
+        if example.reference is None:
+            return Score("unscored", answer)
+        return Score("correct" if answer == example.reference else "wrong", answer)
+
+
+@cache
+def _held_out_long() -> tuple[Example, ...]:
+    with ARITHMETIC_PROBLEMS.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in rows)
+
+
+def write_long_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
+    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
+    problems = generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)
+    rows = (
+        {
+            "id": f"arithmetic-{i:04d}",
+            "question": problem.question,
+            "prompt": problem.prompt,
+            "steps": problem.steps,
+            "answer": problem.answer,
+        }
+        for i, problem in enumerate(problems)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(problems)
+
+
+def held_out_long_questions() -> frozenset[str]:
+    """Return the questions of the task, which training leaves out."""
+    return frozenset(problem.question for problem in generators.held_out_long(ARITHMETIC_PROBLEM_COUNT))
+
+
+SHORT_PROBLEMS = ASSETS / "smollm2-135m" / "short_problems.jsonl"
+SHORT_PROBLEM_COUNT = 200
+
+
+class ShortProblems(NumericTask):
+    """Held-out problems of :mod:`fsd_core.tasks.generators`, asked and scored like published ones."""
+
+    name = "short-problems"
+    title = "Short word problems"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _held_out_short()
+
+
+@cache
+def _held_out_short() -> tuple[Example, ...]:
+    return tuple(Example(row["id"], zero_shot_prompt(row["question"]), canonical(row["answer"])) for row in _rows())
+
+
+def held_out_short_questions() -> frozenset[str]:
+    """Return the questions that training leaves out."""
+    return frozenset(row["question"] for row in _rows())
+
+
+def _rows() -> list[dict]:
+    with SHORT_PROBLEMS.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_short_held_out(path: Path = SHORT_PROBLEMS) -> int:
+    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
+    problems = generators.held_out_short(SHORT_PROBLEM_COUNT)
+    rows = (
+        {
+            "id": f"short-problems-{i:04d}",
+            "question": problem.question,
+            "steps": problem.steps,
+            "answer": str(problem.answer),
+        }
+        for i, problem in enumerate(problems)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(problems)

@@ -1,9 +1,14 @@
 """Trains the bundled pair: ``python -m fsd_core train bundled-pair --out FOLDER``.
 
 Both models are plain Llama architectures over one byte-level BPE tokenizer, trained from random weights on worked
-arithmetic problems (:mod:`fsd_core.tasks.generators.long_problems`). The draft is so small that its sums are often
+arithmetic problems (:mod:`fsd_core.tasks.generators`). The draft is so small that its sums are often
 wrong, as is typical of a draft. Each model learns its own house style, so that they also differ in wording, like models
 of two makers.
+
+Trains a target with grouped linear attention: ``python -m fsd_core train linear-target --out FOLDER``.
+
+It has the bundled target's size, tokenizer, problems and schedule (:mod:`fsd_core.training.bundled_pair`), so the
+bundled draft drafts for it. Its texts have 70 to 170 tokens, hence the small groups.
 """
 
 from __future__ import annotations
@@ -12,20 +17,29 @@ import json
 import platform
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from tokenizers import Tokenizer as CoreTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from fsd_core.tasks.generators import long_problems
-from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, TARGET_STYLE, Style
-from fsd_core.training.card import write_card
+from fsd_core.config import Autoregressive, DecodingConfig
+from fsd_core.decoding.decoder import DecodingSession
+from fsd_core.decoding.loop import compose
+from fsd_core.models.forwards import LinearLlama, LinearLlamaConfig
+from fsd_core.models.hub import obtain
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import ModelSet
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.prompt import load_tokenizer
+from fsd_core.tasks import generators
+from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Problem, Style
+from fsd_core.training.cards import write_card
 from fsd_core.training.loop import Schedule, train, weighted_loss
 
 PAD, END = "<|pad|>", "<|end|>"
@@ -74,7 +88,7 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    streams = [long_problems.stream(seed, style=plan.style) for plan in BUNDLED_PLANS.values()]
+    streams = [generators.stream_long(seed, style=plan.style) for plan in BUNDLED_PLANS.values()]
     pairs = islice(chain.from_iterable(zip(*streams, strict=True)), samples)
     texts = (problem.prompt + text for problem, text in pairs)
     core.train_from_iterator(texts, trainer)
@@ -114,7 +128,7 @@ def batches(
     """
     shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
-    source = long_problems.stream(seed, without, style)
+    source = generators.stream_long(seed, without, style)
     while True:
         pairs = list(islice(source, 24 * size))
         # Not through the backend, which remembers the padding of its last call and would add it here.
@@ -136,14 +150,14 @@ def batches(
             yield tokens, weights
 
 
-def is_right(text: str, problem: long_problems.Problem) -> bool:
+def is_right(text: str, problem: generators.Problem) -> bool:
     """Return whether a text ends in a problem's ``#### answer``."""
     return text.rpartition("####")[2].strip() == str(problem.answer)
 
 
 @torch.inference_mode()
 def solved(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[long_problems.Problem], size: int = 100
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[generators.Problem], size: int = 100
 ) -> float:
     """Return the share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
     correct, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
@@ -164,7 +178,7 @@ def train_role(
     seed: int,
     report: Callable[[str, dict], None],
     build: Callable[[Any, PreTrainedTokenizerFast, int], LlamaForCausalLM] = build_model,
-    solve: Callable[[Any, PreTrainedTokenizerFast, list[long_problems.Problem]], float] = solved,
+    solve: Callable[[Any, PreTrainedTokenizerFast, list[generators.Problem]], float] = solved,
 ) -> dict:
     """Train one model into ``out/role`` with its log and return its figures.
 
@@ -177,7 +191,7 @@ def train_role(
         figures = json.loads(log_file.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
             return figures
-    problems, watched = long_problems.held_out(_HELD_OUT), long_problems.held_out(WATCHED, seed=1)
+    problems, watched = generators.held_out_long(_HELD_OUT), generators.held_out_long(WATCHED, seed=1)
     excluded = frozenset(p.question for p in (*problems, *watched))
     model = build(plan, tokenizer, seed)
     log = train(
@@ -211,3 +225,68 @@ def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda 
     for role, plan in BUNDLED_PLANS.items():
         train_role(role, plan, tokenizer, out, seed, report)
     write_card(out)
+
+
+Parts = Literal["softmax", "local", "global", "all"]
+_HELD_AT_ZERO: dict[Parts, tuple[str, ...]] = {"local": ("past_scale", "kernel"), "global": ("kernel",), "all": ()}
+"""parameters that do not learn, by what does: the own group, earlier groups too, the convolution too. ``softmax`` is
+the bundled target's attention, to compare with."""
+
+
+@dataclass(frozen=True)
+class LinearPlan(BundledPlan):
+    """The bundled target's plan with the sizes of its attention, and which parts of it learn."""
+
+    group: int = 16
+    taps: int = 16
+    parts: Parts = "all"
+
+
+def linear_plan(parts: Parts = "all", steps: int | None = None) -> LinearPlan:
+    """Return the plan. ``steps``: by default those of the bundled target."""
+    target = BUNDLED_PLANS["target"]
+    schedule = replace(target.schedule, steps=steps or target.schedule.steps)
+    fields: dict[str, Any] = vars(target) | {"schedule": schedule}
+    return LinearPlan(**fields, parts=parts)
+
+
+def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LinearLlama:
+    """Return a randomly initialised model of the planned size."""
+    torch.manual_seed(seed)
+    config = LinearLlamaConfig(**configuration(plan, tokenizer), attention_group=plan.group, attention_taps=plan.taps)
+    model = LinearLlama(config)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name.rpartition(".")[2] not in _HELD_AT_ZERO[plan.parts]
+    return model
+
+
+def solved_one_by_one(model: LinearLlama, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
+    """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
+    of one text, so they are written one by one."""
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER)
+    method, correct = compose(ModelSet(LanguageModel(model)), config), 0
+    for problem in problems:
+        prompt = cast(list[int], tokenizer.backend_tokenizer.encode(problem.prompt).ids)
+        with DecodingSession(method, prompt, 0, method.model.eos_tokens) as session:
+            while session.stop_reason is None:
+                session.run_round()
+            text = tokenizer.decode(session.history[len(prompt) :], skip_special_tokens=True)
+        correct += is_right(str(text), problem)
+    return correct / len(problems)
+
+
+def train_linear_target(
+    out: Path,
+    parts: Parts = "all",
+    steps: int | None = None,
+    seed: int = 0,
+    report: Callable[[dict], None] = lambda row: None,
+) -> dict[str, Any]:
+    """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
+    tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
+    plan = linear_plan(parts, steps)
+    build, solve = (build_model, solved) if parts == "softmax" else (build_linear, solved_one_by_one)
+    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build, solve)
+    folder = out / "target"
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    return {key: value for key, value in figures.items() if key != "log"}

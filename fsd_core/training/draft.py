@@ -1,4 +1,12 @@
-"""Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.
+"""Trains a draft for a large target, or an adapter of the target: ``train draft`` and ``train adapter``.
+
+Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
+
+Hu et al. 2021 (arXiv 2106.09685), with PEFT. The problems are those of the training split of GSM8K and generated ones
+(:mod:`fsd_core.tasks.generators`, :mod:`fsd_core.tasks.generators`), never those of a
+test split or of the task ``short-problems``. Their prompts are those of the tasks without examples.
+
+Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.
 
 The draft is a few of the target's layers between the target's own embedding and head. They learn to do the work of all
 layers, on texts that the target wrote to questions of training splits and on existing texts that it read (Hinton et al.
@@ -9,42 +17,209 @@ layers, on texts that the target wrote to questions of training splits and on ex
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
+import platform
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from fsd_core.errors import NotEnough
-from fsd_core.models import reduced_vocab
-from fsd_core.models.adapters import adapted
+from fsd_core.errors import ModelUnavailable, NotEnough, UnknownName
+from fsd_core.models import draft_weights
+from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import resolve_device
-from fsd_core.models.local_models import origin
-from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.training.adapter import ADAPTER_PLAN
-from fsd_core.training.adapter import problems as adapter_problems
-from fsd_core.training.distillation import (
+from fsd_core.models.loading import adapted, resolve_device
+from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
+from fsd_core.models.prompt import encode_prompt
+from fsd_core.models.sources import origin
+from fsd_core.tasks import generators
+from fsd_core.tasks.word_problems import held_out_short_questions, worked, zero_shot_prompt
+from fsd_core.training.loop import (
+    Model,
+    Schedule,
+    earlier,
+    is_own,
+    learning,
+    llama_of,
+    machine,
+    mixed_precision,
+    on_device,
+    target_of,
+    train,
+    writing,
+)
+from fsd_core.training.target_texts import (
+    SAMPLE,
     TOP_TOKENS,
+    Source,
     TrainingText,
     agreement,
     batches,
     common_tokens,
     cross_entropy,
+    existing_texts,
+    own_prompts,
+    read_anew,
+    read_existing,
     read_texts,
+    reread,
     share_of_others,
     stack,
+    training_prompts,
     write_texts,
 )
-from fsd_core.training.existing_texts import existing_texts, read_existing
-from fsd_core.training.loop import Schedule, earlier, machine, on_device, train
-from fsd_core.training.own_prompts import own_prompts
-from fsd_core.training.prompts import training_prompts
-from fsd_core.training.rereading import SAMPLE, Source, read_anew, reread
-from fsd_core.training.targets import Model, is_own, llama_of, target_of, writing
+
+HELD_OUT_PROBLEMS = 64  # problems for evaluation only
+_LONGEST = 320  # tokens; the few longer problems are left out
+
+
+@dataclass(frozen=True)
+class AdapterPlan:
+    """Size of the adapter, and its schedule."""
+
+    schedule: Schedule
+    rank: int = 16
+    mix: Mapping[str, float] = field(default_factory=lambda: {"short": 0.65, "arithmetic": 0.15, "gsm8k": 0.2})
+    """shares of the problems: generated with one or two steps, generated with more, from GSM8K's training split"""
+
+
+ADAPTER_PLAN = AdapterPlan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
+
+Row = tuple[list[int], list[int]]
+"""token ids of the prompt of a problem, and of its solution with the end token"""
+Batch = tuple[Tensor, Tensor]
+"""tokens int64 [B,T]; answers bool [B,T], the tokens to be learnt"""
+
+
+def adapter_problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterator[tuple[str, str]]:
+    """Yield problems and worked solutions without end, by shares of ``short``, ``arithmetic`` and ``gsm8k``.
+
+    The last is read from ``gsm8k/train.jsonl`` in ``data``. Raises ``ModelUnavailable`` if that file is missing.
+    """
+    file = data / "gsm8k" / "train.jsonl"
+    if not file.is_file():
+        raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    shuffle, deck = random.Random(seed), []
+    generated = {
+        "short": generators.stream_short(seed, without=held_out_short_questions()),
+        "arithmetic": generators.stream_long(seed),
+    }
+    while True:
+        (kind,) = shuffle.choices(list(mix), list(mix.values()))
+        if kind in generated:
+            problem, solution = next(generated[kind])
+            yield zero_shot_prompt(problem.question), solution.strip()
+            continue
+        deck = deck or shuffle.sample(rows, len(rows))
+        row = deck.pop()
+        yield zero_shot_prompt(row["question"]), worked(row)
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:
+    """Yield problems as token ids. Those that are too long are left out."""
+    for question, solution in source:
+        answer = [*tokenizer(solution, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id)]
+        prompt = encode_prompt(tokenizer, question)
+        if len(prompt) + len(answer) <= _LONGEST:
+            yield prompt, answer
+
+
+def adapter_batches(rows: Iterator[Row], size: int, seed: int) -> Iterator[Batch]:
+    """Yield batches without end, problems of similar length together."""
+    shuffle = random.Random(seed)
+    while True:
+        chunk = sorted(islice(rows, 16 * size), key=lambda row: len(row[0]) + len(row[1]))
+        groups = [chunk[i : i + size] for i in range(0, len(chunk), size)]
+        shuffle.shuffle(groups)
+        yield from map(adapter_stack, groups)
+
+
+def adapter_stack(rows: list[Row]) -> Batch:
+    """Return rows padded on the right, which a causal model does not see."""
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    tokens, answers = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, (prompt, answer) in enumerate(rows):
+        end = len(prompt) + len(answer)
+        tokens[i, :end] = torch.tensor(prompt + answer)
+        answers[i, len(prompt) : end] = True
+    return tokens, answers
+
+
+def answer_loss(model: PreTrainedModel | PeftModel, batch: Batch) -> Tensor:
+    """Return the mean next-token cross-entropy over the tokens of the solutions, in nats."""
+    tokens, answers = (part.to(model.device) for part in batch)
+    llama: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    with mixed_precision(model.device):
+        hidden = llama.model(tokens, use_cache=False).last_hidden_state[:, :-1]  # [B,T-1,H]
+        logits = llama.lm_head(hidden[answers[:, 1:]])  # [N,V]
+    return torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][answers[:, 1:]])
+
+
+def train_adapter(
+    target: str,
+    out: Path,
+    data: Path,
+    plan: AdapterPlan = ADAPTER_PLAN,
+    seed: int = 0,
+    report: Callable[[dict], None] = print,
+) -> dict:
+    """Train an adapter into ``out/adapter`` with its log and return its figures. Resumes an interrupted training.
+
+    Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if it or the problems cannot be had.
+    """
+    if target not in TARGETS:
+        raise UnknownName(f"No adapter can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
+    source = adapter_problems(data, plan.mix, seed)
+    first = next(source)  # fails before a model is loaded if there is no data
+    folder = obtain(TARGETS[target])
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    base = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    base = on_device(base, torch.device("cpu"))
+    torch.manual_seed(seed)
+    lora = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    model: Any = get_peft_model(base, lora)
+    rows = encoded(tokenizer, chain([first], source))
+    watched = list(islice(rows, HELD_OUT_PROBLEMS))
+    held_out, rows = adapter_stack(watched), (row for row in rows if row not in watched)
+
+    @torch.inference_mode()
+    def watch() -> dict[str, float]:
+        return {"held_out_loss": round(float(answer_loss(model, held_out)), 4)}
+
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = out / "adapter.checkpoint"
+    log = train(
+        model, plan.schedule, adapter_batches(rows, plan.schedule.batch, seed), answer_loss, checkpoint, watch, report
+    )
+    figures = {
+        "target": target,
+        "origin": origin(TARGETS[target]),
+        "plan": asdict(plan),
+        "seed": seed,
+        "parameters": sum(p.numel() for p in learning(model).values()),
+        **watch(),
+        "seconds": log[-1]["seconds"],
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+    }
+    for parameter in learning(model).values():
+        parameter.data = parameter.data.bfloat16()
+    model.save_pretrained(out / "adapter")
+    config_file = out / "adapter" / "adapter_config.json"  # holds the model's path on this machine
+    name = getattr(TARGETS[target], "repo", target)
+    config_file.write_text(
+        json.dumps(json.loads(config_file.read_text()) | {"base_model_name_or_path": name}, indent=1) + "\n"
+    )
+    (out / "adapter" / "README.md").unlink(missing_ok=True)  # an empty template
+    (out / "adapter" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
+    return figures
+
 
 Report = Callable[[dict], None]
 HELD_OUT_ANSWERS = 64  # texts for evaluation only
@@ -112,8 +287,8 @@ def build_draft(
     vocabulary, ends = target.config.vocab_size, LanguageModel(target, lean=False).eos_tokens
     tokens = common_tokens(texts, min(plan.head_tokens, vocabulary), vocabulary, ends)
     rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    config = reduced_vocab.draft_config(target, name, len(plan.layers), len(tokens), rest_share)
-    draft = reduced_vocab.assemble(config, target, tokens)
+    config = draft_weights.draft_config(target, name, len(plan.layers), len(tokens), rest_share)
+    draft = draft_weights.assemble(config, target, tokens)
     for layer, index in zip(draft.model.layers, plan.layers, strict=True):
         layer.load_state_dict(target.model.layers[index].state_dict())
     draft.model.norm.load_state_dict(target.model.norm.state_dict())
@@ -204,7 +379,7 @@ def main(
     draft = (
         build_draft(plan, target_model, target, known, held_out)
         if start is None
-        else reduced_vocab.load(start, target_model)
+        else draft_weights.load(start, target_model)
     )
     log = train(
         draft,
@@ -232,7 +407,7 @@ def main(
         "seconds": log[-1]["seconds"],
         "machine": machine(where),
     }
-    reduced_vocab.save(draft, out / "draft")
+    draft_weights.save(draft, out / "draft")
     (out / "draft" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures
 

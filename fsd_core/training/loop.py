@@ -1,11 +1,12 @@
-"""A training loop for small models: Muon for hidden matrices, AdamW for the rest, checkpoints, resume."""
+"""A training loop for small models, and the targets that it trains for."""
 
 from __future__ import annotations
 
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,9 +16,108 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from fsd_core.errors import ModelUnavailable
-from fsd_core.models.loading import cpu_has_bfloat16, gpu_name
-from fsd_core.whole_files import whole_file
+from fsd_core.config.model_names import MODELS
+from fsd_core.errors import IncompatibleModels, ModelUnavailable, TrackingUnavailable, UnknownName
+from fsd_core.models.hub import obtain
+from fsd_core.models.loading import cpu_has_bfloat16, gpu_name, resolve_device
+from fsd_core.models.model_pairs import TARGETS, get_pair
+from fsd_core.models.sources import HubModel, read_object
+from fsd_core.system import whole_file
+from fsd_core.tracking import connect, reached
+
+Model = Path | HubModel
+"""a folder, or a model of the hub"""
+_SIDE_BY_SIDE = 1024
+"""texts that a GPU writes at once"""
+
+
+def is_own(target: str) -> bool:
+    """Return whether a name, ``models:target=…``, says which model is meant."""
+    return target.startswith(MODELS)
+
+
+def check_target(target: str, known: Collection[str], what: str) -> None:
+    """Raise ``UnknownName`` for a target that is neither among the ``known`` nor one's own."""
+    if target not in known and not is_own(target):
+        raise UnknownName(
+            f"No {what} can be trained for '{target}': expected one of {', '.join(known)}, or {MODELS}target= and the "
+            "folder or id of a Llama."
+        )
+
+
+def target_of(target: str) -> Model:
+    """Return the model of a name that a draft is trained for. Raises ``UnknownName``, and as ``get_pair`` does."""
+    check_target(target, TARGETS, "draft")
+    return get_pair(target).target if is_own(target) else TARGETS[target]
+
+
+def writing(target: str, texts: int, own_prompts: int | None, device: str) -> dict[str, Any]:
+    """Return the fields of a plan that say how texts are written.
+
+    ``own_prompts``: ``None`` for none, or for all of a target of one's own. A GPU writes many side by side, and each
+    batch is read anew. Raises ``InvalidSetting`` for a device that is not here.
+    """
+    own = (texts if is_own(target) else 0) if own_prompts is None else own_prompts
+    on_gpu = resolve_device(device).type != "cpu"
+    return {"texts": texts, "own_prompts": own} | ({"anew": True, "side_by_side": _SIDE_BY_SIDE} if on_gpu else {})
+
+
+def llama_of(model: Model) -> Path:
+    """Return the folder of a model, fetched if it is missing. Raises ``IncompatibleModels`` for what is no Llama, whose
+    layers a draft cannot be made of, and as ``obtain`` does."""
+    folder = obtain(model)
+    kind = read_object(folder / "config.json").get("model_type")
+    if kind != "llama":
+        raise IncompatibleModels(
+            f"{folder.name} is of the architecture {kind}: drafts and heads are trained for Llamas (model_type llama) "
+            "alone. Choose one, or draft by copying (ngram, suffix), which needs no training."
+        )
+    return folder
+
+
+@contextmanager
+def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callable[[dict], None]]:
+    """Open an MLflow run and yield a function that takes the rows of a training log, each number at its ``step``.
+
+    The run ends as finished, or as failed if the block raises. An unavailable MLflow never stops a training: ``warn``
+    is called once and later rows are dropped.
+    """
+    try:
+        client, experiment = connect(uri)
+        with reached(uri):
+            run_id = client.create_run(experiment, run_name=name, tags={"fsd.kind": "training"}).info.run_id
+    except TrackingUnavailable as error:
+        warn(f"The training continues without curves. {error}")
+        yield lambda row: None
+        return
+    lost = False
+
+    def log(row: dict) -> None:
+        nonlocal lost
+        if lost or "step" not in row:
+            return
+        from mlflow.entities import Metric
+
+        moment = int(time.time() * 1000)
+        numbers = {key: value for key, value in row.items() if key != "step" and isinstance(value, int | float)}
+        try:
+            with reached(uri):
+                client.log_batch(run_id, [Metric(key, float(v), moment, row["step"]) for key, v in numbers.items()])
+        except TrackingUnavailable as error:
+            lost = True
+            warn(f"The training continues without curves. {error}")
+
+    status = "FAILED"
+    try:
+        yield log
+        status = "FINISHED"
+    finally:
+        try:
+            with reached(uri):
+                client.set_terminated(run_id, status)
+        except TrackingUnavailable as error:
+            warn(f"The training continues without curves. {error}")
+
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)

@@ -1,4 +1,6 @@
-"""MLflow's pages over our own store: ``python -m fsd_core.worker.mlflow_server``, with ``FSD_*`` variables.
+"""MLflow's pages over our own store, read-only.
+
+MLflow's pages over our own store: ``python -m fsd_core.worker.mlflow_server``, with ``FSD_*`` variables.
 
 MLflow's own server has no login. Anybody who reaches it can change everything and have files read and written anywhere.
 Ours listens on a socket that only its owner can open, and only allows viewing of runs. The web process in front of it
@@ -7,6 +9,7 @@ Ours listens on a socket that only its owner can open, and only allows viewing o
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -20,23 +23,57 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from graphql import GraphQLError, OperationDefinitionNode, OperationType, parse
 from sqlalchemy import make_url
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsd_core.auth.middleware.allow_list import AllowList
-from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.logs import bound_log_lines
+from fsd_core import system
 from fsd_core.errors import TrackingUnavailable
+from fsd_core.middleware import AllowList, BoundedBody, bound_log_lines, refuse, replayed
 from fsd_core.settings import Settings, get_settings, sqlite_url
-from fsd_core.tracking.mlflow_creation import create_store
-from fsd_core.tracking.mlflow_store import check_database, reached
-from fsd_core.worker import lock
-from fsd_core.worker.graphql_queries import QueriesAlone
-from fsd_core.worker.mlflow_service import LOCK, MLFLOW_READ_PATHS
-from fsd_core.worker.service import SUPERVISED
+from fsd_core.tracking import check_database, create_store, reached
+from fsd_core.worker.supervisor import GRAPHQL, LOCK, MLFLOW_READ_PATHS, SUPERVISED
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+
+_LONGEST_DOCUMENT, _MOST_TOKENS = 100_000, 5_000
+"""characters; names, values and signs in them"""
+NOT_A_QUERY = "MLflow's pages are for reading: expected one GraphQL document that holds queries alone."
+
+
+class QueriesAlone:
+    """Refuses GraphQL that mutates or subscribes, and what cannot be read as JSON with a document."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != GRAPHQL:
+            return await self.app(scope, receive, send)
+        body = (await receive()).get("body", b"")  # whole, see BoundedBody
+        receive = replayed(body, receive)
+        if not asks_only(body):
+            return await refuse(receive, send, 403, NOT_A_QUERY)
+        return await self.app(scope, receive, send)
+
+
+def asks_only(body: bytes) -> bool:
+    """Whether a request's body holds a document whose operations are queries."""
+    try:
+        document = json.loads(body)["query"]
+        if not isinstance(document, str) or len(document) > _LONGEST_DOCUMENT:
+            return False
+        operations = [
+            part
+            for part in parse(document, no_location=True, max_tokens=_MOST_TOKENS).definitions
+            if isinstance(part, OperationDefinitionNode)
+        ]
+    except (ValueError, TypeError, KeyError, RecursionError, GraphQLError):
+        return False
+    return bool(operations) and all(part.operation == OperationType.QUERY for part in operations)
+
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +136,7 @@ def _store(settings: Settings) -> tuple[str, Path]:
     return sqlite_url(file, "sqlite+pysqlite"), file.parent / "artifacts"
 
 
-def serve(settings: Settings, server_lock: lock.Lock) -> None:
+def serve(settings: Settings, server_lock: system.Lock) -> None:
     """Serve until SIGTERM. The lock file names the socket, or what is wrong with the store."""
     about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
     server_lock.write_metadata(**about)
@@ -129,7 +166,7 @@ def main() -> None:
     # uvicorn stops on this signal and then raises it again: exit normally, so that the files are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = get_settings()
-    if (server_lock := lock.acquire(settings.home / LOCK)) is None:
+    if (server_lock := system.acquire(settings.home / LOCK)) is None:
         sys.exit(f"MLflow's pages of {settings.home} are served already.")
     try:
         serve(settings, server_lock)

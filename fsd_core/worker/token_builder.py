@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer
 
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.storage.playground_chunks import EmittedToken
+from fsd_core.storage.messages import EmittedToken
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 

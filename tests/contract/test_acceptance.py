@@ -8,20 +8,22 @@ import pytest
 import torch
 
 from fsd_core.config import Fuzzy, FuzzyReducible, Speculative
-from fsd_core.ops.divergences import divergence, tv
-from fsd_core.ops.warping import one_hot
+from fsd_core.ops.distributions import divergence, one_hot, tv
 from fsd_core.rules import AcceptanceResult, Knob, Rule
-from fsd_core.testing.acceptance import (
+from fsd_core.testing import (
     CASES,
+    Q_FAR,
+    Q_NEAR,
     ROUNDING,
+    P,
     accepted_share,
     check_rule,
+    fit,
     is_lossless,
     judging_rules,
     try_position,
     written_distribution,
 )
-from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 from tests.tools.sizes import size
 
 N = size(20_000, 300_000)

@@ -8,11 +8,8 @@ import torch
 from fsd_core.config import ChainTopology, DecodingConfig, RecentAcceptance, SamplingConfig, Speculative
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.rules import Block
-from fsd_core.testing.decoding_checks import beginnings, distribution_of_texts, open_session
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_model
-from fsd_core.topologies import DraftTree
-from fsd_core.topologies.chain import Chain
+from fsd_core.testing import beginnings, distribution_of_texts, fit, open_session, related, toy_model
+from fsd_core.topologies import Chain, DraftTree
 from tests.tools.sizes import size
 
 PROMPT = [0, 1, 2, 1]

@@ -21,12 +21,12 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.loop import Batch
 from fsd_core.errors import IncompatibleOptions, PromptTooLong
-from fsd_core.models.kv_cache import KVCache, causal_mask, uncached_tokens
+from fsd_core.models.caches import KVCache, causal_mask, uncached_tokens
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing import related, toy_model, toy_pair, toy_tokenizer
 
 RULES = [
     Autoregressive(), DraftOnly(), Speculative(), Fuzzy(threshold=0.08), FuzzyReducible(threshold=0.08),

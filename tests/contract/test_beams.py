@@ -19,21 +19,18 @@ from fsd_core.config import (
     Speculative,
     SpeculativeBeams,
 )
-from fsd_core.decoding.beams import beam_batch
-from fsd_core.decoding.beams.beam_batch import BeamBatch
-from fsd_core.decoding.beams.beam_text import Beam, BeamText
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding import beams
+from fsd_core.decoding.beams import Beam, BeamBatch, BeamText
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.decoding.text_marks import TextMarks
+from fsd_core.decoding.loop import TextMarks, compose
 from fsd_core.decoding.trace import pack, unpack
 from fsd_core.errors import IncompatibleModels, IncompatibleOptions, InvalidSetting, NotGiven
 from fsd_core.evaluation.aggregate import _trace_metrics
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.beam_layers import judge_layer
-from fsd_core.testing.decoding_checks import open_session, recomputed_logits, run, written
-from fsd_core.testing.toy import in_memory, related, toy_model, toy_tokenizer
-from fsd_core.theory.widths import rejected_shares
+from fsd_core.models.loading import ModelSet
+from fsd_core.ops.distributions import judge_layer
+from fsd_core.testing import in_memory, open_session, recomputed_logits, related, run, toy_model, toy_tokenizer, written
+from fsd_core.theory import rejected_shares
 from fsd_core.worker.token_builder import TokenBuilder
 
 PROMPT, NO_END = [0, 1, 2, 1], frozenset[int]()
@@ -70,18 +67,18 @@ def beam_law(width: int, layers: int) -> dict[tuple[tuple[int, ...], ...], float
     states: dict[tuple, float] = {(((), 1.0),): 1.0}
     for _ in range(layers):
         following: Counter[tuple] = Counter()
-        for beams, chance in states.items():
+        for living, chance in states.items():
             joint = {
-                (b, v): weight * float(p) for b, (text, weight) in enumerate(beams) for v, p in enumerate(after[text])
+                (b, v): weight * float(p) for b, (text, weight) in enumerate(living) for v, p in enumerate(after[text])
             }
             total = sum(joint.values())
             for drawn in product(joint, repeat=width):
-                key = tuple(((*beams[b][0], v), joint[b, v]) for b, v in drawn)
+                key = tuple(((*living[b][0], v), joint[b, v]) for b, v in drawn)
                 following[key] += chance * np.prod([joint[pair] / total for pair in drawn])
         states = following
     law: Counter[tuple[tuple[int, ...], ...]] = Counter()
-    for beams, chance in states.items():
-        law[tuple(text for text, _ in beams)] += chance
+    for living, chance in states.items():
+        law[tuple(text for text, _ in living)] += chance
     return law
 
 
@@ -114,8 +111,8 @@ def least_p_value(written: Counter, law: dict, width: int) -> float:
     for part in parts:
         counted: tuple[Counter, Counter] = Counter(), Counter()
         for counts, weights in zip(counted, (written, law), strict=True):
-            for beams, weight in weights.items():
-                counts[part(beams)] += weight
+            for living, weight in weights.items():
+                counts[part(living)] += weight
         values.append(p_value(*counted))
     return min(values)
 
@@ -145,7 +142,7 @@ class TestLaw:
             afresh = judge_layer(p, q, drafts[:, :0], widths, tests, fills).atoms
             return type(judged)(judged.atoms.where(judged.drafts >= 0, afresh), judged.drafts, judged.accepted)
 
-        monkeypatch.setattr(beam_batch, "judge_layer", without_residual)
+        monkeypatch.setattr(beams, "judge_layer", without_residual)
         assert least_p_value(texts(config(fixed(2), 2, drafts=2), 300), beam_law(2, 2), 2) < 1e-7
 
     @pytest.mark.wide

@@ -8,15 +8,11 @@ import pytest
 import torch
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig, Speculative
-from fsd_core.decoding.proposal import DraftProposal
-from fsd_core.decoding.verification import make_verification
+from fsd_core.decoding.verification import DraftProposal, make_verification
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.sampling import UniformStream, draw
-from fsd_core.ops.scored_draft import ScoredDraft
+from fsd_core.ops.distributions import ScoredDraft, UniformStream, draw
 from fsd_core.rules import Block
-from fsd_core.testing.decoding_checks import beginnings, distribution_of_texts, open_session, run, written
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_model
+from fsd_core.testing import beginnings, distribution_of_texts, fit, open_session, related, run, toy_model, written
 from fsd_core.topologies import DraftTree
 from tests.tools.sizes import size
 

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fsd_core.decoding.verification.nodes import written_token
-from fsd_core.ops.sampling import draw, draw_several
+from fsd_core.decoding.verification import written_token
+from fsd_core.ops.distributions import draw, draw_several
 from fsd_core.rules import RULES, VERIFIERS, CouplingResult, Drafts, RecursiveRejection, Verifier
-from fsd_core.testing.acceptance import check_rule
-from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
-from fsd_core.testing.verifiers import drafted
-from fsd_core.theory.distributions import Vector
+from fsd_core.testing import Q_FAR, Q_NEAR, P, check_rule, drafted, fit
+from fsd_core.theory import Vector
 from tests.tools.sizes import size
 
 N = size(100_000, 400_000)

@@ -11,13 +11,21 @@ from scipy.optimize import minimize
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig, Speculative
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.divergences import js, reverse_kl, tv
-from fsd_core.ops.mentoring import mentored
+from fsd_core.ops.distributions import js, mentored, reverse_kl, tv
 from fsd_core.rules import Cactus, Cascade, Ears, Ensemble, FuzzyHead, GeneralForm, Head, HeadStrict, Lenience, Mentored
-from fsd_core.testing.acceptance import accepted_share, try_position, written_distribution
-from fsd_core.testing.decoding_checks import beginnings, recomputed_logits
-from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
-from fsd_core.testing.toy import related, toy_model
+from fsd_core.testing import (
+    Q_FAR,
+    Q_NEAR,
+    P,
+    accepted_share,
+    beginnings,
+    fit,
+    recomputed_logits,
+    related,
+    toy_model,
+    try_position,
+    written_distribution,
+)
 from tests.tools.sizes import size
 
 p, q_near, q_far = (x.double().numpy() for x in (P, Q_NEAR, Q_FAR))
@@ -223,7 +231,7 @@ class TestMentored:
 
 def whole_vocabulary(target, draft, budget):
     """Mentored decoding with all tokens told apart."""
-    import fsd_core.ops.mentoring as code
+    import fsd_core.ops.distributions as code
 
     known, code.MAX_UNGROUPED = code.MAX_UNGROUPED, target.shape[-1]
     try:

@@ -26,19 +26,15 @@ from fsd_core.config import (
     TopologySettings,
     TrigramDrafter,
 )
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding.loop import compose
 from fsd_core.errors import IncompatibleModels, IncompatibleOptions, ModelUnavailable
-from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.conformity import check_cache
+from fsd_core.models.caches import LinearCache
+from fsd_core.models.forward import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.linear_cache import LinearCache
-from fsd_core.models.loading import load_pair
-from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.tree_attention import TreeAttention, tree_layout
+from fsd_core.models.loading import ModelSet, check_cache, load_pair
+from fsd_core.ops.kernels import TreeAttention, tree_layout
 from fsd_core.rules import SEVERAL, RecursiveRejection
-from fsd_core.testing.decoding_checks import beginnings, open_session, written
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_head, toy_model, toy_tokenizer
+from fsd_core.testing import beginnings, fit, open_session, related, toy_head, toy_model, toy_tokenizer, written
 from tests.tools.sizes import size
 from tests.tools.toy_linear import toy_linear_model
 

@@ -26,22 +26,24 @@ from fsd_core.config import (
     TopologySettings,
     TrigramDrafter,
 )
-from fsd_core.drafters.draft_model import DraftModelProposer
+from fsd_core.drafters import DraftModelProposer
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.distributions import DraftDistribution
 from fsd_core.rules import BEAMS
-from fsd_core.testing.decoding_checks import (
+from fsd_core.testing import (
     beginnings,
+    check_drafter,
+    check_topology,
     distribution_of_texts,
+    fit,
     open_session,
     recomputed_logits,
+    related,
     run,
+    toy_model,
     written,
 )
-from fsd_core.testing.drafting import check_drafter, check_topology
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_model
-from fsd_core.topologies.chain import Chain
+from fsd_core.topologies import Chain
 from tests.tools.sizes import size, some
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4]]

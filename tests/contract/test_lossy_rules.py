@@ -23,8 +23,7 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import IncompatibleOptions, InvalidSetting, NotApplicable
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.ops.warping import one_hot
+from fsd_core.ops.distributions import ScoredDraft, one_hot
 from fsd_core.rules import (
     CHAIN,
     RULES,
@@ -44,9 +43,7 @@ from fsd_core.rules import (
     TopNDelta,
     Typical,
 )
-from fsd_core.testing.acceptance import judging_rules
-from fsd_core.testing.decoding_checks import open_session, recomputed_logits, written
-from fsd_core.testing.toy import related, toy_model, toy_pair
+from fsd_core.testing import judging_rules, open_session, recomputed_logits, related, toy_model, toy_pair, written
 from tests.tools.sizes import size
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8]]

@@ -16,28 +16,22 @@ from fsd_core.config import (
 )
 from fsd_core.errors import IncompatibleOptions
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.ops.tree_attention import TreeAttention, ancestors
-from fsd_core.rules import (
-    VERIFIERS,
-    GreedyOptimal,
-    KSeq,
-    RecursiveRejection,
-    RecursiveRejectionWithout,
-    SpecHub,
-)
-from fsd_core.testing.decoding_checks import (
+from fsd_core.ops.distributions import DraftDistribution
+from fsd_core.ops.kernels import TreeAttention, ancestors
+from fsd_core.rules import VERIFIERS, GreedyOptimal, KSeq, RecursiveRejection, RecursiveRejectionWithout, SpecHub
+from fsd_core.testing import (
     beginnings,
     distribution_of_texts,
+    fit,
     next_logits,
     open_session,
     recomputed_logits,
+    related,
     run,
+    toy_model,
     written,
 )
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_model
-from fsd_core.topologies.multi_draft import MultiDraft
+from fsd_core.topologies import MultiDraft
 from tests.contract.test_loop import PROMPTS, SAMPLED
 from tests.tools.sizes import size
 

@@ -17,8 +17,8 @@ from dashboard.ui.templates import script
 from dashboard.ui.view import CHOICE_EVENT
 from dashboard.web import PAGES, build_pages
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools.built import built
 
 Event = Mapping[str, Any]

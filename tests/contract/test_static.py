@@ -26,17 +26,14 @@ from fsd_core.config import (
     Speculative,
     SpeculativeBeams,
 )
-from fsd_core.decoding import batch
-from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding import loop
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.cuda_graphs import BUCKET, StaticCache
+from fsd_core.decoding.loop import Batch, compose
+from fsd_core.models.forward import BUCKET, AuxHiddenStates, StaticCache
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.tree_attention import TreeBuilder
-from fsd_core.testing.decoding_checks import open_session, run
-from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
+from fsd_core.models.loading import ModelSet
+from fsd_core.ops.kernels import TreeBuilder
+from fsd_core.testing import in_memory, open_session, related, run, toy_head, toy_model
 from tests.tools.transfers import no_waiting
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -203,8 +200,8 @@ def test_the_host_waits_once_a_round(models, rule, sampling: SamplingConfig, row
         waits.append(values.shape)
         return to_host(values)
 
-    to_host = batch.to_host
-    monkeypatch.setattr(batch, "to_host", counted)
+    to_host = loop.to_host
+    monkeypatch.setattr(loop, "to_host", counted)
     config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=3), sampling=sampling, max_new_tokens=100)
     texts = Batch(compose(ModelSet(models[2], models[3]), config), frozenset(), 300, rows)
     for row in range(rows):

@@ -19,17 +19,13 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.decoding import text_marks
-from fsd_core.decoding.composition import _text_marks, compose
+from fsd_core.decoding import loop
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-from fsd_core.decoding.text_marks import Mark, TextMarks
+from fsd_core.decoding.loop import Mark, TextMarks, _text_marks, compose
 from fsd_core.errors import NotApplicable, NotGiven
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import LoadedPair
-from fsd_core.models.model_set import ModelSet
-from fsd_core.testing.decoding_checks import distribution_of_texts
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import TOY, related, toy_head, toy_model, toy_pair
+from fsd_core.models.loading import LoadedPair, ModelSet
+from fsd_core.testing import TOY, distribution_of_texts, fit, related, toy_head, toy_model, toy_pair
 from tests.tools.sizes import size
 
 VOCABULARY, PROMPT = 5, [0, 1, 2, 1]
@@ -48,7 +44,7 @@ class Letters:
 @pytest.fixture
 def marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thought begins with an a and ends with a b."""
-    monkeypatch.setattr(text_marks, "_ENDS", {"a": "b"})
+    monkeypatch.setattr(loop, "_ENDS", {"a": "b"})
 
 
 @pytest.fixture(scope="module")

@@ -25,23 +25,24 @@ from fsd_core.config import (
     TrigramDrafter,
 )
 from fsd_core.decoding import verification
-from fsd_core.decoding.verification.nodes import NodeResult, SingleDraftNode
-from fsd_core.decoding.verification.tree import verify_tree
+from fsd_core.decoding.verification import NodeResult, SingleDraftNode, verify_tree
 from fsd_core.errors import IncompatibleOptions, InvalidSetting, OutOfRange
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.sampling import draw
+from fsd_core.ops.distributions import draw
 from fsd_core.rules import KSeq, RecursiveRejectionWithout
-from fsd_core.testing.decoding_checks import (
+from fsd_core.testing import (
     beginnings,
     distribution_of_texts,
+    fit,
     next_logits,
     open_session,
     recomputed_logits,
+    related,
     run,
+    toy_head,
+    toy_model,
     written,
 )
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_head, toy_model
 from fsd_core.topologies import DraftTree, TreeStructure
 from tests.contract.test_loop import PROMPTS, SAMPLED
 from tests.tools.sizes import size

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from engines.served_pair import write_pair
-from fsd_core.engines.engine_client import EngineClient
-from fsd_core.engines.engine_load import EngineLoad
+from fsd_core.engines.client import EngineClient, EngineLoad
 from fsd_core.rules import Served
 from tests.engines.engine_record import EngineRecord
 from tests.tools.worker_process import free_port

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fsd_core import provenance
 from fsd_core.config.vllm_plugin import PLUGIN, PLUGIN_VERSION, VLLM_VERSIONS
-from fsd_core.tracking import provenance
 
 BEGIN, END = "<!-- written by make test-engines -->", "<!-- end of what make test-engines wrote -->"
 

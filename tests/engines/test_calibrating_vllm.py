@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsd_core.calibration.running import calibrate
-from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates
+from fsd_core.config.options import method
 from fsd_core.models.loading import LoadedPair
 from fsd_core.rules import Served
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView
+from fsd_core.storage.repository import Repository
 from tests.engines.engine_record import EngineRecord
 
 CHOOSING, LIMIT, MARGIN = 8, 40, 15.0

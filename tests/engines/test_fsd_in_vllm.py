@@ -19,18 +19,16 @@ import pytest
 import torch
 
 import fsd_core
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.config.vllm_plugin import SERVED_RULES
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.evaluation.harness import written
 from fsd_core.models.loading import LoadedPair
-from fsd_core.ops.divergences import entropy
-from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.ratios import ratio_interval
+from fsd_core.ops.distributions import entropy
+from fsd_core.statistics.intervals import ratio_interval, wilson
 from fsd_core.tasks import get_task
-from fsd_core.testing.acceptance import written_distribution
-from fsd_core.testing.fit import fit
+from fsd_core.testing import fit, written_distribution
 from tests.engines.conftest import DRAFTED, Engine, Start, draft_config, engines_python, environment
 from tests.engines.engine_record import EngineRecord
 

@@ -6,7 +6,7 @@ import httpx
 from playwright.sync_api import Page
 
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.rules import Served
 from tests.engines.engine_record import EngineRecord
 from tests.tools.engine_in_browser import measured_beside

@@ -33,19 +33,16 @@ from fsd_core.config import (
     TrigramDrafter,
     Verifier,
 )
-from fsd_core.decoding import batch
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding import loop
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.evaluation.device_meter import nvml_meter
+from fsd_core.decoding.loop import compose
+from fsd_core.evaluation.speed import nvml_meter
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair, resolve_device
-from fsd_core.ops.graphed import Graphed
+from fsd_core.ops.kernels import Graphed
 from fsd_core.settings import get_settings
-from fsd_core.tasks.arithmetic import Arithmetic
-from fsd_core.testing.acceptance import judging_rules
-from fsd_core.testing.decoding_checks import open_session, run
-from fsd_core.testing.drafting import toy_models
-from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
+from fsd_core.tasks.word_problems import Arithmetic
+from fsd_core.testing import in_memory, judging_rules, open_session, related, run, toy_head, toy_model, toy_models
 from tests.tools.toy_families import toy_family
 from tests.tools.toy_hybrids import HYBRIDS, STEPPED
 from tests.tools.transfers import no_waiting
@@ -151,8 +148,8 @@ def test_the_host_waits_once_a_round(both, name: str, monkeypatch: pytest.Monkey
     config = METHODS[name].model_copy(update={"max_new_tokens": 200})
     target, draft, heads = both[1]
     waits = []
-    to_host = batch.to_host
-    monkeypatch.setattr(batch, "to_host", lambda values: (waits.append(values.shape), to_host(values))[1])
+    to_host = loop.to_host
+    monkeypatch.setattr(loop, "to_host", lambda values: (waits.append(values.shape), to_host(values))[1])
     session = open_session(target, draft, config, PROMPTS[0], 5, NO_END, heads[1])
     for _ in range(3):  # what is made once, such as graphs
         session.run_round()

@@ -16,15 +16,14 @@ from transformers import AutoModelForCausalLM
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.model_pairs import TARGETS, get_pair
-from fsd_core.tasks import get_task
-from fsd_core.tasks.final_numbers import final_number
-from fsd_core.tasks.generators import one_step_problems
+from fsd_core.tasks import generators, get_task
+from fsd_core.tasks.readings import final_number
 from fsd_core.tasks.word_problems import zero_shot_prompt
-from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import adapter, draft
-from fsd_core.training.adapter import ADAPTER_PLAN, answer_loss, batches, encoded, problems, stack
-from fsd_core.training.distillation import read_texts
+from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
+from fsd_core.training import draft
+from fsd_core.training.draft import ADAPTER_PLAN, adapter_batches, adapter_problems, adapter_stack, answer_loss, encoded
 from fsd_core.training.loop import Schedule
+from fsd_core.training.target_texts import read_texts
 
 MIX = {"short": 0.25, "arithmetic": 0.25, "gsm8k": 0.5}
 
@@ -38,7 +37,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
-    seen = list(islice(problems(data, MIX, seed=0), 200))
+    seen = list(islice(adapter_problems(data, MIX, seed=0), 200))
     of_file = [text for text in seen if text[0].startswith("Half of")]
     assert 70 < len(of_file) < 130
     assert len(set(of_file)) == min(len(of_file), 99)  # each once before any comes again
@@ -46,29 +45,29 @@ def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
         assert question.endswith("End with a line '#### ' and the number.")
         assert "<<" not in solution
         assert final_number(solution) is not None
-    assert list(islice(problems(data, MIX, seed=0), 200)) == seen
-    assert all(text[0].startswith("Half of") for text in islice(problems(data, {"gsm8k": 1.0}, seed=0), 50))
+    assert list(islice(adapter_problems(data, MIX, seed=0), 200)) == seen
+    assert all(text[0].startswith("Half of") for text in islice(adapter_problems(data, {"gsm8k": 1.0}, seed=0), 50))
 
 
 def test_the_problems_of_the_task_are_never_taught(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def taught() -> list[str]:
-        return [question for question, _ in islice(problems(data, {"short": 1.0}, seed=0), 50)]
+        return [question for question, _ in islice(adapter_problems(data, {"short": 1.0}, seed=0), 50)]
 
     before = taught()
     assert not {example.prompt for example in get_task("short-problems").all_examples()} & set(before)
-    first = next(one_step_problems.stream(0))[0].question
-    monkeypatch.setattr(adapter, "held_out_questions", lambda: frozenset([first]))
+    first = next(generators.stream_short(0))[0].question
+    monkeypatch.setattr(draft, "held_out_short_questions", lambda: frozenset([first]))
     assert before[0] == zero_shot_prompt(first) not in taught()
 
 
 def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="set FSD_DATA_DIR"):
-        next(problems(tmp_path, MIX, 0))
+        next(adapter_problems(tmp_path, MIX, 0))
 
 
 def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
     tokenizer, model = toy_tokenizer(), toy_model(len(toy_tokenizer()), seed=0, context=400)
-    rows = list(islice(encoded(tokenizer, problems(data, MIX, seed=0)), 5))
+    rows = list(islice(encoded(tokenizer, adapter_problems(data, MIX, seed=0)), 5))
     assert all(answer[-1] == tokenizer.eos_token_id for _, answer in rows)
     total, count = 0.0, 0
     with torch.no_grad():
@@ -76,13 +75,13 @@ def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
             log_q = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
             total -= float(log_q.gather(1, torch.tensor(answer)[:, None]).sum())
             count += len(answer)
-        found = float(answer_loss(model, stack(rows)))
+        found = float(answer_loss(model, adapter_stack(rows)))
     assert found == pytest.approx(total / count, rel=0.02)
 
 
 def test_batches_hold_problems_of_like_length(data: Path) -> None:
-    rows = encoded(toy_tokenizer(), problems(data, MIX, seed=0))
-    tokens, answers = next(batches(rows, 8, seed=0))
+    rows = encoded(toy_tokenizer(), adapter_problems(data, MIX, seed=0))
+    tokens, answers = next(adapter_batches(rows, 8, seed=0))
     lengths = [int(row.nonzero().max()) + 1 for row in answers]
     assert tokens.shape[0] == 8
     assert max(lengths) - min(lengths) < 60
@@ -94,7 +93,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 ) -> None:
     name = save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    monkeypatch.setattr(adapter, "HELD_OUT_PROBLEMS", 6)
+    monkeypatch.setattr(draft, "HELD_OUT_PROBLEMS", 6)
     plan = replace(ADAPTER_PLAN, rank=4, schedule=Schedule(steps=8, batch=4, adamw_lr=1e-2, muon_lr=None, every=4))
     out, rows = tmp_path / "out", []
 
@@ -108,8 +107,8 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 
     monkeypatch.setattr("fsd_core.training.loop.REPORT_EVERY", 1)
     with pytest.raises(Killed):
-        adapter.main("toy", out, data, plan, report=dying)
-    figures = adapter.main("toy", out, data, plan, report=rows.append)
+        draft.train_adapter("toy", out, data, plan, report=dying)
+    figures = draft.train_adapter("toy", out, data, plan, report=rows.append)
     assert [row["step"] for row in rows if "step" in row] == [1, 2, 3, 4, 5, 6, 7, 8]
     log = json.loads((out / "adapter" / "training.json").read_text())["log"]
     assert log[-1]["held_out_loss"] == figures["held_out_loss"]
@@ -147,7 +146,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 
 def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="smollm2-135m"):
-        adapter.main("nobody", tmp_path, tmp_path)
+        draft.train_adapter("nobody", tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])

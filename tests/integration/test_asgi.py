@@ -15,9 +15,7 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE, bound_log_lines
-from fsd_core.auth.middleware.origin import SameOrigin
+from fsd_core.middleware import LONGEST_LOG_MESSAGE, BoundedBody, SameOrigin, bound_log_lines
 from tests.tools.sizes import PATIENCE
 
 LIMIT = 100_000

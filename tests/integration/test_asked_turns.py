@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from dashboard.runs.run_html import prompt_html, prompts_html
-from dashboard.tables.pairs_html import pairs_html
-from dashboard.tables.prompt_pairs import pair_up
+from dashboard.runs.opened_run import prompt_html, prompts_html
+from dashboard.tables.prompt_pairs import pair_up, pairs_html
 from dashboard.ui.templates import escape
-from fsd_core.analysis.comparability import COSTS, comparable, measured_of
-from fsd_core.analysis.prompt_identity import rendered_differently
+from fsd_core.analysis.comparability import COSTS, comparable, measured_of, rendered_differently
 from fsd_core.config import (
     Autoregressive,
     ChainTopology,
@@ -29,16 +27,14 @@ from fsd_core.config import (
 from fsd_core.errors import UnfitTask
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.observer import RunObserver
-from fsd_core.evaluation.rescoring import rescore
-from fsd_core.evaluation.runner import execute_runs
+from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.replays.strict_run import record
-from fsd_core.statistics.tradeoff_curves import Curves
-from fsd_core.storage.database.repository import Repository
+from fsd_core.replays.recording import record
+from fsd_core.statistics.tradeoff import Curves
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks import get_task
-from fsd_core.testing.toy import TOY, related, toy_model, toy_tokenizer
+from fsd_core.testing import TOY, related, toy_model, toy_tokenizer
 from tests.tools.sizes import some
 
 TEMPLATE = (

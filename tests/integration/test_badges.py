@@ -15,7 +15,7 @@ from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.pair_check import HERE, UNUSABLE, DeviceMemory, check_pair
-from fsd_core.testing.toy import save_toy_pair, toy_pair
+from fsd_core.testing import save_toy_pair, toy_pair
 
 WHOLE, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"
 SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]

@@ -27,7 +27,7 @@ from fsd_core.config import (
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_example, run_examples
-from fsd_core.evaluation.roofline import bytes_read
+from fsd_core.evaluation.speed import bytes_read
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import get_pair

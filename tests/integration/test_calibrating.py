@@ -11,24 +11,23 @@ from pathlib import Path
 import pytest
 
 import fsd_core
-from fsd_core.calibration.proposing import EXACT_LENGTHS
-from fsd_core.calibration.running import calibrate
+from fsd_core.calibration.running import EXACT_LENGTHS, calibrate
 from fsd_core.config import FuzzyReducible, Speculative
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, CalibrationConfig, candidates, read_sweep
-from fsd_core.config.sweeps import methods
-from fsd_core.decoding import batch, decoder
+from fsd_core.config.options import methods
+from fsd_core.decoding import decoder, loop
 from fsd_core.errors import NotEnough, OutOfRange
 from fsd_core.evaluation import harness
-from fsd_core.evaluation.observer import RunObserver
+from fsd_core.evaluation.runner import RunObserver
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.ops import transfer
-from fsd_core.replays import costs
-from fsd_core.rules.margin import Margin
+from fsd_core.ops import kernels
+from fsd_core.replays import prediction
+from fsd_core.rules.lossy import Margin
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
 from fsd_core.storage.records import RunView
-from fsd_core.testing.toy import save_toy_pair, toy_pair
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair, toy_pair
 from tests.tools.virtual_time import time_by_forwards
 
 
@@ -65,7 +64,7 @@ def saved(tmp_path: Path) -> str:
 @pytest.fixture(autouse=True)
 def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while a model is asked, less of it for a draft, and whatever this machine does at the moment."""
-    time_by_forwards(monkeypatch, pair, batch, decoder, harness, costs, transfer)
+    time_by_forwards(monkeypatch, pair, loop, decoder, harness, prediction, kernels)
 
 
 def asked(**more: object) -> CalibrationConfig:

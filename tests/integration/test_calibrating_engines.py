@@ -16,25 +16,25 @@ from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.running import calibrate
 from fsd_core.calibration.summary import finding_text, verdict
 from fsd_core.config import DecodingConfig
-from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates, read_sweep
-from fsd_core.decoding import batch, decoder
-from fsd_core.engines import engine_client, engine_load
-from fsd_core.engines.engine_knob import PluginKnob, RestartKnob
+from fsd_core.config.options import method
+from fsd_core.decoding import decoder, loop
+from fsd_core.engines import client
+from fsd_core.engines.client import PluginKnob, RestartKnob
 from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, NotApplicable, UnknownName
 from fsd_core.evaluation import harness
-from fsd_core.evaluation.observer import RunObserver
+from fsd_core.evaluation.runner import RunObserver
 from fsd_core.models.loading import LoadedPair
 from fsd_core.review.delivery import deliver
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.rules import Rule, Served
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.testing.toy import save_toy_pair, toy_pair
-from fsd_core.worker.local_runs import open_repository
+from fsd_core.testing import save_toy_pair, toy_pair
+from fsd_core.worker.run_actions import open_repository
 from tests.tools.toy_engine import ToyEngine
 from tests.tools.virtual_time import time_by_forwards
 
@@ -72,7 +72,7 @@ def engine(server: ToyEngine) -> ToyEngine:
 @pytest.fixture(autouse=True)
 def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time passes while a model is asked, here and at the engine, and whatever this machine does at the moment."""
-    time_by_forwards(monkeypatch, pair, batch, decoder, harness, engine_client, engine_load)
+    time_by_forwards(monkeypatch, pair, loop, decoder, harness, client, client)
 
 
 def no_pair(*_: str) -> LoadedPair:
@@ -264,7 +264,7 @@ def test_without_its_address_and_without_counts_an_engine_is_refused_in_a_senten
 SERVE = """
 import json, sys
 from pathlib import Path
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.config.vllm_plugin import served_rule
 from fsd_core.models.loading import load_pair
 from fsd_core.rules import Speculative
@@ -300,7 +300,7 @@ def test_an_engine_that_a_command_restarts(
     with RestartKnob(command, rules) as knob:
         outcome = calibrate(repository, id, config, no_pair, knob=knob)
     with pytest.raises(EngineUnavailable):  # it ended with the knob
-        engine_load.check_engine(served)
+        client.check_engine(served)
     told = [json.loads(line) for line in starts.read_text().splitlines()]
     assert told == [{"kind": "off"}, OWN[2].acceptance.as_json()]
     config = asked(saved, engine_candidates(engine.served(), knobs), limit=24, goal="speed")

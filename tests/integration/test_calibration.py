@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.training import threshold_sweep
-from fsd_core.training.threshold_sweep import fastest, judged
+from fsd_core.training import counting
+from fsd_core.training.counting import fastest, judged
 
 N = 400
 
@@ -46,20 +46,20 @@ def test_too_few_problems_leave_a_small_loss_open():
 
 @pytest.mark.wide
 def test_a_calibration_holds_every_setting_and_the_best(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(threshold_sweep, "EXACT_LENGTHS", (2, 4))
-    monkeypatch.setattr(threshold_sweep, "LENIENT_LENGTHS", (4,))
-    monkeypatch.setattr(threshold_sweep, "THRESHOLDS", (0.05, 0.6))
+    monkeypatch.setattr(counting, "EXACT_LENGTHS", (2, 4))
+    monkeypatch.setattr(counting, "LENIENT_LENGTHS", (4,))
+    monkeypatch.setattr(counting, "THRESHOLDS", (0.05, 0.6))
     rows: list[dict] = []
-    file = threshold_sweep.main(limit=2, timed=1, file=tmp_path / "calibration.json", report=rows.append)
+    file = counting.sweep_thresholds(limit=2, timed=1, file=tmp_path / "calibration.json", report=rows.append)
     told = json.loads(file.read_text())
     assert (told["pair"], told["task"], told["prompts"]) == ("bundled", "arithmetic", 2)
-    assert [*told["samplings"]] == [*threshold_sweep.SWEPT_SAMPLINGS]
+    assert [*told["samplings"]] == [*counting.SWEPT_SAMPLINGS]
     assert [r for part in told["samplings"].values() for r in part["rows"]] == rows
     for name, part in told["samplings"].items():
         assert [r["acceptance"] for r in part["rows"]] == ["autoregressive"] + 2 * ["speculative"] + 2 * [
             "fsd-reducible"
         ]
-        assert all(threshold_sweep.SWEPT_SAMPLINGS[name].items() <= r.items() for r in part["rows"])
+        assert all(counting.SWEPT_SAMPLINGS[name].items() <= r.items() for r in part["rows"])
         assert part["exact"] in part["rows"]
         assert part["exact"]["speedup"] == 1
         assert part["free"] == {} or part["free"] in part["rows"]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fsd_core import system
 from fsd_core.errors import DatabaseUnavailable
 from fsd_core.evaluation import harness
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
 from fsd_core.storage.records import RunView
-from fsd_core.worker import lock
+from fsd_core.storage.repository import Repository
 from tests.tools.forked import ForkedCommand
 from tests.tools.sizes import some
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -45,7 +45,7 @@ def killed(home: Path, arguments: Sequence[str]) -> list[RunView]:
     try:
         turnstile.until_held()
         run = runs_of(home)[0]
-        holder = lock.holder(home / "runs" / f"{run.experiment_id or run.id}.lock")
+        holder = system.holder(home / "runs" / f"{run.experiment_id or run.id}.lock")
         assert (holder or {})["pid"] == process.pid
     finally:
         process.kill()
@@ -140,7 +140,7 @@ def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repos
     (home / "runs").mkdir()
     experiment = ("experiment", experiment_id, [experiment_id, runs_of(home)[-1].id])
     for what, id, ids in (("run", run_id, [run_id]), experiment):
-        held = lock.acquire(home / "runs" / f"{id}.lock")
+        held = system.acquire(home / "runs" / f"{id}.lock")
         assert held is not None
         held.write_metadata(pid=4711)
         for asked in ids:
@@ -204,7 +204,7 @@ def test_one_run_of_an_experiment_can_be_resumed(call: Call, home: Path, toy: st
 def test_ids_that_mean_nothing_or_too_much(call: Call, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "There is no run and no experiment 'abcdef'" in refused(call, "ABCDEF")
     ids = iter(["abcdef0", "abcdef1"])
-    monkeypatch.setattr("fsd_core.storage.database.runs.new_id", lambda: next(ids))
+    monkeypatch.setattr("fsd_core.storage.runs.new_id", lambda: next(ids))
     first, _ = (repository.create_run(run_config(seed=seed)) for seed in range(2))
     assert "Several ids begin with 'abcdef'" in refused(call, "abcdef")
     repository.finish_run(first, {})
@@ -235,7 +235,7 @@ def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, re
     assert start("--seed", "1") != unfinished
     assert start("--fresh") != unfinished
     (home / "runs").mkdir(exist_ok=True)
-    held = lock.acquire(home / "runs" / f"{unfinished}.lock")
+    held = system.acquire(home / "runs" / f"{unfinished}.lock")
     assert held is not None
     held.write_metadata(pid=4711)
     assert start() != unfinished  # another process is at work on it

@@ -13,8 +13,8 @@ import pytest
 
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools.forked import ForkedCommand
 from tests.tools.sizes import PATIENCE
 from tests.tools.turnstile import Turnstile

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.tracking.mlflow_store import connect
-from fsd_core.training.curves import curves
+from fsd_core.tracking import connect
+from fsd_core.training.loop import curves
 
 
 @pytest.mark.wide

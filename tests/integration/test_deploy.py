@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.workspace.export import export
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_export import export
 from tests.tools import plausible
 from tests.tools.documents import ROOT, Command, blocks, commands
 

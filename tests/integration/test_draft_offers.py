@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable
-from fsd_core.models.draft_offers import offered_drafts
-from fsd_core.models.hub_offers import HubUnreachable
-from fsd_core.models.hub_search import search_models
-from fsd_core.models.specs import HubModel
+from fsd_core.models.hub_files import HubUnreachable, search_models
+from fsd_core.models.pair_check import offered_drafts
+from fsd_core.models.sources import HubModel
 from fsd_core.settings import get_settings
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.testing import save_toy_pair
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 
 Call = Callable[..., tuple[int, str, str]]

@@ -16,18 +16,27 @@ from transformers import LlamaForCausalLM
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import IncompatibleModels, ModelUnavailable, NotEnough, UnfitModel, UnknownName
-from fsd_core.models import reduced_vocab
+from fsd_core.models import draft_weights
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import TARGETS
-from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import distillation, draft
-from fsd_core.training.distillation import TOP_TOKENS, answer, common_tokens, read_texts, share_of_others, stack
-from fsd_core.training.existing_texts import existing_texts, read_existing
+from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
+from fsd_core.training import draft, target_texts
 from fsd_core.training.loop import Schedule
-from fsd_core.training.own_prompts import own_prompts
-from fsd_core.training.prompts import training_prompts
-from fsd_core.training.rereading import read, read_anew
+from fsd_core.training.target_texts import (
+    TOP_TOKENS,
+    answer,
+    common_tokens,
+    existing_texts,
+    own_prompts,
+    read,
+    read_anew,
+    read_existing,
+    read_texts,
+    share_of_others,
+    stack,
+    training_prompts,
+)
 
 V = len(toy_tokenizer())
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
@@ -165,7 +174,7 @@ def test_an_answer_is_the_targets_own_with_its_distribution(target: LanguageMode
 
 def draft_of(model: LlamaForCausalLM, tokens: torch.Tensor, rest: float = 0.01) -> LlamaForCausalLM:
     """All of a model's layers below a head over ``tokens``."""
-    found = reduced_vocab.assemble(reduced_vocab.draft_config(model, "toy", 2, len(tokens), rest), model, tokens)
+    found = draft_weights.assemble(draft_weights.draft_config(model, "toy", 2, len(tokens), rest), model, tokens)
     found.model.load_state_dict(model.model.state_dict())
     return found
 
@@ -182,7 +191,7 @@ def test_the_loss_is_that_of_the_kept_distributions_among_the_heads_tokens(targe
         p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
         total -= float((p * logits[:, tokens].log_softmax(-1)).sum())
         count += len(text.top)
-    found = distillation.cross_entropy(draft_of(model, tokens), stack(texts))
+    found = target_texts.cross_entropy(draft_of(model, tokens), stack(texts))
     assert float(found) == pytest.approx(total / count, rel=0.02)
 
 
@@ -190,15 +199,15 @@ def test_the_target_agrees_with_itself(target: LanguageModel) -> None:
     prompts = torch.randint(200, (4, 5), generator=torch.Generator().manual_seed(0)).tolist()
     texts = answer(target, prompts, torch.ones(4, dtype=torch.bool), 9, torch.Generator())
     module: Any = target.module
-    found = distillation.agreement(draft_of(module, torch.arange(V)), texts)
+    found = target_texts.agreement(draft_of(module, torch.arange(V)), texts)
     assert found["same_choice"] > 0.9  # bfloat16 may turn a close race
     kept = float(torch.cat([text.log_p for text in texts]).float().exp().sum(-1).mean())
     assert 0.95 * kept < found["overlap"] < 1.05 * kept
-    other = distillation.agreement(draft_of(toy_model(V, seed=8), torch.arange(V)), texts)
+    other = target_texts.agreement(draft_of(toy_model(V, seed=8), torch.arange(V)), texts)
     assert other["overlap"] < 0.8 * kept
     # A head that lacks the likeliest token can neither choose it nor overlap there.
     (first,) = texts[0].top[:1, 0].tolist()
-    lacking = distillation.agreement(draft_of(module, torch.tensor([i for i in range(V) if i != first])), texts)
+    lacking = target_texts.agreement(draft_of(module, torch.tensor([i for i in range(V) if i != first])), texts)
     assert lacking["same_choice"] < found["same_choice"]
     assert lacking["overlap"] < found["overlap"]
 
@@ -248,7 +257,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert figures["answer_tokens_read"] > figures["texts_read"]
 
     whole = LlamaForCausalLM.from_pretrained(tmp_path / "pair" / "target")
-    saved = reduced_vocab.load(out / "draft", whole)
+    saved = draft_weights.load(out / "draft", whole)
     assert len(saved.model.layers) == 1
     assert 0 < figures["share_of_target"] < 1
     before_training = whole.model.layers[1].mlp.down_proj.weight

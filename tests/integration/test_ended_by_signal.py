@@ -12,12 +12,12 @@ import pytest
 
 from fsd_core.evaluation import harness
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tracking.mlflow_mirror import MlflowMirror
-from fsd_core.worker import in_process, zero_gpu
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.tracking import MlflowMirror
+from fsd_core.worker import lent_gpu, worker
 from fsd_core.worker.device import LocalDevice
-from fsd_core.worker.in_process import InProcess
+from fsd_core.worker.worker import InProcess
 from tests.tools.forked import Forked, ForkedCommand
 from tests.tools.mirrored import sync_pending
 from tests.tools.sizes import PATIENCE, some
@@ -159,10 +159,10 @@ def test_a_worker_as_a_thread_hands_back_what_it_cannot_end(
     served_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the prompt takes longer than the application waits for it."""
-    monkeypatch.setattr(in_process, "RemoteDevice", LocalDevice)
-    monkeypatch.setattr(in_process, "PATIENCE", 0.0)
+    monkeypatch.setattr(worker, "RemoteDevice", LocalDevice)
+    monkeypatch.setattr(worker, "PATIENCE", 0.0)
     for name in ("leave_sockets_to_parent", "begin"):
-        monkeypatch.setattr(zero_gpu, name, lambda *_: None)
+        monkeypatch.setattr(lent_gpu, name, lambda *_: None)
     monkeypatch.setattr(harness, "written", harness.written)  # which the turnstile replaces
     repository = served_home.repository
     experiment = repository.create_experiment(served_home.sweep(limit=2))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks.readings import READING_VERSION
 from tests.tools.forked import ForkedCommand
 from tests.tools.sizes import PATIENCE

@@ -13,22 +13,21 @@ import httpx
 import pytest
 from starlette.requests import Request as WebRequest
 
-from dashboard.experiments.engines_panel import EnginesPanel, engines_html
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from dashboard.experiments.experiment_form import ExperimentForm
-from dashboard.experiments.rule_fields import RULE_FIELDS
-from dashboard.ui.question import Asked, Question, Values
-from fsd_core.auth.identify import KEY
-from fsd_core.config.building import method
-from fsd_core.engines import engine_client, engine_hosts
-from fsd_core.engines.engine_hosts import EngineHosts
-from fsd_core.engines.engine_load import check_engine
+from dashboard.experiments.experiment_form import RULE_FIELDS, ExperimentForm
+from dashboard.experiments.own_models_panel import EnginesPanel, engines_html
+from dashboard.ui.view import Asked, Question, Values
+from fsd_core.accounts import KEY
+from fsd_core.config.options import method
+from fsd_core.engines import client, connection
+from fsd_core.engines.client import check_engine
+from fsd_core.engines.connection import EngineHosts
 from fsd_core.errors import EngineUnavailable, InvalidSetting, Refused, UnknownName
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.roles import Person
 from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.built import built
 from tests.tools.certificates import self_signed
 from tests.tools.toy_engine import MODEL, ToyEngine
@@ -188,7 +187,7 @@ def test_the_connection_goes_to_the_address_that_was_checked_with_a_certificate_
 
     files = self_signed(tmp_path, "engine.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
-    monkeypatch.setattr(engine_client, "RETRY_SECONDS", ())
+    monkeypatch.setattr(client, "RETRY_SECONDS", ())
     with ToyEngine(None, SD, files) as engine:  # pyright: ignore[reportArgumentType]
         port = engine.url.rpartition(":")[2]
         served = Served(engine="vllm", endpoint="a", url=f"https://engine.test:{port}", model=MODEL)
@@ -196,7 +195,7 @@ def test_the_connection_goes_to_the_address_that_was_checked_with_a_certificate_
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
         with pytest.raises(EngineUnavailable, match="loopback address"):
             check_engine(served, hosts=EngineHosts(frozenset()))
-        monkeypatch.setattr(engine_hosts, "is_public", lambda address: address == "127.0.0.1")
+        monkeypatch.setattr(connection, "is_public", lambda address: address == "127.0.0.1")
         assert check_engine(served, hosts=EngineHosts(frozenset())) == {"engine": "vLLM 9.8.7"}
         assert set(found) <= {"engine.test", "127.0.0.1"}
         with pytest.raises(EngineUnavailable, match=r"The certificate of https://other.test:\d+ is not trusted"):
@@ -216,12 +215,12 @@ def test_a_name_is_looked_up_once_for_a_request_and_what_it_leads_to_later_is_no
 
     files = self_signed(tmp_path, "engine.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(files[0]))
-    monkeypatch.setattr(engine_client, "RETRY_SECONDS", ())
+    monkeypatch.setattr(client, "RETRY_SECONDS", ())
     with ToyEngine(None, SD, files) as engine:  # pyright: ignore[reportArgumentType]
         url = f"https://engine.test:{engine.url.rpartition(':')[2]}"
         served = Served(engine="transformers-serve", endpoint="a", url=url, model=MODEL)
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
-        monkeypatch.setattr(engine_hosts, "is_public", lambda address: address == "127.0.0.1")
+        monkeypatch.setattr(connection, "is_public", lambda address: address == "127.0.0.1")
         assert check_engine(served, hosts=EngineHosts(frozenset())) == {"engine": "transformers serve"}
         assert looked_up.count("engine.test") == 1
         with pytest.raises(EngineUnavailable, match="loopback address"):

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig
-from fsd_core.config.building import method
-from fsd_core.engines import engine_client
-from fsd_core.engines.engine_counters import NO_METRICS
-from fsd_core.engines.engine_load import check_engine
+from fsd_core.config.options import method
+from fsd_core.engines import client
+from fsd_core.engines.client import check_engine
+from fsd_core.engines.kinds import NO_METRICS
 from fsd_core.errors import EngineUnavailable, FsdError, InvalidSetting, Misconfigured, UnfitEngine
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
 from fsd_core.rules import Served
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.storage.repository import Repository
 from tests.tools.certificates import self_signed
 from tests.tools.toy_engine import Request, ToyEngine
 
@@ -39,7 +39,7 @@ def server(pair: LoadedPair) -> Iterator[ToyEngine]:
 
 @pytest.fixture
 def engine(server: ToyEngine, monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
-    monkeypatch.setattr(engine_client, "RETRY_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(client, "RETRY_SECONDS", (0.0, 0.0))
     server.reset(SD)
     return server
 
@@ -309,13 +309,13 @@ def test_an_engine_that_is_too_slow_fails_the_prompt_at_its_deadline(
         half(request)
         request.connection.recv(1)  # until the other side closes it
 
-    original = engine_client.EngineClient.answer
+    original = client.EngineClient.answer
 
-    async def quickly(self: engine_client.EngineClient, question: engine_client.EngineQuestion) -> Any:
+    async def quickly(self: client.EngineClient, question: client.EngineQuestion) -> Any:
         self._deadline = 1.0 if engine.faults == [hang] else 600.0
         return await original(self, question)
 
-    monkeypatch.setattr(engine_client.EngineClient, "answer", quickly)
+    monkeypatch.setattr(client.EngineClient, "answer", quickly)
     engine.faults.append(hang)
     _, (first, second, _) = measure()
     assert len(hangs) == 1
@@ -393,8 +393,8 @@ def test_an_endpoint_that_cannot_be_is_refused_without_its_secret(changed: dict[
 def test_a_way_of_sampling_that_an_engine_does_not_take_is_refused() -> None:
     served = Served(engine="openai", endpoint="a", url="http://host", model="m")
     with pytest.raises(UnfitEngine, match="OpenAI API"):
-        engine_client.check_sampling(served, SamplingConfig(temperature=1.0, min_p=0.1))
-    engine_client.check_sampling(served.model_copy(update={"engine": "vllm"}), SamplingConfig(top_k=5))
+        client.check_sampling(served, SamplingConfig(temperature=1.0, min_p=0.1))
+    client.check_sampling(served.model_copy(update={"engine": "vllm"}), SamplingConfig(top_k=5))
 
 
 KEY = 'sk-"live"/key\\4711'

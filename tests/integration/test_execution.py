@@ -8,8 +8,7 @@ import pytest
 import torch
 from sqlalchemy import update
 
-from fsd_core.analysis.reading_versions import read_differently
-from fsd_core.conditions import sessions_sentence
+from fsd_core.analysis.comparability import read_differently
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -22,16 +21,15 @@ from fsd_core.config import (
 from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable, Stale, WrongState
 from fsd_core.evaluation import runner
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.observer import RunObserver
-from fsd_core.evaluation.rescoring import rescore
-from fsd_core.evaluation.runner import execute_runs
+from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
+from fsd_core.metrics import sessions_sentence
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import GenerationRow
 from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.tasks.readings import READING_VERSION
-from fsd_core.testing.toy import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
 from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")

@@ -48,8 +48,8 @@ from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.web import build_pages
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.opening import open_database
 
 settings = get_settings()
 repository = Repository(open_database(settings.resolved_database_url))

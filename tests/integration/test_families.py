@@ -22,7 +22,7 @@ from fsd_core.config import ChainTopology, DecodingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import make_pair
-from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing import related, toy_model, toy_pair, toy_tokenizer
 from tests.tools.toy_families import PROMPT, SIZE, VOCABULARY, check_greedy_sd_is_the_greedy_target
 
 # A window shorter than the texts, so that a layer which ignored it would be found out.

@@ -20,13 +20,13 @@ from fsd_core.config.model_names import name_of_models
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
 from fsd_core.evaluation.harness import written
+from fsd_core.models.conversation import split_thoughts
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.thoughts import split_thoughts
-from fsd_core.models.tokenizer_files import with_marks
+from fsd_core.models.sources import with_marks
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.custom.scorers import get_scorer
-from fsd_core.testing.toy import END, save_toy_pair, toy_pair, toy_tokenizer
+from fsd_core.testing import END, save_toy_pair, toy_pair, toy_tokenizer
 from tests.tools.sizes import some
 from tests.tools.toy_families import toy_family
 

@@ -12,11 +12,11 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy import text
 
-from dashboard.ui.signed_in import person_mark
+from dashboard.ui.view import person_mark
 from dashboard.web import build_app, pages_of
 from fsd_core.roles import LOCAL
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.built import built
 
 PERSON = {"Accept": "text/html"}

@@ -9,7 +9,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 import fsd_core
 from fsd_core.errors import InvalidSetting
-from fsd_core.testing.toy import toy_head, toy_pair
+from fsd_core.testing import toy_head, toy_pair
 
 
 @pytest.fixture(scope="module")

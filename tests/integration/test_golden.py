@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from dashboard.compare.compared_runs import compare
-from dashboard.tables.run_settings import settings_table
+from dashboard.tables.run_record import settings_table
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig, content_hash
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN: dict[str, Any] = json.loads((GOLDEN / "settings.json").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from fsd_core.evaluation.harness import negative_log_likelihood, prompt_seed, ru
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Example, get_task
 from fsd_core.tasks.base import Score, Task, judged
-from fsd_core.testing.toy import SAMPLED_FSD
+from fsd_core.testing import SAMPLED_FSD
 
 TASK = get_task("arithmetic")
 

@@ -18,10 +18,9 @@ from fsd_core.errors import Contradiction, ModelUnavailable, NotEnough, UnknownC
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.training import eagle_head, head_card, loop
-from fsd_core.training.eagle_head import HeadPlan, main, plan_for
+from fsd_core.training import cards, eagle_head, loop
+from fsd_core.training.eagle_head import HeadPlan, lessons, main, plan_for, stored
 from fsd_core.training.loop import Schedule
-from fsd_core.training.states import lessons, stored
 from tests.tools.sizes import some
 
 STEPS = 30
@@ -209,7 +208,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", [name for name, spec in MODEL_PAIRS.items() if isinstance(spec.head, Path)])
 def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
-    folder = head_card.folder_of(name)
+    folder = cards.folder_of(name)
     assert (folder / "model.safetensors").stat().st_size <= 12e6
     card, told = (folder / "README.md").read_text(), json.loads((folder / "training.json").read_text())
     assert f"{told['texts']:,} answers" in card
@@ -220,11 +219,11 @@ def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
 def test_the_bundled_head_drafts_better_in_a_tree_than_in_a_chain() -> None:
     pair = load_pair("bundled")
     lengths = {
-        name: head_card.acceptance(
+        name: cards.acceptance(
             pair, "arithmetic",
             DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=shape, max_new_tokens=48), 3, rows=1,
         )["acceptance_length"]
-        for name, (drafter, shape) in head_card.CONTENDERS.items()
+        for name, (drafter, shape) in cards.CONTENDERS.items()
         if name.startswith("head")
     }  # fmt: skip
     assert lengths["head, tree"] >= lengths["head, chain"] > 3.5

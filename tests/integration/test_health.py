@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from dashboard.web import build_app, pages_of
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.built import built
 from tests.tools.worker_process import ROOT
 

@@ -13,14 +13,13 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
-from fsd_core.models import hub, local_models
+from fsd_core.models import hub, sources
 from fsd_core.models.hub import obtain
+from fsd_core.models.load_failures import check_memory, weight_bytes
 from fsd_core.models.loading import load_pair
-from fsd_core.models.local_models import obtained, origin
-from fsd_core.models.memory import check_memory, weight_bytes
 from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
-from fsd_core.models.specs import HubModel, Wheel
-from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
+from fsd_core.models.sources import HubModel, Wheel, obtained, origin
+from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
 
 pytestmark = pytest.mark.processes
 
@@ -33,7 +32,7 @@ TOKENS = [*_BYTES, "ab", "<|endoftext|>"]  # the name that the converter expects
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own, and no hub."""
-    for module in (hub, local_models):
+    for module in (hub, sources):
         monkeypatch.setattr(module, "models_folder", lambda: tmp_path / "models")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path
@@ -212,7 +211,7 @@ def test_weights_are_counted_before_they_are_loaded(tmp_path: Path) -> None:
 
 def test_a_pair_that_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path)
-    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 400_000_000)
+    monkeypatch.setattr("fsd_core.models.load_failures.free_bytes", lambda device: 400_000_000)
     with pytest.raises(ModelUnavailable, match=r"0\.5"):
         load_pair(f"path:{tmp_path}", device="cpu")
     with pytest.raises(ModelUnavailable, match="needs about"):
@@ -223,8 +222,8 @@ def test_a_llama_on_the_cpu_is_counted_twice(tmp_path: Path, monkeypatch: pytest
     for role in ("target", "draft"):
         (tmp_path / role).mkdir()
         (tmp_path / role / "config.json").write_text('{"model_type": "llama"}')
-    monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: 1_000_000_000)
-    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
+    monkeypatch.setattr("fsd_core.models.load_failures.weight_bytes", lambda folder, dtype: 1_000_000_000)
+    monkeypatch.setattr("fsd_core.models.load_failures.free_bytes", lambda device: 3_000_000_000)
     folders = tmp_path / "target", [tmp_path / "draft"]
     assert check_memory("twice", *folders, torch.device("cuda:0"), "auto") is None
     with pytest.raises(ModelUnavailable, match=r"4\.9"):
@@ -239,8 +238,8 @@ def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkey
     for role, size in (("target", 10_000_000_000), ("draft", 1_000_000_000)):
         (tmp_path / role).mkdir()
         sizes[tmp_path / role] = size
-    monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: sizes[folder])
-    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 8_000_000_000)
+    monkeypatch.setattr("fsd_core.models.load_failures.weight_bytes", lambda folder, dtype: sizes[folder])
+    monkeypatch.setattr("fsd_core.models.load_failures.free_bytes", lambda device: 8_000_000_000)
     folders = tmp_path / "target", [tmp_path / "draft"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     shares = check_memory("large", *folders, torch.device("cuda"), "auto")
@@ -253,6 +252,6 @@ def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkey
     with pytest.raises(ModelUnavailable, match="cuda"):
         check_memory("large", *folders, torch.device("cuda"), "auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
+    monkeypatch.setattr("fsd_core.models.load_failures.free_bytes", lambda device: 3_000_000_000)
     with pytest.raises(ModelUnavailable, match=r"12\.0"):
         check_memory("large", *folders, torch.device("cuda"), "auto")

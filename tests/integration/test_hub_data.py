@@ -17,7 +17,7 @@ from datasets import Dataset
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.storage.messages import FetchJob
 from fsd_core.tasks import TASKS, Example, HubFile, Score, Split, Task, as_lines, get_task, judged
-from fsd_core.tasks.benchmark_files import rows as records
+from fsd_core.tasks.base import rows as records
 from fsd_core.tasks.download import fetch
 from tests.tools.live_problems import ADD, ADD_TESTS, row
 from tests.tools.sizes import some

@@ -24,22 +24,22 @@ from fsd_core.config import (
     SpeculativeBeams,
     TrigramDrafter,
 )
-from fsd_core.decoding.composition import compose
+from fsd_core.decoding.loop import compose
 from fsd_core.errors import IncompatibleModels, IncompatibleOptions
-from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.conformity import check_cache
+from fsd_core.models.caches import RecurrentCache
+from fsd_core.models.forward import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.model_set import ModelSet
-from fsd_core.models.recurrent_cache import RecurrentCache
-from fsd_core.testing.decoding_checks import (
+from fsd_core.models.loading import ModelSet, check_cache
+from fsd_core.testing import (
     beginnings,
     distribution_of_texts,
+    fit,
     next_logits,
     open_session,
     recomputed_logits,
+    related,
+    toy_model,
 )
-from fsd_core.testing.fit import fit
-from fsd_core.testing.toy import related, toy_model
 from tests.tools.toy_families import VOCABULARY, check_greedy_sd_is_the_greedy_target, toy_family
 from tests.tools.toy_hybrids import DELTA, HYBRIDS, STEPPED
 

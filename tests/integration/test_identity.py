@@ -16,26 +16,25 @@ import fsd_core
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.settings.setting_html import settings_html
-from dashboard.settings.settings_page import setting_page
-from fsd_core.auth.identify import KEY
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.settings import setting_page, settings_html
+from fsd_core.accounts import KEY
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.model_names import name_of_models, take_names
+from fsd_core.config.options import method
 from fsd_core.evaluation.runner import execute_runs
-from fsd_core.models.fingerprints import fingerprint, identity_of
 from fsd_core.models.loading import load_pair
+from fsd_core.models.pair_check import fingerprint, identity_of
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings, sqlite_url
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import same_model
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
-from fsd_core.testing.toy import save_toy_pair, toy_model
-from fsd_core.worker.pair_cache import PairCache
-from fsd_core.worker.pair_names import add_checked, identified
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
+from fsd_core.testing import save_toy_pair, toy_model
+from fsd_core.worker.device import PairCache
+from fsd_core.worker.named import add_checked, identified
 from tests.tools.plausible import new_repository
 
 Call = Callable[..., tuple[int, str, str]]

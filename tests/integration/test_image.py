@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from fsd_core.auth.first_admin import FIRST_ADMIN, ensure_admin
+from fsd_core import system
+from fsd_core.accounts import FIRST_ADMIN, ensure_admin
 from fsd_core.errors import InvalidSetting
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker import lock
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.http import send_request
 from tests.tools.forked import ROOT, ForkedApp
 from tests.tools.sizes import PATIENCE
@@ -48,7 +48,7 @@ class Container:
         self.url = f"http://127.0.0.1:{self.port}"
         self.started: list[ForkedApp] = []
         self.data.mkdir()
-        worker = lock.acquire(self.data / "worker.lock")
+        worker = system.acquire(self.data / "worker.lock")
         assert worker is not None
         worker.write_metadata(pid=os.getpid(), supervised=False)
         self.worker = worker
@@ -173,7 +173,7 @@ def test_fetched_models_lie_in_the_volume(container: Container) -> None:
     """Those that our own folder keeps, and those in the cache of the hub's library."""
     code = (
         "from huggingface_hub.constants import HF_HUB_CACHE\n"
-        "from fsd_core.models.local_models import models_folder\n"
+        "from fsd_core.models.sources import models_folder\n"
         "from fsd_core.settings import get_settings\n"
         "print(HF_HUB_CACHE, models_folder(), get_settings().data_folder, sep='\\n')"
     )

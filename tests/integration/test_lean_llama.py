@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from fsd_core.models.fused_llama import FusedLlama
+from fsd_core.models.forwards import FusedLlama
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.linear import prepack_linear
+from fsd_core.ops.kernels import prepack_linear
 
 SIZES = {
     "vocab_size": 50,

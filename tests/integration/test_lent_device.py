@@ -11,30 +11,30 @@ from typing import Any
 
 import pytest
 
-from fsd_core.conditions import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import DeviceUnavailable
 from fsd_core.evaluation.runner import execute_runs
+from fsd_core.metrics import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import BoundsJob, PlaygroundJob
 from fsd_core.tasks import get_task
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import keep
+from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
-from fsd_core.testing.toy import toy_pair
-from fsd_core.worker import gpu_billing, remote_calls
-from fsd_core.worker.remote_calls import (
+from fsd_core.testing import toy_pair
+from fsd_core.worker import lent_gpu, remote_device
+from fsd_core.worker.remote_device import (
     Call,
     DescribeCall,
     Failed,
     PairRef,
     PlaygroundCall,
+    RemoteDevice,
+    RemoteGenerator,
     RunBatch,
     RunSlice,
     WrittenPrompt,
     answer,
 )
-from fsd_core.worker.remote_device import RemoteDevice, RemoteGenerator
 from fsd_core.worker.worker import Worker
 from tests.tools.sizes import PATIENCE, some
 from tests.tools.worker_process import Home, until
@@ -186,7 +186,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     assert [type(one) for one in found] == [WrittenPrompt]
     settings = home.sweep(1, tokens=60).decodings[:1]
     asked = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, settings)
-    monkeypatch.setattr(remote_calls.playground, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(remote_device.playground, "FLUSH_SECONDS", 0.0)
     *written, last = answer(PlaygroundCall(PairRef(home.pair), asked, ()), "cpu", 1e-6)
     assert len(written) == 1
     assert isinstance(last, Failed)
@@ -224,15 +224,15 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
 
 
 def test_a_gpu_is_asked_for_in_the_context_of_who_asked_while_that_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_billing, "_contexts", None)
-    gpu_billing.remember_requester("before anybody keeps them")
-    assert gpu_billing.context_of("before anybody keeps them").run(visitor.get) == "nobody"
-    gpu_billing.store_contexts()
+    monkeypatch.setattr(lent_gpu, "_contexts", None)
+    lent_gpu.remember_requester("before anybody keeps them")
+    assert lent_gpu.context_of("before anybody keeps them").run(visitor.get) == "nobody"
+    lent_gpu.store_contexts()
     token = visitor.set("Ann")
-    gpu_billing.remember_requester("job")
+    lent_gpu.remember_requester("job")
     visitor.reset(token)
-    assert gpu_billing.context_of("job").run(visitor.get) == "Ann"
-    assert gpu_billing.context_of("other").run(visitor.get) == "nobody"
-    moment = gpu_billing.time.monotonic() + gpu_billing.GOOD_FOR + 1
-    monkeypatch.setattr(gpu_billing.time, "monotonic", lambda: moment)
-    assert gpu_billing.context_of("job").run(visitor.get) == "nobody"
+    assert lent_gpu.context_of("job").run(visitor.get) == "Ann"
+    assert lent_gpu.context_of("other").run(visitor.get) == "nobody"
+    moment = lent_gpu.time.monotonic() + lent_gpu.GOOD_FOR + 1
+    monkeypatch.setattr(lent_gpu.time, "monotonic", lambda: moment)
+    assert lent_gpu.context_of("job").run(visitor.get) == "nobody"

@@ -17,13 +17,13 @@ import pytest
 
 import fsd_core
 from fsd_core import library
-from fsd_core.calibration.finalist_table import FINALIST_COLUMNS
+from fsd_core.calibration.summary import FINALIST_COLUMNS
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, PackageMissing, UnknownName
 from fsd_core.metrics import METRICS
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.unit.test_components import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,7 +196,7 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
 
 @pytest.mark.wide
 def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None:
-    from fsd_core.plots.gallery import COMPARISON_FIGURES, comparison_figures
+    from fsd_core.plots.trade_offs import COMPARISON_FIGURES, comparison_figures
 
     shown = comparison_figures(measured.runs, measured.baseline, measured.prompts)
     assert [measured.figure(name) for name in COMPARISON_FIGURES] == shown

@@ -17,14 +17,14 @@ from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable, UnknownChoice, UnknownName
-from fsd_core.models.fingerprints import fingerprint
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.load_failures import weight_bytes
 from fsd_core.models.loading import load_pair
-from fsd_core.models.memory import weight_bytes
+from fsd_core.models.pair_check import fingerprint
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.models.weight_files import weights_among
+from fsd_core.models.sources import weights_among
 from fsd_core.storage.records import same_model
-from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
+from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
 
 
 @pytest.fixture

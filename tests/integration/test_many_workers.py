@@ -10,10 +10,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from fsd_core.conditions import differences, mixed_sentence
 from fsd_core.config import Fuzzy, SweepConfig
 from fsd_core.evaluation.runner import execute_runs
-from fsd_core.metrics import METRICS
+from fsd_core.metrics import METRICS, differences, mixed_sentence
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import ExperimentRunJob
 from tests.tools.worker_process import Home, until

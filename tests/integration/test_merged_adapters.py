@@ -14,11 +14,10 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.model_names import name_of_models
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
-from fsd_core.models import adapters
-from fsd_core.models.adapters import adapted
+from fsd_core.models import loading
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import load_pair
-from fsd_core.testing.toy import END, save_toy_pair, toy_tokenizer
+from fsd_core.models.loading import adapted, load_pair
+from fsd_core.testing import END, save_toy_pair, toy_tokenizer
 from tests.tools.toy_families import toy_family
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # PEFT's, of shared matrices
@@ -72,7 +71,7 @@ def test_a_tied_model_gives_the_logits_of_the_adapter_beside_it(
 def test_an_adapter_whose_merge_is_another_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = toy_family("llama", tie_word_embeddings=True)
     trained(get_peft_model(model, LoraConfig(r=4, target_modules=["lm_head"]))).save_pretrained(tmp_path)
-    monkeypatch.setattr(adapters, "_untie", lambda model: None)  # as it would be of a kind that nobody thought of
+    monkeypatch.setattr(loading, "_untie", lambda model: None)  # as it would be of a kind that nobody thought of
     with pytest.raises(ModelUnavailable, match=r"cannot be merged.*logits differ by"):
         adapted(toy_family("llama", tie_word_embeddings=True), tmp_path)
 

@@ -19,25 +19,22 @@ import pytest
 from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url, update
 
+from fsd_core import tracking
 from fsd_core.errors import TrackingUnavailable
-from fsd_core.reports.freezing import changed_runs, frozen_runs
+from fsd_core.provenance import run_url
+from fsd_core.reports import changed_runs, frozen_runs
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow, SettingRow
-from fsd_core.storage.edits import Edit
-from fsd_core.storage.records import RunView
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.records import Edit, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
-from fsd_core.tracking import mlflow_creation, mlflow_store
-from fsd_core.tracking.mlflow_creation import create_store
-from fsd_core.tracking.mlflow_links import run_url
-from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
-from fsd_core.tracking.run_page import NOTHING_DRAFTED, write_figures
-from fsd_core.worker.mirroring import Mirroring
+from fsd_core.storage.tables import RunRow, SettingRow
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
+from fsd_core.tracking import NOTHING_DRAFTED, MlflowMirror, create_store, prepare_store, write_figures
+from fsd_core.worker.worker import Mirroring
 from tests.tools import plausible
 from tests.tools.mirrored import sync_pending
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -107,7 +104,7 @@ def test_a_run_says_what_its_pair_is_called(repository: Repository, store: str) 
     for name in ("support-7b", "renamed"):
         repository.add_pair(name, models, "Ann")
         copy = MlflowMirror(store).sync(repository, run_id)
-        tags = mlflow_store.connect(store)[0].get_run(copy).data.tags
+        tags = tracking.connect(store)[0].get_run(copy).data.tags
         assert (tags["fsd.pair"], tags["fsd.pair_name"]) == (models, name)
         repository.remove_pair(name)
 
@@ -120,7 +117,7 @@ def test_a_copy_follows_its_models_to_another_folder(repository: Repository, sto
     report = frozen_runs(repository.runs(), {run_id: "Mine"})
     for place in ("path:/first", "path:/second"):
         repository.place_models(setting.identity, place)
-        data = mlflow_store.connect(store)[0].get_run(MlflowMirror(store).sync(repository, run_id)).data
+        data = tracking.connect(store)[0].get_run(MlflowMirror(store).sync(repository, run_id)).data
         assert data.tags["fsd.pair"] == place
     assert changed_runs(repository, report) == ([], [])  # and no report says that its runs have changed
 
@@ -382,7 +379,7 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from fsd_core.settings import Settings
-from fsd_core.tracking.mlflow_mirror import prepare_store
+from fsd_core.tracking import prepare_store
 
 tables = 0
 
@@ -449,10 +446,10 @@ def test_what_is_of_somebody_is_never_moved_aside(statement: str, has_experiment
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives a store up sooner than in life, where MLflow's own limits are minutes and many tries."""
     for name, tries in (("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1"), ("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")):
-        assert mlflow_store.LIMITS[name] == tries
+        assert tracking.LIMITS[name] == tries
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setattr(mlflow_store, "STORE_PATIENCE", 0.2)
-    monkeypatch.setattr(mlflow_creation, "CREATION_PATIENCE", 0.2)
+    monkeypatch.setattr(tracking, "STORE_PATIENCE", 0.2)
+    monkeypatch.setattr(tracking, "CREATION_PATIENCE", 0.2)
 
 
 def refused(uri: str, repository: Repository, run_id: str) -> str:
@@ -520,8 +517,8 @@ def test_a_server_that_refuses_is_told_without_its_page(
 @pytest.mark.wide
 def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
     code = (
-        "import sys, fsd_core.storage.database.repository, fsd_core.tracking.mlflow_links, "
-        "fsd_core.tracking.provenance, fsd_core.tracking.mlflow_mirror; "
+        "import sys, fsd_core.storage.repository, fsd_core.provenance, "
+        "fsd_core.provenance, fsd_core.tracking; "
         "assert not {'mlflow', 'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -23,12 +23,11 @@ from sqlalchemy import create_engine
 
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tracking.mlflow_mirror import prepare_store
-from fsd_core.tracking.mlflow_schema import check_schema
-from fsd_core.worker.mirroring import Mirroring
-from fsd_core.worker.mlflow_service import mlflow_problem, mlflow_service, mlflow_socket
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.tracking import check_schema, prepare_store
+from fsd_core.worker.supervisor import mlflow_problem, mlflow_service, mlflow_socket
+from fsd_core.worker.worker import Mirroring
 from tests.tools.attack.http import send_request
 from tests.tools.attack.server import served
 from tests.tools.sizes import PATIENCE

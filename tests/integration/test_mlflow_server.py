@@ -24,11 +24,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.mlflow_pages import MLFLOW_STARTING, READ_ONLY, TURNED_OFF, mlflow_routes
-from fsd_core.auth import credentials
-from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
+from fsd_core import accounts, system
+from fsd_core.middleware import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
-from fsd_core.worker import lock
-from fsd_core.worker.graphql_queries import NOT_A_QUERY
+from fsd_core.worker.mlflow_server import NOT_A_QUERY
 from tests.tools.attack.http import send_request
 from tests.tools.attack.mlflow import Pages, pages_over
 from tests.tools.attack.mlflow_routes import routes_of_mlflow
@@ -267,10 +266,10 @@ def test_the_files_of_a_run_are_read(pages: Pages) -> None:
 
 def test_who_is_signed_in_reads_and_nobody_else(tmp_path: Path) -> None:
     repository = new_repository(tmp_path)
-    credentials.add_user(repository, "Vera", "viewer", "a long password")
-    signed_in = credentials.sign_in(repository, "Vera", "a long password", "127.0.0.1")
+    accounts.add_user(repository, "Vera", "viewer", "a long password")
+    signed_in = accounts.sign_in(repository, "Vera", "a long password", "127.0.0.1")
     cookie = {"Cookie": f"{Settings(home=tmp_path).session_cookie}={signed_in}"}
-    token = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'viewer')}"}
+    token = {"Authorization": f"Bearer {accounts.add_token(repository, 'nightly', 'viewer')}"}
     with upstream(tmp_path) as mlflow, served(tmp_path, FSD_MLFLOW_UI="true", FSD_ACCESS="password") as (site, _):
         url = f"{site}/mlflow"
         status, headers, _ = send_request(url, "GET", "/", Accept="text/html")
@@ -304,7 +303,7 @@ def test_while_mlflow_is_away_a_sentence_says_so_and_an_answer_that_is_cut_off_i
         status, _, text = send_request(url, "GET", f"/mlflow{API[0]}/experiments/search")
         assert (status, text.decode()) == (503, MLFLOW_STARTING)
         # One that has died says where it was until the next one holds its lock.
-        held = lock.acquire(tmp_path / "mlflow.lock")
+        held = system.acquire(tmp_path / "mlflow.lock")
         assert held is not None
         held.write_metadata(pid=1, socket=str(tmp_path / "gone"))
         assert send_request(url, "GET", "/mlflow/", Accept="text/html")[0] == 503

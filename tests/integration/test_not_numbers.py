@@ -19,7 +19,7 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import get_task
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing import toy_pair
 
 TASK = get_task("arithmetic")
 

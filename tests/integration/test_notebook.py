@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import fsd_core
-from fsd_core.library import extras, progress
+from fsd_core.library import measuring, text_decoder
 from tests.unit.test_components import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ def test_a_comparison_shows_the_table_and_the_figure_of_the_page(results: list[A
 
 
 def test_without_what_draws_it_a_result_has_its_plain_form(results: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(text_decoder, "find_spec", lambda name: None)
     assert [results[i]._repr_html_() for i in (1, 2)] == [None] * 2  # a notebook then takes repr
 
 
@@ -114,7 +114,7 @@ def test_a_bar_is_shown_where_somebody_looks(monkeypatch: pytest.MonkeyPatch, ca
         assert len(terminal.getvalue()) == length  # whoever gives a function of their own gets no bar
     assert seen == [(0, 2), (1, 2), (2, 2)]
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
-    assert progress._somebody_looks()  # the streams of a kernel are no terminal
+    assert measuring._somebody_looks()  # the streams of a kernel are no terminal
 
 
 def test_the_types_are_for_other_packages_and_the_version_is_that_of_the_package() -> None:

@@ -15,27 +15,27 @@ import pandas as pd
 import pytest
 
 import fsd_core
+from dashboard.compare.compare_page import comparison_endpoints
 from dashboard.compare.compared_runs import ComparedRuns, compare
-from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.compare.export_files import csv_text
-from dashboard.review.proposal_html import evidence_html, proposal_html
+from dashboard.compare.export import csv_text
+from dashboard.review.opened_proposal import evidence_html, proposal_html
+from dashboard.runs.opened_run import further_tiles_html, tiles_html
 from dashboard.runs.run_list import runs_html
-from dashboard.runs.run_tiles import further_tiles_html, tiles_html
-from dashboard.settings.settings_page import setting_page
-from fsd_core.calibration.measured import Measurements
-from fsd_core.calibration.measured import speedup as calibrated_speedup
+from dashboard.settings import setting_page
+from fsd_core.calibration.findings import Measurements
+from fsd_core.calibration.findings import speedup as calibrated_speedup
 from fsd_core.cli.output import run_json
-from fsd_core.library.comparison import Comparison
+from fsd_core.library.measuring import Comparison
 from fsd_core.metrics import METRICS
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
+from fsd_core.tracking import MlflowMirror, prepare_store
 
 PROMPTS = 8
 TABLE = Path(__file__).parents[2] / "docs" / "figures.md"

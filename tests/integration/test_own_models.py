@@ -12,7 +12,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from dashboard.runs.run_html import header_html, notes_html
+from dashboard.runs.opened_run import header_html, notes_html
 from fsd_core.config import (
     Autoregressive,
     ChainTopology,
@@ -28,8 +28,8 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.storage.database.repository import Repository
-from fsd_core.testing.toy import save_toy_pair, toy_pair
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair, toy_pair
 
 PROMPT = "one two three, one two three, one two three"
 

@@ -9,28 +9,18 @@ from pathlib import Path
 import pytest
 
 import fsd_core
-from fsd_core.config import (
-    Autoregressive,
-    DecodingConfig,
-    FuzzyReducible,
-    RunConfig,
-    SettingConfig,
-    Speculative,
-)
+from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, RunConfig, SettingConfig, Speculative
 from fsd_core.errors import Cancelled, OutOfRange, UnfitTask, UnknownName
 from fsd_core.evaluation import bounds
-from fsd_core.evaluation.observer import RunObserver
-from fsd_core.evaluation.rescoring import rescore
-from fsd_core.evaluation.runner import execute_runs
+from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import keep
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
-from fsd_core.testing.toy import SAMPLED_FSD
+from fsd_core.testing import SAMPLED_FSD
 
 TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
 GREEDY = DecodingConfig(max_new_tokens=8)

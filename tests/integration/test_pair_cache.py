@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fsd_core.errors import InsufficientMemory, UnknownName
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker import pair_cache
-from fsd_core.worker.pair_cache import PairCache
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker import device
+from fsd_core.worker.device import PairCache
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_pair_that_does_not_fit_beside_others_evicts_them(names: list[str], mo
     def free(device: object) -> float:
         return room - 0.5e9 * len(pairs._pairs)
 
-    monkeypatch.setattr("fsd_core.models.memory.free_bytes", free)
+    monkeypatch.setattr("fsd_core.models.load_failures.free_bytes", free)
     first, second = pairs(names[0]), pairs(names[1])
     assert pairs(names[1]).target is second.target
     assert pairs(names[0]).target is first.target
@@ -56,6 +56,6 @@ def test_what_cannot_be_loaded_leaves_the_others(names: list[str], monkeypatch: 
     assert pairs(names[0]).target is first.target
     assert pairs(names[0], dtype="bfloat16").target is not first.target
     asked = []
-    monkeypatch.setattr(pair_cache, "load_pair", lambda *key: asked.append(key) or first)
+    monkeypatch.setattr(device, "load_pair", lambda *key: asked.append(key) or first)
     PairCache("cpu")(names[0], "cuda:1")
     assert asked[0][:3] == (names[0], "cuda:1", "auto")

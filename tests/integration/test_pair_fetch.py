@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from fsd_core.errors import Cancelled, ModelUnavailable
-from fsd_core.models import hub, hub_download, local_models
+from fsd_core.models import hub, hub_files, sources
 from fsd_core.models.hub import obtain
-from fsd_core.models.hub_offers import HubUnreachable, offered
-from fsd_core.models.local_models import obtained, origin
-from fsd_core.models.specs import HubModel
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.models.hub_files import HubUnreachable, offered
+from fsd_core.models.sources import HubModel, obtained, origin
+from fsd_core.testing import save_toy_pair
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 
 LARGE = 3_000_000  # bytes: several pieces
@@ -41,9 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stand_in(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
     """A hub with the model, and a home of the test's own."""
-    for module in (hub, local_models):
+    for module in (hub, sources):
         monkeypatch.setattr(module, "models_folder", lambda: tmp_path / "models")
-    monkeypatch.setattr(hub_download, "_PAUSE", 0.0)
+    monkeypatch.setattr(hub_files, "_PAUSE", 0.0)
     with stand_in_hub() as stand_in:
         use_hub(stand_in.url, monkeypatch)
         stand_in.repos["me/large"] = Repo(folder / "target", revisions=("main", "v1"))

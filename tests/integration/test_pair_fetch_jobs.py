@@ -13,16 +13,15 @@ from safetensors.torch import save_file
 
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import UnknownName, WrongState
-from fsd_core.models import hub_download
-from fsd_core.models.local_models import missing_models, obtained
+from fsd_core.models import hub_files
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.pair_check import HERE, DeviceMemory, badge_of
-from fsd_core.models.specs import HubModel
+from fsd_core.models.sources import HubModel, missing_models, obtained
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.pair_fetches import cancel_pair_fetch, pair_fetches, request_pair_fetch
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker.named import cancel_pair_fetch, pair_fetches, request_pair_fetch
 from fsd_core.worker.worker import Worker
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 from tests.tools.worker_process import until
@@ -43,8 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stand_in(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
-    monkeypatch.setattr(hub_download, "_PAUSE", 0.0)
-    monkeypatch.setattr("fsd_core.worker.fetching.PROGRESS", 0.0)  # every piece is told, and may be the last
+    monkeypatch.setattr(hub_files, "_PAUSE", 0.0)
+    monkeypatch.setattr("fsd_core.worker.job_executor.PROGRESS", 0.0)  # every piece is told, and may be the last
     get_settings.cache_clear()
     with stand_in_hub() as stand_in:
         use_hub(stand_in.url, monkeypatch)

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from fsd_core.errors import DatabaseUnavailable
-from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.opening import open_database, upgrade
 from tests.tools.worker_process import Home, free_port, until
 
 pytestmark = pytest.mark.processes

@@ -12,20 +12,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import get_settings, sqlite_url
-from fsd_core.storage.database import jobs, store, worker_store
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Base
-from fsd_core.storage.edits import Edit
-from fsd_core.storage.report_content import ReportContent, ReportFigure, ReportRun, ReportTable
+from fsd_core.storage import jobs, opening
+from fsd_core.storage.catalogue import ReportContent, ReportFigure, ReportRun, ReportTable
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.records import Edit
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
-from fsd_core.tracking.mlflow_store import connect
+from fsd_core.storage.tables import Base
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
+from fsd_core.tracking import connect
 from tests.tools.tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 from tests.unit.test_repository_jobs import claim_at_once
 from tests.unit.test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
@@ -187,11 +187,11 @@ def test_sweeps_of_the_same_settings_that_begin_at_once_do_not_wait_for_each_oth
 
 
 def test_accounts(repository: Repository) -> None:
-    credentials.add_user(repository, "Ann", "author", "correct horse battery")
-    secret = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
-    assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
+    accounts.add_user(repository, "Ann", "author", "correct horse battery")
+    secret = accounts.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
+    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
     repository.remove_user("Ann", "Bob")
-    assert credentials.whose_cookie(repository, secret) is None
+    assert accounts.whose_cookie(repository, secret) is None
 
 
 def test_sittings(repository: Repository) -> None:
@@ -227,7 +227,7 @@ def test_a_machine_whose_clock_is_off_takes_no_running_job_and_is_seen(
     id = repository.enqueue(playground_job("\0"))
     repository.claim(("playground",), 60)
     off = datetime.now(UTC) + timedelta(minutes=minutes)
-    for module in (jobs, worker_store, store):
+    for module in (jobs, jobs, opening):
         if hasattr(module, "now"):
             monkeypatch.setattr(module, "now", lambda: off)
     assert repository.claim(("playground",), 60) is None

@@ -17,14 +17,12 @@ from fsd_core.errors import UnfitTrace
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
 from fsd_core.replays import trace_file
-from fsd_core.replays.costs import replayable
-from fsd_core.replays.paths import runs_of
-from fsd_core.replays.prediction import Replay
-from fsd_core.replays.replay_trace import Trace
-from fsd_core.replays.strict_run import check_pair, record
+from fsd_core.replays.prediction import Replay, replayable, runs_of
+from fsd_core.replays.recording import check_pair, record
+from fsd_core.replays.trace_file import Trace
 from fsd_core.rules import FuzzyReducible, Rule, Speculative
 from fsd_core.tasks import get_task
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing import toy_pair
 
 LENGTH, PROMPTS = 6, 5
 

@@ -10,11 +10,10 @@ from transformers import LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, SettingConfig, Synthetic
 from fsd_core.errors import ModelUnavailable, NotApplicable
-from fsd_core.evaluation.roofline import bytes_read, measure_rounds, read_bandwidth
-from fsd_core.models import random_pairs
+from fsd_core.evaluation import speed
+from fsd_core.evaluation.speed import bytes_read, measure_rounds, read_bandwidth
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.testing.decoding_checks import open_session
-from fsd_core.testing.toy import toy_model, toy_pair
+from fsd_core.testing import open_session, toy_model, toy_pair
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = LlamaConfig(
@@ -90,7 +89,7 @@ def test_rounds_take_about_what_their_parts_take() -> None:
 
 @pytest.mark.wide
 def test_bench_times_a_synthetic_pair(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(random_pairs.RANDOM_PAIR_SHAPES, "small/small", (SMALL, SMALL))
+    monkeypatch.setitem(speed.RANDOM_PAIR_SHAPES, "small/small", (SMALL, SMALL))
     status, out, _ = call("bench", "--synthetic", "small/small", "--draft-length", "2")
     assert status == 0
     assert "Round, SD" in out
@@ -102,6 +101,6 @@ def test_bench_times_a_synthetic_pair(call: Call, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_synthetic_pair_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsd_core.models.random_pairs.free_bytes", lambda device: 10**10)
+    monkeypatch.setattr("fsd_core.evaluation.speed.free_bytes", lambda device: 10**10)
     with pytest.raises(ModelUnavailable, match=r"37\.1"):
-        random_pairs.synthetic_pair("llama-8b/1b", torch.device("cpu"), torch.bfloat16)
+        speed.synthetic_pair("llama-8b/1b", torch.device("cpu"), torch.bfloat16)

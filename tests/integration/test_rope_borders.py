@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from fsd_core.config import AcceptanceConfig, Autoregressive, ChainTopology, DecodingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import PromptTooLong
-from fsd_core.models.config_facts import context
+from fsd_core.models.sources import context
 from tests.tools.toy_families import PROMPT, SIZE, pair_of, toy_family
 
 BORDER = 48

@@ -8,13 +8,12 @@ import torch
 from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation import bounds
-from fsd_core.evaluation.observer import RunObserver
-from fsd_core.evaluation.runner import execute_runs
+from fsd_core.evaluation.runner import RunObserver, execute_runs
 from fsd_core.models.loading import load_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.rules.rates import acceptance_rate
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from fsd_core.theory import optimal_acceptance
 
 

@@ -12,27 +12,25 @@ from typing import Any, cast
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from dashboard.runs.run_html import provenance_html
+from dashboard.runs.opened_run import provenance_html
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.config.building import method
-from fsd_core.engines.engine_summary import measured_on
+from fsd_core.config.options import method
+from fsd_core.engines.kinds import measured_on
 from fsd_core.errors import Cancelled, EngineUnavailable, InvalidSetting, UnknownName
-from fsd_core.evaluation.observer import RunObserver
-from fsd_core.evaluation.rescoring import rescore
-from fsd_core.evaluation.runner import execute_runs
+from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
 from fsd_core.library.measuring import compare
+from fsd_core.models.conversation import THOUGHT_MARKS
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.thoughts import THOUGHT_MARKS
-from fsd_core.models.vocabularies import load_tokenizer
+from fsd_core.models.prompt import load_tokenizer
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import READING_VERSIONS, GenerationView, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks import get_task
 from fsd_core.tasks.readings import READING_VERSION
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.local_runs import open_repository
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker.run_actions import open_repository
 from tests.tools.toy_engine import Request, ToyEngine
 from tests.tools.worker_process import until
 from tests.unit.test_components import Reader
@@ -214,7 +212,7 @@ def test_what_ended_before_the_engine_died_stays_and_a_resumed_run_goes_on(
     repository: Repository, toy: str, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, whole = measured(repository, run_of(repository, toy, engine.served()))
-    monkeypatch.setattr("fsd_core.engines.engine_client.RETRY_SECONDS", ())
+    monkeypatch.setattr("fsd_core.engines.client.RETRY_SECONDS", ())
     id = run_of(repository, toy, engine.served())
     engine.faults += [Request.answer] * 2 + [Request.break_off] * 10
     with pytest.raises(EngineUnavailable, match="does not answer"):

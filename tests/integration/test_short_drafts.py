@@ -16,8 +16,8 @@ from fsd_core.config import (
 )
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.rules.recursive import RecursiveRejection
-from fsd_core.testing.toy import TOY, related, toy_model, toy_tokenizer
+from fsd_core.rules.several import RecursiveRejection
+from fsd_core.testing import TOY, related, toy_model, toy_tokenizer
 
 SHORT, LONG = 48, 96
 PROMPTS = ("Nine hens lay seven eggs.", "Nine hens.", "Nine hens lay seven eggs each day, and each of them is sold.")

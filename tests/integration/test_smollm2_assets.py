@@ -12,13 +12,12 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from fsd_core.evaluation.roofline import bytes_read
-from fsd_core.models import reduced_vocab
-from fsd_core.models.adapters import adapted
+from fsd_core.evaluation.speed import RANDOM_PAIR_SHAPES, bytes_read
+from fsd_core.models import draft_weights
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import adapted
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS
-from fsd_core.models.random_pairs import RANDOM_PAIR_SHAPES
-from fsd_core.training.adapter_card import PROBLEM_SETS
+from fsd_core.training.cards import PROBLEM_SETS
 
 DRAFT = MODEL_PAIRS[DRAFTED].draft
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
@@ -82,7 +81,7 @@ def test_the_adapters_card_shows_what_was_measured() -> None:
 @pytest.mark.wide
 @torch.inference_mode()
 def test_the_draft_fits_the_target_and_costs_a_sixth_at_most(target: PreTrainedModel) -> None:
-    module = reduced_vocab.load(DRAFT, target)
+    module = draft_weights.load(DRAFT, target)
     draft, whole = LanguageModel(module), LanguageModel(target)
     told = json.loads((DRAFT / "training.json").read_text())
     read = bytes_read(draft) / bytes_read(whole)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 from tests.tools.zero_gpu.app_process import small

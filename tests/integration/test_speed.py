@@ -7,7 +7,7 @@ import pytest
 
 from fsd_core.evaluation.speed import ASSISTED, EXACT_KINDS, GENERATE, measure
 from fsd_core.models.loading import LoadedPair
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing import toy_pair
 
 PROMPTS = ["Ava has 3 eggs and", "Ben buys four", "Question:"]
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fsd_core import system
 from fsd_core.errors import Unwritable
 from fsd_core.settings import Settings
-from fsd_core.worker import lock
-from fsd_core.worker.mlflow_service import mlflow_service, mlflow_socket
-from fsd_core.worker.supervisor import Supervisor
+from fsd_core.worker.supervisor import Supervisor, mlflow_service, mlflow_socket
 from tests.tools.attack.http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, Home, until
@@ -40,7 +39,7 @@ with supervisor:
 STAND_IN = """
 import os, sys, time
 from pathlib import Path
-from fsd_core.worker import lock
+from fsd_core import system as lock
 path, idle = map(Path, sys.argv[1:])
 held = lock.acquire(path, patience=60)
 about = {"pid": os.getpid(), "supervised": "FSD_SUPERVISED" in os.environ}
@@ -86,7 +85,7 @@ def alive(pid: int) -> bool:
 
 def working(home: Home) -> int | None:
     """The process that holds the worker's lock."""
-    return (lock.holder(home.settings.home / "worker.lock") or {}).get("pid")
+    return (system.holder(home.settings.home / "worker.lock") or {}).get("pid")
 
 
 @pytest.mark.wide
@@ -111,7 +110,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def held() -> int | None:
-        return (lock.holder(settings.home / "worker.lock") or {}).get("pid")
+        return (system.holder(settings.home / "worker.lock") or {}).get("pid")
 
     own = {f"FSD_{k}".upper(): str(v) for k, v in settings.model_dump().items() if v is not None}
     command = [sys.executable, "-c", WEB_PROCESS, *stand_in(settings)]
@@ -120,7 +119,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
     web.kill()
     web.wait()
     started, supervisor = [], Supervisor(settings)
-    monkeypatch.setattr("fsd_core.worker.service.subprocess.Popen", lambda *command, **_: started.append(command))
+    monkeypatch.setattr("fsd_core.worker.supervisor.subprocess.Popen", lambda *command, **_: started.append(command))
     looks = counted(supervisor, monkeypatch)
     with supervisor:
         until(lambda: len(looks) > 2, "a third look")
@@ -137,12 +136,12 @@ def test_mlflow_s_pages_begin_once_the_worker_is_idle(settings: Settings, monkey
     worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
     looks = counted(supervisor, monkeypatch)
     with supervisor:
-        until(lambda: lock.holder(worker.path), "the worker")
+        until(lambda: system.holder(worker.path), "the worker")
         looks.clear()
         until(lambda: len(looks) > 2, "three looks at a worker that is busy")
         assert mlflow.pid is None
         (settings.home / "idle").touch()
-        until(lambda: lock.holder(mlflow.path), "MLflow's process")
+        until(lambda: system.holder(mlflow.path), "MLflow's process")
 
 
 def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,15 +150,15 @@ def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: py
     worker, mlflow = supervisor.services
     worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
     with supervisor:
-        until(lambda: lock.holder(mlflow.path), "MLflow's process")
-        assert "idle" not in (lock.holder(worker.path) or {})
+        until(lambda: system.holder(mlflow.path), "MLflow's process")
+        assert "idle" not in (system.holder(worker.path) or {})
 
 
 @pytest.mark.wide
 def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fsd_core.worker.service.SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr("fsd_core.worker.supervisor.SHORTEST_WAIT", 0.05)
     supervisor = Supervisor(settings)
     supervisor.worker.command = [sys.executable, "-c", "import sys; sys.exit('what is wrong')"]
     with supervisor:
@@ -167,7 +166,7 @@ def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
     waits = [record.args[2] for record in caplog.records if isinstance(record.args, tuple)]
     assert waits[:3] == pytest.approx([0.05, 0.1, 0.2])
     assert set((settings.home / "logs" / "worker.out").read_text().splitlines()) == {"what is wrong"}
-    assert lock.holder(settings.home / "worker.lock") is None
+    assert system.holder(settings.home / "worker.lock") is None
 
 
 @pytest.mark.wide
@@ -177,7 +176,7 @@ def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
     left = tmp_path / "of-one-that-was-killed"
     left.mkdir()
     (left / "mlflow").touch()
-    killed = lock.acquire(settings.home / "mlflow.lock")
+    killed = system.acquire(settings.home / "mlflow.lock")
     assert killed is not None
     killed.write_metadata(pid=1, socket=str(left / "mlflow"))
     os.close(killed.descriptor)  # and nothing is taken back
@@ -205,7 +204,7 @@ def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
         assert (settings.home / "mlflow" / "mlflow.db").exists()
         os.kill(service.pid, signal.SIGKILL)
         until(lambda: mlflow_socket(settings.home) is None, "the end of the server")
-        held = lock.acquire(settings.home / "mlflow.lock")
+        held = system.acquire(settings.home / "mlflow.lock")
         assert held is not None
         assert held.previous_metadata["socket"] == str(first)  # which the next one finds, as this one did
         held.close()
@@ -231,31 +230,33 @@ def test_a_home_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    assert lock.holder(path) is None
-    program = f"from fsd_core.worker import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
+    assert system.holder(path) is None
+    program = (
+        f"from fsd_core import system as lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
+    )
     program += "d.write_metadata(pid=1); print('held', flush=True); time.sleep(1e6)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        assert lock.holder(path) == {"pid": 1}
-        assert lock.acquire(path, patience=0) is None
+        assert system.holder(path) == {"pid": 1}
+        assert system.acquire(path, patience=0) is None
         other.kill()
         other.wait()
-        assert lock.holder(path) is None
-        held = lock.acquire(path)
+        assert system.holder(path) is None
+        held = system.acquire(path)
         assert held is not None
         assert held.previous_metadata == {"pid": 1}
-        assert lock.holder(path) == {}
+        assert system.holder(path) == {}
         held.write_metadata(pid=2, claims={"a": "b"})
         held.write_metadata(pid=2)  # shorter than what stood there
-        assert lock.holder(path) == {"pid": 2}
+        assert system.holder(path) == {"pid": 2}
         held.close()
-    after = lock.acquire(path)
+    after = system.acquire(path)
     assert after is not None
     assert after.previous_metadata == {}  # its holder ended properly
     after.close()
     path.write_bytes(b'{"pid": 12, \x00\x00\x00')  # as a crash of the machine may leave it
-    torn = lock.acquire(path)
+    torn = system.acquire(path)
     assert torn is not None
     assert torn.previous_metadata == {}
     torn.close()

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from dashboard.server.mlflow_pages import MLFLOW_STARTING
+from fsd_core import system
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker import lock
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.http import send_request
 from tests.tools.forked import Forked, ForkedApp
 from tests.tools.sizes import PATIENCE
@@ -56,7 +56,7 @@ class App:
         return process
 
     def worker(self) -> int | None:
-        return (lock.holder(self.home / "worker.lock") or {}).get("pid")
+        return (system.holder(self.home / "worker.lock") or {}).get("pid")
 
     def close(self) -> None:
         for process in self.started:
@@ -64,7 +64,7 @@ class App:
                 process.kill()
             process.communicate()
         for name in ("worker.lock", "mlflow.lock"):
-            if left := lock.holder(self.home / name):
+            if left := system.holder(self.home / name):
                 os.kill(left["pid"], signal.SIGKILL)
 
 
@@ -131,12 +131,12 @@ def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> No
     assert f"http://localhost:{port}" in ready(process)
     until(app.worker, "a worker")
     until(lambda: mlflow_answers(port), "MLflow's pages behind the same port")
-    mlflow = psutil.Process((lock.holder(app.home / "mlflow.lock") or {})["pid"])
+    mlflow = psutil.Process((system.holder(app.home / "mlflow.lock") or {})["pid"])
     assert mlflow.net_connections("inet") == []  # nobody reaches it past the application
     process.terminate()
     assert process.wait(timeout=PATIENCE) == 0
     until(lambda: app.worker() is None, "the worker's end")
-    assert lock.holder(app.home / "mlflow.lock") is None
+    assert system.holder(app.home / "mlflow.lock") is None
 
 
 def mlflow_answers(port: int) -> bool:

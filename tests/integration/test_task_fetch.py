@@ -14,11 +14,11 @@ from urllib.request import urlopen
 import pytest
 
 from fsd_core.errors import Cancelled, InvalidSetting, ModelUnavailable
-from fsd_core.models import hub_download
+from fsd_core.models import hub_files
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks import TASKS, HubFile
 from fsd_core.tasks.download import fetch
 from fsd_core.worker.worker import Worker
@@ -39,7 +39,7 @@ def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> I
     repo = Repo(folder)
     file = HubFile(f"livecodebench/{NAME}", "me/live", "CC", NAME, repo.commit, len(LINES), sha256(LINES).hexdigest())
     monkeypatch.setattr(TASKS[TASK], "hub", (file,))
-    monkeypatch.setattr(hub_download, "_PAUSE", 0.0)
+    monkeypatch.setattr(hub_files, "_PAUSE", 0.0)
     with stand_in_hub() as hub:
         use_hub(hub.url, monkeypatch)
         hub.repos["me/live"] = repo
@@ -112,7 +112,7 @@ def test_a_full_disk_keeps_nothing(hub: StandInHub, data_folder: Path) -> None:
 def test_a_worker_is_stopped_in_a_file_and_the_next_job_goes_on(
     hub: StandInHub, data_folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsd_core.worker.fetching.PROGRESS", 0.0)  # every piece is told, and may be the last
+    monkeypatch.setattr("fsd_core.worker.job_executor.PROGRESS", 0.0)  # every piece is told, and may be the last
     settings = Settings(
         home=home, data_dir=data_folder, mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu"
     )

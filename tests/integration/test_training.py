@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from fsd_core.models.linear_llama import LinearLlama
-from fsd_core.tasks.generators import long_problems
-from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
-from fsd_core.testing.toy import toy_model
-from fsd_core.training import bundled_pair, linear_target, loop
-from fsd_core.training.card import write_card
+from fsd_core.models.forwards import LinearLlama
+from fsd_core.tasks import generators
+from fsd_core.tasks.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
+from fsd_core.testing import toy_model
+from fsd_core.training import bundled_pair, loop
+from fsd_core.training.cards import write_card
 from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
 TINY = bundled_pair.BundledPlan(16, 1, 32, 2, 2, Schedule(steps=51, batch=2, every=50), TARGET_STYLE)
@@ -27,7 +27,7 @@ def tokenizer():
 
 
 def test_every_problem_is_solved_by_its_own_steps():
-    for problem, text in islice(long_problems.stream(3), 2000):
+    for problem, text in islice(generators.stream_long(3), 2000):
         results = []
         for step in problem.steps:
             left, right = step.split(" = ")
@@ -61,18 +61,18 @@ def test_batches_are_worded_in_the_style_that_is_asked_for(tokenizer):
 
 
 def test_training_leaves_the_held_out_problems_out():
-    held_out = frozenset(p.question for p in long_problems.held_out(600))
+    held_out = frozenset(p.question for p in generators.held_out_long(600))
     assert len(held_out) == 600
-    unfiltered = {p.question for p, _ in islice(long_problems.stream(20_250_228), 500)}
+    unfiltered = {p.question for p, _ in islice(generators.stream_long(20_250_228), 500)}
     assert unfiltered & held_out  # the same seed would show them
-    assert not {p.question for p, _ in islice(long_problems.stream(20_250_228, held_out), 500)} & held_out
+    assert not {p.question for p, _ in islice(generators.stream_long(20_250_228, held_out), 500)} & held_out
 
 
 def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
     """The tokenizer remembers the padding that an evaluation asks for; training text must not get any."""
     model = bundled_pair.build_model(TINY, tokenizer, seed=0)
     tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
-    bundled_pair.solved(model, tokenizer, long_problems.held_out(3))
+    bundled_pair.solved(model, tokenizer, generators.held_out_long(3))
     again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
     assert torch.equal(tokens, again)
     assert torch.equal(weights, weights_again)
@@ -153,9 +153,9 @@ def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
 
 @pytest.mark.parametrize("parts", ["local", "global", "all"])
 def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, parts):
-    plan = linear_target.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
+    plan = bundled_pair.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
     bundled_pair.train_role(
-        "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, linear_target.build_linear,
+        "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, bundled_pair.build_linear,
         lambda *asked: 0.0,
     )  # fmt: skip
     attention = LinearLlama.from_pretrained(tmp_path / "target").model.layers[0].self_attn
@@ -166,11 +166,11 @@ def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_pa
 
 @pytest.mark.parametrize("parts", ["softmax", "all"])
 def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_bytes(tmp_path, monkeypatch, parts):
-    plan = linear_target.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
-    monkeypatch.setattr(linear_target, "linear_plan", lambda *asked: plan)
+    plan = bundled_pair.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
+    monkeypatch.setattr(bundled_pair, "linear_plan", lambda *asked: plan)
     for solve in ("solved", "solved_one_by_one"):
-        monkeypatch.setattr(linear_target, solve, lambda *asked: 0.25)
-    figures = linear_target.main(tmp_path, parts)
+        monkeypatch.setattr(bundled_pair, solve, lambda *asked: 0.25)
+    figures = bundled_pair.train_linear_target(tmp_path, parts)
     stored = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
     assert (stored.dtype, isinstance(stored, LinearLlama)) == (torch.bfloat16, parts == "all")
     assert (figures["plan"]["parts"], figures["held_out_accuracy"], "log" in figures) == (parts, 0.25, False)
@@ -178,16 +178,16 @@ def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_
 
 @pytest.mark.wide
 def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):
-    problems = [replace(problem, answer=7) for problem in long_problems.held_out(3)]
-    plan = linear_target.LinearPlan(**vars(TINY))
-    model = linear_target.build_linear(plan, tokenizer, seed=0)
-    assert linear_target.solved_one_by_one(model, tokenizer, problems) == 0
+    problems = [replace(problem, answer=7) for problem in generators.held_out_long(3)]
+    plan = bundled_pair.LinearPlan(**vars(TINY))
+    model = bundled_pair.build_linear(plan, tokenizer, seed=0)
+    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 0
     monkeypatch.setattr(tokenizer.__class__, "decode", lambda *args, **options: "so 3 + 4 = 7\n#### 7")
-    assert linear_target.solved_one_by_one(model, tokenizer, problems) == 1
+    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 1
 
 
 def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):
-    model = linear_target.build_linear(linear_target.LinearPlan(**vars(TINY)), tokenizer, seed=0)
+    model = bundled_pair.build_linear(bundled_pair.LinearPlan(**vars(TINY)), tokenizer, seed=0)
     (muon, _), _ = make_optimizers(model, Schedule(steps=1))
     kernels = {id(layer.self_attn.kernel) for layer in model.model.layers}
     assert not kernels & {id(p) for group in muon.param_groups for p in group["params"]}

@@ -12,10 +12,10 @@ from transformers import LlamaForCausalLM
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyOfficial, SamplingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
-from fsd_core.models import reduced_vocab
+from fsd_core.models import draft_weights
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair, make_pair
-from fsd_core.testing.toy import save_toy_pair, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing import save_toy_pair, toy_model, toy_pair, toy_tokenizer
 
 V, K, REST = len(toy_tokenizer()), 60, 0.02
 TOKENS = torch.arange(0, V, 4)[:K].contiguous()
@@ -23,7 +23,7 @@ TOKENS = torch.arange(0, V, 4)[:K].contiguous()
 
 def sharing(target: LlamaForCausalLM) -> LlamaForCausalLM:
     """A draft of the target's first layer."""
-    draft = reduced_vocab.assemble(reduced_vocab.draft_config(target, "Toy/target", 1, K, REST), target, TOKENS)
+    draft = draft_weights.assemble(draft_weights.draft_config(target, "Toy/target", 1, K, REST), target, TOKENS)
     draft.model.layers[0].load_state_dict(target.model.layers[0].state_dict())
     draft.model.norm.load_state_dict(target.model.norm.state_dict())
     return draft.eval()
@@ -36,12 +36,12 @@ def folder(tmp_path: Path) -> Path:
     target = LlamaForCausalLM.from_pretrained(tmp_path / "target")
     for file in (tmp_path / "draft").iterdir():
         file.unlink()
-    reduced_vocab.save(sharing(target), tmp_path / "draft")
+    draft_weights.save(sharing(target), tmp_path / "draft")
     return tmp_path
 
 
 def test_the_others_share_the_rest_evenly() -> None:
-    head = reduced_vocab.ReducedHead(torch.randn(K, 8), TOKENS, V, REST)
+    head = draft_weights.ReducedHead(torch.randn(K, 8), TOKENS, V, REST)
     hidden = torch.randn(2, 3, 8)
     q = head(hidden).softmax(-1)
     known = torch.zeros(V, dtype=torch.bool).index_fill(0, TOKENS, True)
@@ -51,7 +51,7 @@ def test_the_others_share_the_rest_evenly() -> None:
 
 def test_a_head_over_all_tokens_is_the_whole_head() -> None:
     weight, hidden = torch.randn(V, 8), torch.randn(1, 4, 8)
-    head = reduced_vocab.ReducedHead(weight, torch.arange(V), V, 0.01)
+    head = draft_weights.ReducedHead(weight, torch.arange(V), V, 0.01)
     torch.testing.assert_close(head(hidden), hidden @ weight.T)
 
 
@@ -126,6 +126,6 @@ def test_broken_files_are_refused(folder: Path, damage: str) -> None:
 
 
 def test_a_pair_of_the_same_widths_needs_nothing_lent() -> None:
-    assert reduced_vocab.owner_of(Path("nowhere")) is None
+    assert draft_weights.owner_of(Path("nowhere")) is None
     pair = make_pair(toy_pair().spec, toy_tokenizer(), toy_model(V, seed=0), sharing(toy_model(V, seed=0)))
     assert pair.draft.vocabulary == V

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from examples.vittm.__main__ import SIZES, main, ordering
 from examples.vittm.digits import Measurement, load, train
 from examples.vittm.vision_models import Patches, ViTTM, linear_attention
-from fsd_core.plots import tradeoff
+from fsd_core.plots import trade_offs
 from fsd_core.settings import Settings
-from fsd_core.worker import local_runs
+from fsd_core.worker import run_actions
 from tests.tools.threads_kept import threads_kept
 
 
@@ -57,14 +57,14 @@ def test_it_trains_measures_and_logs_one_line_a_family(tmp_path: Path, capsys: p
         ids = main(["--home", str(tmp_path), "--epochs", "1", "--images", "128", "--repeats", "1", "--no-mlflow"])
     out = capsys.readouterr().out
     assert out.count("The ordering ") == len(SIZES) - 1
-    runs = local_runs.open_repository(Settings(home=tmp_path)).runs(list(ids.values()), descending=False)
+    runs = run_actions.open_repository(Settings(home=tmp_path)).runs(list(ids.values()), descending=False)
     figures = {run.id: (run.metrics or {}) for run in runs}
     assert all(found["n"] == 360 and found["accuracy_low"] is not None for found in figures.values())
     vit, small = ids["ViT"], ids["ViTTM, 4 process tokens"]
     flops = {id: found["other_figures"]["MFLOP per image"][0] for id, found in figures.items()}
     assert flops[small] < flops[vit] / 2
-    drawn = tradeoff.info(runs)
-    assert (drawn.speed, len(drawn.groups), drawn.left_out) == (tradeoff.ANSWERS, 2, 0)
+    drawn = trade_offs.tradeoff_info(runs)
+    assert (drawn.speed, len(drawn.groups), drawn.left_out) == (trade_offs.ANSWERS, 2, 0)
     assert {point.threshold for group in drawn.groups for point in group.points} == {16, 4, 1}
 
 

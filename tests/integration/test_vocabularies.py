@@ -12,12 +12,12 @@ from transformers import LlamaForCausalLM
 
 import fsd_core
 from fsd_core.config import DecodingConfig, FuzzyReducible
-from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.loop import compose
 from fsd_core.errors import IncompatibleOptions
-from fsd_core.models.model_set import ModelSet, over_one_vocabulary
-from fsd_core.testing.toy import related, toy_model, toy_tokenizer
-from fsd_core.worker.pair_cache import PairCache
+from fsd_core.models.loading import ModelSet, over_one_vocabulary
+from fsd_core.testing import related, toy_model, toy_tokenizer
+from fsd_core.worker.device import PairCache
 
 PROMPT = "Hello there, hello"
 PADDED, KNOWN, LONGEST = 270, 258, 12

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
+from fsd_core import system
 from fsd_core.calibration.planning import Outcome
-from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.summary import calibration_status
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates
-from fsd_core.engines import engine_client
+from fsd_core.engines import client
 from fsd_core.models import threads
 from fsd_core.models.loading import load_pair
-from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.worker import lock
+from fsd_core.storage.tables import JobRow, now
+from fsd_core.system import LockMetadata
 from fsd_core.worker.device import LocalDevice
-from fsd_core.worker.heartbeat import Heartbeat
 from fsd_core.worker.job_executor import JobExecutor
-from fsd_core.worker.lock_metadata import LockMetadata
+from fsd_core.worker.sharing import Heartbeat
 from fsd_core.worker.worker import LEASE
 from tests.tools.sizes import PATIENCE
 from tests.tools.toy_engine import Request, ToyEngine
@@ -147,7 +147,7 @@ def test_a_calibration_of_a_running_engine_is_the_worker_s_too(home: Home) -> No
 def test_a_cancel_does_not_wait_for_an_engine_and_the_next_job_is_done(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_client, "DEADLINE", 20.0)
+    monkeypatch.setattr(client, "DEADLINE", 20.0)
     hung: list[str] = []
 
     def hangs(request: Request) -> None:
@@ -158,7 +158,7 @@ def test_a_cancel_does_not_wait_for_an_engine_and_the_next_job_is_done(
         request.close_connection = True
 
     executor = JobExecutor(home.settings, LocalDevice, Event(), LEASE, "", "", None, scheduled=False)
-    held = lock.acquire(home.settings.home / "worker.lock")
+    held = system.acquire(home.settings.home / "worker.lock")
     assert held is not None
     metadata = LockMetadata(held, pid=os.getpid(), supervised=False)
     with (
@@ -204,7 +204,7 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
 @pytest.mark.wide
 def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(home: Home) -> None:
     executor = JobExecutor(home.settings, LocalDevice, Event(), LEASE, "", "", None, scheduled=False)
-    held = lock.acquire(home.settings.home / "worker.lock")
+    held = system.acquire(home.settings.home / "worker.lock")
     assert held is not None
     metadata = LockMetadata(held, pid=os.getpid(), supervised=False)
     asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])

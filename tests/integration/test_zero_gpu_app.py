@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.conditions import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.config import Autoregressive, DecodingConfig, Speculative
-from fsd_core.storage.database.repository import Repository
+from fsd_core.metrics import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.repository import Repository
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import free_port, until
 from tests.tools.zero_gpu.app_process import Space, small

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished, filled_file
 from tests.tools.shown_page import Application
 

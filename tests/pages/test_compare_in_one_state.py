@@ -11,8 +11,8 @@ import pytest
 from fsd_core.config import SettingConfig
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import do_prompts, finish, sweep
 from tests.tools.searched import LOSSY, ONE_LOST, search
 from tests.tools.shown_page import Application, ShownPage

@@ -9,14 +9,14 @@ import shutil
 
 import pytest
 
-from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
+from dashboard.ui.fields import UNCALIBRATED, pair_defaults
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.model_names import name_of_models
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair
 from tests.tools.plausible import sweep
 from tests.tools.shown_page import Application, ShownPage
 

@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.compare.export_links import export_routes
+from dashboard.compare.export import export_routes
 from dashboard.ui.templates import escape
 from dashboard.web import PAGES
 from fsd_core.roles import Person

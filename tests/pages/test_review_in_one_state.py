@@ -14,10 +14,10 @@ from fsd_core.review.approvals import check_setting
 from fsd_core.review.history import Proposal
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements, written_text
+from fsd_core.storage.tables import GenerationRow, RunRow
 from tests.tools.shown_page import Application, ShownPage
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin")

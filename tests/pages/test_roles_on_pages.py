@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Table
 
+from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import compare
-from dashboard.compare.report_parts import PARTS, frozen_comparison
-from dashboard.ui.needs import refusal
-from fsd_core.auth import credentials
+from dashboard.ui.components import refusal
+from fsd_core import accounts
 from fsd_core.config.model_names import name_of_models
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import NOBODY, ROLES, Person
 from fsd_core.rules import Served
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Base
-from fsd_core.storage.database.tables.table_base import Utc
-from fsd_core.storage.edits import Edit
 from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.records import Edit
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import keep
+from fsd_core.storage.tables import Base, Utc
+from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
 from tests.tools.every_page import every_page
 from tests.tools.plausible import add_finished, filled_file, sweep
@@ -157,9 +155,9 @@ def first_of_each(deeds: Iterable[Deed]) -> list[Any]:
 def lived_in(repository: Repository) -> dict[str, str]:
     """Fills a database with something to do for every button. Returns what addresses and acts name."""
     for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin"), ("Eve", "viewer"), ("Gil", "viewer")):
-        credentials.add_user(repository, name, role, "long enough a password")
+        accounts.add_user(repository, name, role, "long enough a password")
     repository.set_disabled("Gil", True, "Cat")
-    credentials.add_token(repository, "nightly", "viewer", "Ann")
+    accounts.add_token(repository, "nightly", "viewer", "Ann")
     failed = repository.create_experiment(sweep("Failed", limit=3))
     job = repository.claim(("experiment",), 600)
     assert job is not None

@@ -9,8 +9,8 @@ import pytest
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.roles import LOCAL, Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.edits import Edit
+from fsd_core.storage.records import Edit
+from fsd_core.storage.repository import Repository
 from fsd_core.worker import run_actions
 from tests.tools.plausible import add_finished, finish, sweep
 from tests.tools.shown_page import Application, ShownPage

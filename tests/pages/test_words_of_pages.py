@@ -11,19 +11,19 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from dashboard.compare.export_links import export_routes
-from dashboard.reports.report_routes import report_routes
-from dashboard.review.log_files import log_routes
-from fsd_core.conditions import conditions_of
+from dashboard.compare.export import export_routes
+from dashboard.reports import report_routes
+from dashboard.review.review_page import log_routes
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable
+from fsd_core.metrics import conditions_of
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.intervals import wilson
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import GenerationRow, MeasurementSessionRow
 from tests.tools.every_page import every_page
 from tests.tools.plausible import PROVENANCE, do_prompts, finish, sweep
 from tests.tools.real_tokens import TEXTS, add_run

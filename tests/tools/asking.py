@@ -1,4 +1,4 @@
-"""What a browser asks of a page (dashboard/ui/question.py), without a browser."""
+"""What a browser asks of a page (dashboard/ui/view.py), without a browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard.ui.question import Act, Asked, Question
+from dashboard.ui.view import Act, Asked, Question
 
 
 def asked(values: Mapping[Any, Any], address: Mapping[str, str] = {}, **question: Any) -> Asked:

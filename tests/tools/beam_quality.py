@@ -19,8 +19,7 @@ from fsd_core.config import (
     SpeculativeBeams,
 )
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.ratios import ratio_interval
+from fsd_core.statistics.intervals import ratio_interval, wilson
 from tests.tools.documents import commit
 from tests.tools.in_turns import Contender, answer_in_turns, times_as_fast
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fsd_core.storage.database import schema
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage import opening
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 
 
 @contextmanager
 def copy_of(file: Path, url: str) -> Iterator[Repository]:
     """A repository on a copy, at the SQLite ``url``, of a database that nobody has open."""
     to = Path(url.removeprefix("sqlite:///"))
-    schema.make_folder(to.parent)
+    opening.make_folder(to.parent)
     shutil.copyfile(file, to)
     database = open_database(url)
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 
 AUTHOR = Person("Ann", "author")

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
     [
-        "tests.tools.uncollected", "tests.tools.commands_once", "fsd_core.worker.worker", "fsd_core.testing.toy",
+        "tests.tools.uncollected", "tests.tools.commands_once", "fsd_core.worker.worker", "fsd_core.testing",
         "tests.tools.serve",
     ]
 )  # fmt: skip

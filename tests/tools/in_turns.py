@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import prompt_seed, run_example
-from fsd_core.library.pairs import load_pair
+from fsd_core.library.text_decoder import load_pair
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.statistics.ratios import quotient_interval
+from fsd_core.statistics.intervals import quotient_interval
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import get_task
 

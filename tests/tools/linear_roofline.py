@@ -15,10 +15,9 @@ from statistics import median
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.caches import KVCache, LinearCache
+from fsd_core.models.forwards import LinearLlama, LinearLlamaConfig
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.linear_cache import LinearCache
-from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
 from tests.tools.documents import commit
 
 SHAPE = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tracking.mlflow_mirror import MlflowMirror
+from fsd_core.storage.repository import Repository
+from fsd_core.tracking import MlflowMirror
 
 
 def sync_pending(mirror: MlflowMirror, repository: Repository) -> int:

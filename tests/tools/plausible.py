@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import insert
 
-from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord, pack
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.storage.database import schema
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
+from fsd_core.metrics import conditions_of
+from fsd_core.storage import opening
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView
-from fsd_core.tasks.generators import long_problems
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import GenerationRow, RunRow, TraceRow
+from fsd_core.tasks import generators
 from fsd_core.tasks.readings import READING_VERSION
 from tests.tools.sizes import PATIENCE
 
@@ -38,7 +38,7 @@ THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
 
 def new_repository(home: Path) -> Repository:
     """An empty database under ``home``, migrated."""
-    schema.make_folder(home)
+    opening.make_folder(home)
     (home / "fsd.db").write_bytes(_empty())
     return Repository(open_database(f"sqlite:///{home / 'fsd.db'}", busy_timeout=PATIENCE))
 
@@ -142,18 +142,18 @@ def _summary(generations: tuple[_Same, ...]) -> dict[str, Any]:
 
 
 @cache
-def _problems(count: int) -> Sequence[long_problems.Problem]:
-    return long_problems.held_out(count)
+def _problems(count: int) -> Sequence[generators.Problem]:
+    return generators.held_out_long(count)
 
 
-def generation(run: RunView, position: int, problem: long_problems.Problem) -> GenerationRecord:
+def generation(run: RunView, position: int, problem: generators.Problem) -> GenerationRecord:
     return _generation(run.label, run.seed, _character(run), run.decoding.threshold, position, problem)
 
 
 @cache
 def _generation(
     label: str, seed: int, character: tuple[float, float, float | None], threshold: float | None, position: int,
-    problem: long_problems.Problem,
+    problem: generators.Problem,
 ) -> GenerationRecord:  # fmt: skip
     rng = random.Random(f"{label} {seed} {position}")
     accuracy, speed, acceptance = character

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView, JobView
+from fsd_core.storage.repository import Repository
 
 _DAY = 86_400.0
 

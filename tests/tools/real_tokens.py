@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord
+from fsd_core.storage.repository import Repository
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `ls` é🙂"
 TEXTS = (

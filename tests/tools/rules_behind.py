@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from fsd_core.analysis.behind import MEASURED
+from fsd_core.analysis.matching import MEASURED
 from fsd_core.config import RULES
 from tests.tools.documents import RESULTS, index
 

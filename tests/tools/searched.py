@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fsd_core.calibration.planning import CalibrationStep, Outcome
-from fsd_core.calibration.status import calibration_status
+from fsd_core.calibration.summary import calibration_status
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.review.pooling import fresh_rounds
-from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.generators import long_problems
+from fsd_core.review.evidence import fresh_rounds
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks import generators
 from tests.tools.plausible import PROVENANCE, generation, record
 
 CHOOSING, FRESH, MARGIN = 16, 112, 5.0
@@ -45,7 +45,7 @@ def search(
     config = CalibrationConfig(
         name="Sums", decodings=tuple(FOUND), margin=margin, limit=CHOOSING + FRESH, choosing=CHOOSING, minutes=1000
     )  # fmt: skip
-    id, problems = repository.create_experiment(config, enqueue=False), long_problems.held_out(600)
+    id, problems = repository.create_experiment(config, enqueue=False), generators.held_out_long(600)
     places = {position: place for place, position in enumerate(config.round_runs(FOUND, 0, 600)[0].positions(600))}
     while isinstance(at := calibration_status(repository, config, repository.experiment(id).runs), CalibrationStep):
         for run in repository.runs(repository.extend_experiment(id, config.round_runs(at.decodings, at.start, at.end))):

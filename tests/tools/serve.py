@@ -18,10 +18,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from dashboard.web import build_app
-from fsd_core.auth.middleware.logs import bound_log_lines
+from fsd_core.middleware import bound_log_lines
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.routes import routes
 from tests.tools.sizes import PATIENCE
 

@@ -22,15 +22,13 @@ from gradio.context import Context
 from sqlalchemy import event
 from starlette.requests import Request
 
-from dashboard.ui.polled import Polled
-from dashboard.ui.question import Updates
-from dashboard.ui.view import View
+from dashboard.ui.view import Polled, Updates, View
 from dashboard.web import build_pages
-from fsd_core.auth.identify import KEY
-from fsd_core.review.reviewers import WaitingCount
+from fsd_core.accounts import KEY
+from fsd_core.review.history import WaitingCount
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.built import built
 from tests.tools.plausible import new_repository
 

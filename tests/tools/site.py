@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.forked import Forked
 from tests.tools.plausible import new_repository
 from tests.tools.serve import serve_anew

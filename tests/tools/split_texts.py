@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from fsd_core.cli.commands import among_others
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.loading import LoadedPair, load_pair
 

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig
-from fsd_core.ops.sampling import draw
-from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.ops.warping import allowed, one_hot, warp
+from fsd_core.ops.distributions import ScoredDraft, allowed, draw, one_hot, warp
 from fsd_core.replays.recording import JudgedRound, reduced
-from fsd_core.replays.replay_trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
+from fsd_core.replays.trace_file import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
 from fsd_core.rules import Speculative
 
 

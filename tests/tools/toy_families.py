@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import TOY, related, toy_tokenizer
+from fsd_core.testing import TOY, related, toy_tokenizer
 
 TOKENIZER = toy_tokenizer()
 VOCABULARY = len(TOKENIZER)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from fsd_core.models.linear_llama import LinearLlama, LinearLlamaConfig
-from fsd_core.testing.toy import _shape
+from fsd_core.models.forwards import LinearLlama, LinearLlamaConfig
+from fsd_core.testing import _shape
 
 
 def toy_linear_model(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, RunConfig, SettingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
+from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 from fsd_core.storage.records import GenerationRecord
 
 STEP = RoundRecord((5, 6), 1, (5, 7), ("strict", "correction"), (0.01, None), (0.9, 0.1), (0.8, 0.3), (0.9, 0.5), 0.01)

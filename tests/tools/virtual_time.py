@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -25,4 +26,8 @@ def time_by_forwards(monkeypatch: pytest.MonkeyPatch, pair: LoadedPair, *modules
 
     monkeypatch.setattr(LanguageModel, "forward", timed)
     for module in modules:
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0], process_time=lambda: now[0]))
+        monkeypatch.setattr(
+            module,
+            "time",
+            SimpleNamespace(**{**vars(time), "perf_counter": lambda: now[0], "process_time": lambda: now[0]}),
+        )

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from fsd_core import system
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import Database, open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker import lock
+from fsd_core.storage.opening import Database, open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.worker_process import ROOT
 
 
@@ -60,7 +60,7 @@ class Application:
 
     def worker_process(self) -> int | None:
         """The process that has the worker's lock."""
-        return (lock.holder(self.settings.home / "worker.lock") or {}).get("pid")
+        return (system.holder(self.settings.home / "worker.lock") or {}).get("pid")
 
     def worker(self) -> int | None:
         """The process of the worker that has told the database of itself."""
@@ -77,5 +77,5 @@ class Application:
             process.kill()
             process.communicate()
         for name in ("worker.lock", "mlflow.lock"):
-            if left := lock.holder(self.settings.home / name):
+            if left := system.holder(self.settings.home / name):
                 os.kill(left["pid"], signal.SIGKILL)

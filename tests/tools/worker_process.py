@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfig, Speculative, SweepConfig
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.storage.opening import BUSY_TIMEOUT, open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair
 from fsd_core.worker.worker import LEASE, Worker
 from tests.tools.forked import Forked
 from tests.tools.sizes import PATIENCE

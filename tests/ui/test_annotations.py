@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fsd_core.roles import Person
-from fsd_core.storage.edits import Edit
+from fsd_core.storage.records import Edit
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go

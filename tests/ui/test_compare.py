@@ -14,12 +14,15 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.compared_runs import experiment_runs
-from dashboard.compare.cost_section import CostSection
-from dashboard.compare.further_figures import FurtherFigures
-from dashboard.compare.matched_panel import MatchedPanel
-from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
-from dashboard.compare.section import Section
-from dashboard.compare.tables_section import AllFigures, SettingsSection
+from dashboard.compare.sections import (
+    AllFigures,
+    CostSection,
+    FurtherFigures,
+    MatchedPanel,
+    PromptPairsPanel,
+    Section,
+    SettingsSection,
+)
 from fsd_core.errors import FsdError
 from fsd_core.evaluation.aggregate import summarise
 from tests.tools.asking import asked

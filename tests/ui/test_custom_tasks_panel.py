@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.ui.pair_defaults import OTHER_TASK
-from dashboard.ui.uploads import LARGEST_UPLOAD
-from fsd_core.auth import credentials
+from dashboard.ui.fields import LARGEST_UPLOAD, OTHER_TASK
+from fsd_core import accounts
 from tests.tools.planted import HOSTILE, PLANTED
 from tests.tools.settled import Held, acting, settled
 from tests.tools.site import Site, serving
@@ -211,7 +210,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in."""
     with serving(tmp_path_factory.mktemp("closed"), FSD_ACCESS="password") as site:
         for role in ("viewer", "author"):
-            credentials.add_user(site.repository, role.capitalize(), role, PASSWORD)
+            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
         yield site
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from dashboard.web import pages_of
-from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
+from fsd_core.middleware import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from tests.tools.attack.http import send_request
 from tests.tools.attack.visitor import Visitor

@@ -21,10 +21,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from dashboard.ui.endpoint import INSTRUCTIONS
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.calibration.planning import CalibrationStep
-from fsd_core.calibration.status import calibration_status
-from fsd_core.calibration.summary import verdict
+from fsd_core.calibration.summary import calibration_status, verdict
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL
@@ -92,7 +91,7 @@ def end(site: Site, job: JobView) -> None:
 
 def key(site: Site, role: str) -> dict[str, str]:
     """The header of a new token of that role."""
-    secret = credentials.add_token(site.repository, f"{role}-{os.urandom(4).hex()}", role)
+    secret = accounts.add_token(site.repository, f"{role}-{os.urandom(4).hex()}", role)
     return {"Authorization": f"Bearer {secret}"}
 
 

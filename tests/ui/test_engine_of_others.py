@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from tests.tools.engine_in_browser import measured_beside
 from tests.tools.site import Site
 from tests.tools.transformers_server import serving_bundled_target

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.compare.compared_runs import compare
-from fsd_core.analysis.loads import load_lines, load_sentences
+from fsd_core.analysis.recommendation import load_lines, load_sentences
 from fsd_core.config import RULES, RunConfig, SettingConfig
-from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.options import method
 from fsd_core.models.loading import LoadedPair
 from tests.tools.folds import unfold
 from tests.tools.played_worker import claimed, measured

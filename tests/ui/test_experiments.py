@@ -11,16 +11,15 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.calibration.planning import CalibrationStep, Outcome
-from fsd_core.calibration.status import calibration_status
-from fsd_core.calibration.summary import headline, verdict
+from fsd_core.calibration.summary import calibration_status, headline, verdict
 from fsd_core.config import RULES, SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import JobView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import head

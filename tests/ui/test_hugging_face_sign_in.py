@@ -18,12 +18,11 @@ from sqlalchemy import select, update
 from starlette.applications import Starlette
 from starlette.testclient import TestClient as Client
 
-from dashboard.server.huggingface_login import huggingface_routes
-from fsd_core.auth import credentials
-from fsd_core.settings import Settings
-from fsd_core.space import OAuthApp, Space, here
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import SignInRow
+from dashboard.server.sign_in import huggingface_routes
+from fsd_core import accounts
+from fsd_core.settings import OAuthApp, Settings, Space, here
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import SignInRow
 from tests.tools.openid_provider import CLIENT, SECRET, Provider, providing
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
@@ -196,7 +195,7 @@ def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> 
 def test_a_name_that_has_a_password_here_is_not_taken_over(fresh: Page, closed: Site) -> None:
     if "cat" in [user.name for user in closed.repository.users()]:
         closed.repository.remove_user("cat", "test")
-    credentials.add_user(closed.repository, "cat", "viewer", "correct horse battery")
+    accounts.add_user(closed.repository, "cat", "viewer", "correct horse battery")
     sign_in(fresh, closed, CAT)
     refused(fresh, closed, "There is a user 'cat' with a password here already")
     closed.repository.remove_user("cat", "test")

@@ -16,9 +16,9 @@ from playwright.sync_api import Page, expect
 
 from dashboard.server.mlflow_pages import MLFLOW_STARTING, READ_ONLY
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker.mlflow_service import mlflow_service
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.worker.supervisor import mlflow_service
 from tests.tools.attack.mlflow import Pages, pages_over
 from tests.tools.attack.server import served
 from tests.tools.prefix_proxy import proxying

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from dashboard.ui.pair_defaults import pair_defaults
+from dashboard.ui.fields import pair_defaults
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.storage.records import ExperimentView
 from tests.tools.folds import unfold

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from dashboard.playground.job_panels import FORMER
-from dashboard.ui.pair_defaults import pair_defaults
+from dashboard.ui.fields import pair_defaults
 from tests.tools.settled import Held, go, meanwhile, settled
 from tests.tools.site import Site
 from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start, unfold_sampling

@@ -13,9 +13,9 @@ from dashboard.review.blind_vote import pairing_of
 from fsd_core.review.history import Proposal
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL, Person
-from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import GenerationRow, RunRow
 from tests.tools import plausible
 from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site

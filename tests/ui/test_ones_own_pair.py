@@ -21,10 +21,10 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import upgrade
+from fsd_core.storage.opening import upgrade
 from tests.tools.counted_hand import Hand
 from tests.tools.folds import unfold
 from tests.tools.rule_boxes import rule_box
@@ -68,7 +68,7 @@ def running(home: Path, pair: Path, name: str) -> Iterator[Application]:
     upgrade(settings.resolved_database_url)
     app = Application(settings)
     for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin")):
-        credentials.add_user(app.repository, name, role, PASSWORD)
+        accounts.add_user(app.repository, name, role, PASSWORD)
     try:
         app.start()
         until(app.worker, "a worker", PATIENCE)
@@ -391,7 +391,7 @@ def test_a_pair_goes_from_its_folders_to_a_setting_in_force_and_to_another_machi
     workspace = tmp_path / "workspace.zip"
     with running(tmp_path / "a" / "home", pair, "seven") as app:
         folder = app.settings.home / "own-models" / "seven"
-        token = credentials.add_token(app.repository, "fleet", "viewer")
+        token = accounts.add_token(app.repository, "fleet", "viewer")
         enter(page, app, "Ann")
         enter(fresh, app, "Bob")
         the_form_that_the_pair_lacks_is_told(page, app)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.ui.pair_defaults import pair_defaults
+from dashboard.ui.fields import pair_defaults
 from fsd_core.config.model_names import models_of
 from fsd_core.tasks import TASKS
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.testing import save_toy_pair
 from tests.tools.settled import settled
 from tests.tools.site import Site
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
+from dashboard.ui.fields import UNCALIBRATED, pair_defaults
 from tests.tools.site import Site
 
 pytestmark = [pytest.mark.ui, pytest.mark.wide("test_calibrations.py")]

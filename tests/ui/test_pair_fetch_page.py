@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from safetensors.torch import save_file
 
 from fsd_core.config.model_names import name_of_models
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.testing import save_toy_pair
 from tests.tools.forked import ForkedCommand
 from tests.tools.settled import settled
 from tests.tools.site import Site, serving

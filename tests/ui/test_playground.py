@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Response, Route, expect
 
-from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
+from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.records import JobView
 from tests.tools.settled import acts, meanwhile, settled, watch
 from tests.tools.site import Site

@@ -9,9 +9,9 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard.playground.prompt_form import CHAT_HINT, QUESTIONS
-from dashboard.ui.pair_defaults import pair_defaults
-from fsd_core.storage.playground_chunks import Chunk, EmittedToken, StreamFigures
+from dashboard.playground.playground_page import CHAT_HINT, QUESTIONS
+from dashboard.ui.fields import pair_defaults
+from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.settled import settled, watch
 from tests.tools.site import Site

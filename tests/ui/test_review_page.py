@@ -12,14 +12,12 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from fsd_core.auth import credentials
-from fsd_core.notices.channels import Channels
-from fsd_core.notices.sender import Notifier
-from fsd_core.notices.webhook import WebhookChannel, signature
+from fsd_core import accounts
+from fsd_core.notices import Channels, Notifier, WebhookChannel, signature
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.tables import ReviewEventRow
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import ReviewEventRow
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.receivers import webhook_receiver
@@ -37,7 +35,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in, with a finished experiment of 120 prompts."""
     with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
         for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin"), ("Eve", "viewer")):
-            credentials.add_user(site.repository, name, role, PASSWORD)
+            accounts.add_user(site.repository, name, role, PASSWORD)
         add_finished(site.repository, limit=120)
         yield site
 
@@ -199,7 +197,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     changed = ReviewService(team.repository).use("support-chat").requirements
     assert (changed.margin, changed.least_speedup) == (12, 1.6)
     # A token of Bob's is refused at the same button, whatever its role.
-    token = credentials.add_token(team.repository, "bobs", "admin", "Bob")
+    token = accounts.add_token(team.repository, "bobs", "admin", "Bob")
     with Visitor(team.url, "review", {"Authorization": f"Bearer {token}"}, use="support-chat") as program:
         program.open()
         assert "is for people, and Bob/bobs is a program" in program.act("change the use", [None] * 8)
@@ -270,7 +268,7 @@ def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team:
 @pytest.mark.wide
 def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     """After the tests above: one use had its setting rolled back, the other has one."""
-    token = f"Bearer {credentials.add_token(team.repository, 'fleet', 'viewer')}"
+    token = f"Bearer {accounts.add_token(team.repository, 'fleet', 'viewer')}"
 
     def get(path: str, **headers: str) -> tuple[int, str, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -16,9 +16,9 @@ from playwright.sync_api import Page, expect
 from starlette.types import Receive, Scope, Send
 
 from dashboard.web import build_app
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.http import send_request
 from tests.tools.every_page import every_page
 from tests.tools.openid_provider import CLIENT, SECRET, providing
@@ -40,7 +40,7 @@ MCP = {"Content_Type": "application/json", "Accept": "application/json, text/eve
 def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, PrefixProxy]]:
     """The application where people sign in, with an author and a finished experiment, and the proxy before it."""
     with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password", FSD_ROOT_PATH=ROOT) as site:
-        credentials.add_user(site.repository, "Ann", "admin", PASSWORD)
+        accounts.add_user(site.repository, "Ann", "admin", PASSWORD)
         add_finished(site.repository)
         with proxying(site.url, ROOT) as proxy:
             yield site, proxy
@@ -113,7 +113,7 @@ def test_a_browser_never_leaves_the_path(fresh: Page, behind: tuple[Site, Prefix
 
 def test_programs_reach_the_same_below_the_path(behind: tuple[Site, PrefixProxy]) -> None:
     site, proxy = behind
-    token = credentials.add_token(site.repository, "nightly", "author")
+    token = accounts.add_token(site.repository, "nightly", "author")
     known = {"Authorization": f"Bearer {token}"}
     lab = Client(proxy.url, headers=known, verbose=False, httpx_kwargs={"timeout": PATIENCE})
     runs = [run.id for run in site.repository.runs()[:2]]
@@ -128,7 +128,7 @@ def test_programs_reach_the_same_below_the_path(behind: tuple[Site, PrefixProxy]
 
 def test_the_doors_hold_below_the_path(behind: tuple[Site, PrefixProxy]) -> None:
     site, proxy = behind
-    known = {"Authorization": f"Bearer {credentials.add_token(site.repository, 'doors', 'author')}"}
+    known = {"Authorization": f"Bearer {accounts.add_token(site.repository, 'doors', 'author')}"}
     own = proxy.url.removesuffix(ROOT)
     for origin, expected in ((own, 422), ("https://evil.example", 403), ("http://127.0.0.1:9", 403), ("null", 403)):
         asked = {**known, "Origin": origin}

@@ -11,9 +11,9 @@ from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import update
 
 from dashboard.runs.opened_run import OpenedRun
-from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.storage.database.tables import GenerationRow, MeasurementSessionRow
+from fsd_core.metrics import conditions_of
+from fsd_core.storage.tables import GenerationRow, MeasurementSessionRow
 from tests.tools import plausible
 from tests.tools.asking import asked
 from tests.tools.folds import unfold

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from sqlalchemy import update
 
-from fsd_core.storage.database.tables import RunRow, now
+from fsd_core.storage.tables import RunRow, now
 from tests.tools.attack.growth import growth
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished

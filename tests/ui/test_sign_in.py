@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
 from dashboard.web import build_app
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
@@ -33,7 +33,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in, with one of each role and a finished experiment."""
     with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
         for role in ("viewer", "author", "reviewer", "admin"):
-            credentials.add_user(site.repository, role.capitalize(), role, PASSWORD)
+            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
         add_finished(site.repository)
         yield site
 
@@ -98,7 +98,7 @@ def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
         assert (code, told[:13]) == (401, "Sign in first"), path
     assert body
     assert status(closed, f"/export/comparison.csv?runs={run}", Authorization="Bearer nothing")[0] == 401
-    token = credentials.add_token(closed.repository, "ci", "viewer")
+    token = accounts.add_token(closed.repository, "ci", "viewer")
     code, told = status(closed, f"/export/comparison.csv?runs={run}", Authorization=f"Bearer {token}")
     assert (code, run in told) == (200, True)
 
@@ -154,7 +154,7 @@ def test_people_and_tokens_have_a_page(page: Page, closed: Site) -> None:
     token = page.locator(".people-secret", has_text="fsd_").inner_text()
     made = page.get_by_label("Tokens", exact=True).locator("tbody tr", has_text="deploy")
     expect(made).to_have_count(1)
-    assert credentials.whose_token(closed.repository, token) == Person("Admin/deploy", "viewer", owner="Admin")
+    assert accounts.whose_token(closed.repository, token) == Person("Admin/deploy", "viewer", owner="Admin")
     assert status(closed, "/people", Authorization=f"Bearer {token}", Accept="text/html")[0] == 200
     with Visitor(closed.url, "people", {"Authorization": f"Bearer {token}"}) as program:
         program.open()
@@ -164,7 +164,7 @@ def test_people_and_tokens_have_a_page(page: Page, closed: Site) -> None:
     made.get_by_role("button", name="Revoke").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(made).to_have_count(0)
-    assert credentials.whose_token(closed.repository, token) is None
+    assert accounts.whose_token(closed.repository, token) is None
 
     page.context.clear_cookies()
     page.goto(f"{closed.url}/runs")

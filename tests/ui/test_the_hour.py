@@ -26,19 +26,18 @@ from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import select
 
 import fsd_core
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.config.model_names import name_of_models
 from fsd_core.review.review_service import ReviewService
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import upgrade
-from fsd_core.storage.database.tables import JobRow
+from fsd_core.storage.opening import upgrade
 from fsd_core.storage.records import ExperimentView, RunView
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import keep
+from fsd_core.storage.tables import JobRow
+from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
-from fsd_core.tasks.custom.shapes import FieldNames
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.pair_names import add_checked
+from fsd_core.tasks.custom.rows import FieldNames
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker.named import add_checked
 from tests.tools import sizes
 from tests.tools.counted_hand import Hand
 from tests.tools.folds import unfold
@@ -82,7 +81,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Appl
     upgrade(settings.resolved_database_url)
     app = Application(settings)
     for name, role in (("Ann", "author"), ("Bob", "reviewer")):
-        credentials.add_user(app.repository, name, role, PASSWORD)
+        accounts.add_user(app.repository, name, role, PASSWORD)
     try:
         app.start()
         awaited(app.worker, "a worker")
@@ -94,7 +93,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Iterator[Appl
 @pytest.fixture(scope="module")
 def token(app: Application) -> str:
     """What a program of Ann's shows."""
-    return credentials.add_token(app.repository, "her program", "viewer", "Ann")
+    return accounts.add_token(app.repository, "her program", "viewer", "Ann")
 
 
 @pytest.fixture

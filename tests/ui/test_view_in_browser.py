@@ -12,16 +12,14 @@ import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Locator, Page, Route, expect
 
-from dashboard.ui.actions import CLICKS, button
-from dashboard.ui.components import notice, show
-from dashboard.ui.pager import Pager
-from dashboard.ui.question import Act, Asked, Updates, Values, digest
+from dashboard.ui.components import CLICKS, button, notice, show
+from dashboard.ui.fields import Pager
+from dashboard.ui.page import HEAD
 from dashboard.ui.templates import joined
-from dashboard.ui.theme import HEAD
-from dashboard.ui.view import View
-from fsd_core.auth.identify import KEY
-from fsd_core.auth.middleware.sign_in import RequireSignIn
+from dashboard.ui.view import Act, Asked, Updates, Values, View, digest
+from fsd_core.accounts import KEY
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.middleware import RequireSignIn
 from fsd_core.roles import LOCAL
 from tests.tools.settled import go, meanwhile, settled
 from tests.tools.sizes import PATIENCE, some

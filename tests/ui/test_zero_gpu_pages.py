@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fsd_core.conditions import SHARED_DEVICE
+from fsd_core.metrics import SHARED_DEVICE
 from tests.tools.sizes import PATIENCE
 from tests.tools.zero_gpu.app_process import Space
 

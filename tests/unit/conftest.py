@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from fsd_core.sandbox import judge_process
-from fsd_core.storage.database import schema
-from fsd_core.storage.database.connection import upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.workspace import staging
+from fsd_core.storage import opening, workspace_import
+from fsd_core.storage.opening import upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, filled_file
 from tests.tools.sizes import PATIENCE
@@ -53,8 +52,8 @@ def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def copied(url: str, *, to: str | None = None) -> None:
         file = Path(url.removeprefix("sqlite:///"))
-        if to == schema.head() and not file.exists():
+        if to == opening.head() and not file.exists():
             shutil.copyfile(migrated, file)
         upgrade(url, to=to)
 
-    monkeypatch.setattr(staging, "upgrade", copied)
+    monkeypatch.setattr(workspace_import, "upgrade", copied)

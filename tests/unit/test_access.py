@@ -13,13 +13,13 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import text, update
 
-from fsd_core.auth import credentials, identify
+from fsd_core import accounts
 from fsd_core.errors import InvalidSetting, Malformed, Misconfigured, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, VISITOR, Person, require
 from fsd_core.settings import Settings
-from fsd_core.storage.database import accounts
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import ApiTokenRow, SignInRow
+from fsd_core.storage import accounts as stored_accounts
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import ApiTokenRow, SignInRow
 
 PASSWORD = "correct horse battery"
 
@@ -32,22 +32,22 @@ def scope(client: str = "127.0.0.1", **headers: str) -> Any:
 @pytest.fixture(autouse=True)
 def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a hash costs is what argon2 recommends, and not what is tested here."""
-    assert credentials.HASHER.memory_cost >= 1 << 16
-    monkeypatch.setattr(credentials, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
-    credentials._nobodys.cache_clear()
+    assert accounts.HASHER.memory_cost >= 1 << 16
+    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+    accounts._nobodys.cache_clear()
     yield
-    credentials._nobodys.cache_clear()
+    accounts._nobodys.cache_clear()
 
 
 @pytest.fixture
 def ann(repository: Repository) -> str:
-    credentials.add_user(repository, "Ann", "author", PASSWORD)
+    accounts.add_user(repository, "Ann", "author", PASSWORD)
     return "Ann"
 
 
 def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository, ann: str) -> None:
-    secret = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
-    assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
+    secret = accounts.sign_in(repository, ann, PASSWORD, "127.0.0.1")
+    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
     with repository._database.session(readonly=True) as session:
         stored = " ".join(
             str(row) for table in ("users", "sign_ins") for row in session.execute(text(f"SELECT * FROM {table}"))
@@ -55,19 +55,19 @@ def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository
     assert "$argon2id$" in stored
     assert PASSWORD not in stored
     assert secret not in stored
-    repository.sign_out(credentials.digest(secret))
-    assert credentials.whose_cookie(repository, secret) is None
+    repository.sign_out(accounts.digest(secret))
+    assert accounts.whose_cookie(repository, secret) is None
 
 
 def test_a_wrong_name_and_a_wrong_password_are_told_alike(repository: Repository, ann: str) -> None:
     for name, password in ((ann, "wrong"), ("Nobody", PASSWORD), ("", ""), (ann, "")):
         with pytest.raises(Refused):
-            credentials.sign_in(repository, name, password, "127.0.0.1")
+            accounts.sign_in(repository, name, password, "127.0.0.1")
 
 
 def wrong(repository: Repository, name: str, address: str, told: str = "is wrong") -> None:
     with pytest.raises(Refused, match=told):
-        credentials.sign_in(repository, name, "wrong", address)
+        accounts.sign_in(repository, name, "wrong", address)
 
 
 @pytest.mark.parametrize("name", ["Ann", "Nobody"])
@@ -76,12 +76,12 @@ def test_who_guesses_wrong_waits_longer_and_longer(
 ) -> None:
     """A name that does not exist is told the same, and nothing is judged meanwhile: a hash would take its time."""
     clock = datetime.now(UTC)
-    monkeypatch.setattr(accounts, "now", lambda: clock)
+    monkeypatch.setattr(stored_accounts, "now", lambda: clock)
     for _ in range(5):
         wrong(repository, name, "10.0.0.1")
     for minutes in (1, 2, 4, 8, 16, 32, 60, 60):
         with monkeypatch.context() as without:
-            without.setattr(credentials, "HASHER", None)
+            without.setattr(accounts, "HASHER", None)
             wrong(repository, name, "10.0.0.1", rf"Too many wrong passwords: try again in {minutes} min\.")
         clock += timedelta(minutes=minutes)
         wrong(repository, name, "10.0.0.1")
@@ -91,14 +91,14 @@ def test_who_guesses_wrong_waits_longer_and_longer(
 
 
 def test_guesses_keep_nobody_else_out(repository: Repository, ann: str) -> None:
-    session = credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")
+    session = accounts.sign_in(repository, ann, PASSWORD, "10.0.0.2")
     for _ in range(5):
         wrong(repository, ann, "10.0.0.1")
     wrong(repository, ann, "10.0.0.1", "Too many")
-    assert credentials.whose_cookie(repository, session) == Person("Ann", "author")
+    assert accounts.whose_cookie(repository, session) == Person("Ann", "author")
     for _ in range(4):
         wrong(repository, ann, "10.0.0.2")
-    credentials.sign_in(repository, ann, PASSWORD, "10.0.0.2")  # which forgives the four
+    accounts.sign_in(repository, ann, PASSWORD, "10.0.0.2")  # which forgives the four
     for _ in range(5):
         wrong(repository, ann, "10.0.0.2")
     wrong(repository, ann, "10.0.0.2", "Too many")
@@ -107,7 +107,7 @@ def test_guesses_keep_nobody_else_out(repository: Repository, ann: str) -> None:
 def test_parallel_guesses_are_counted_before_they_are_judged(repository: Repository, ann: str) -> None:
     def guess(number: int) -> str:
         with pytest.raises(Refused) as caught:
-            credentials.sign_in(repository, ann, f"guess {number}", "10.0.0.1")
+            accounts.sign_in(repository, ann, f"guess {number}", "10.0.0.1")
         return str(caught.value)
 
     with ThreadPoolExecutor(20) as pool:
@@ -116,18 +116,18 @@ def test_parallel_guesses_are_counted_before_they_are_judged(repository: Reposit
 
 
 def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Repository, ann: str) -> None:
-    first, second = (credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1") for _ in range(2))
+    first, second = (accounts.sign_in(repository, ann, PASSWORD, "127.0.0.1") for _ in range(2))
     with repository._database.session() as session:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        session.execute(update(SignInRow).where(SignInRow.digest == credentials.digest(first)).values(expires_at=past))
-    assert credentials.whose_cookie(repository, first) is None
+        session.execute(update(SignInRow).where(SignInRow.digest == accounts.digest(first)).values(expires_at=past))
+    assert accounts.whose_cookie(repository, first) is None
     repository.change_user(ann, by="Bob", role="admin")
-    assert credentials.whose_cookie(repository, second) == Person("Ann", "admin")
-    credentials.change_password(repository, ann, PASSWORD * 2)
-    assert credentials.whose_cookie(repository, second) is None
-    third = credentials.sign_in(repository, ann, PASSWORD * 2, "127.0.0.1")
+    assert accounts.whose_cookie(repository, second) == Person("Ann", "admin")
+    accounts.change_password(repository, ann, PASSWORD * 2)
+    assert accounts.whose_cookie(repository, second) is None
+    third = accounts.sign_in(repository, ann, PASSWORD * 2, "127.0.0.1")
     repository.remove_user(ann, "Bob")
-    assert credentials.whose_cookie(repository, third) is None
+    assert accounts.whose_cookie(repository, third) is None
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_what_makes_no_account(
     repository: Repository, ann: str, name: str, role: str, password: str, told: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=told):
-        credentials.add_user(repository, name, role, password)
+        accounts.add_user(repository, name, role, password)
     assert [user.name for user in repository.users()] == ["Ann"]
 
 
 def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
-    secret = credentials.add_token(repository, "ci", "author", "Ann")
-    assert credentials.whose_token(repository, secret) == Person("Ann/ci", "author", owner="Ann")
+    secret = accounts.add_token(repository, "ci", "author", "Ann")
+    assert accounts.whose_token(repository, secret) == Person("Ann/ci", "author", owner="Ann")
     assert [(token.name, token.role, token.owner) for token in repository.tokens()] == [("ci", "author", "Ann")]
     with pytest.raises(Taken, match="token"):
-        credentials.add_token(repository, "CI ", "viewer")
+        accounts.add_token(repository, "CI ", "viewer")
     repository.revoke_token("ci", "Bob")
-    assert credentials.whose_token(repository, secret) is None
+    assert accounts.whose_token(repository, secret) is None
     with pytest.raises(UnknownName, match="token"):
         repository.revoke_token("ci", "Bob")
 
@@ -164,25 +164,25 @@ def test_a_token_is_worth_no_more_than_its_owner_and_its_time(
     repository: Repository, ann: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = datetime.now(UTC)
-    monkeypatch.setattr(accounts, "now", lambda: clock)
-    secret = credentials.add_token(repository, "ci", "author", ann, days=1)
+    monkeypatch.setattr(stored_accounts, "now", lambda: clock)
+    secret = accounts.add_token(repository, "ci", "author", ann, days=1)
     assert repository.tokens()[0].used_at is None
-    assert credentials.whose_token(repository, secret) == Person("Ann/ci", "author", owner=ann)
+    assert accounts.whose_token(repository, secret) == Person("Ann/ci", "author", owner=ann)
     assert repository.tokens()[0].used_at == clock
     first, clock = clock, clock + timedelta(seconds=59)
-    credentials.whose_token(repository, secret)
+    accounts.whose_token(repository, secret)
     assert repository.tokens()[0].used_at == first
     repository.change_user(ann, by="Bob", role="viewer")
-    assert credentials.whose_token(repository, secret) == Person("Ann/ci", "viewer", owner=ann)
+    assert accounts.whose_token(repository, secret) == Person("Ann/ci", "viewer", owner=ann)
     clock += timedelta(days=1)
-    assert credentials.whose_token(repository, secret) is None
+    assert accounts.whose_token(repository, secret) is None
     with repository._database.session() as session:  # as tokens were before they had limits
         session.execute(update(ApiTokenRow).values(role="admin", owner="", expires_at=None))
-    assert credentials.whose_token(repository, secret) == Person("local user/ci", "admin", owner="")
+    assert accounts.whose_token(repository, secret) == Person("local user/ci", "admin", owner="")
     with repository._database.session() as session:
         session.execute(update(ApiTokenRow).values(owner=ann))
     repository.remove_user(ann, "Bob")
-    assert credentials.whose_token(repository, secret) is None
+    assert accounts.whose_token(repository, secret) is None
 
 
 @pytest.mark.parametrize(
@@ -197,21 +197,21 @@ def test_a_token_is_worth_no_more_than_its_owner_and_its_time(
 )
 def test_what_makes_no_token(repository: Repository, ann: str, arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidSetting, match=told):
-        credentials.add_token(repository, **{"name": "ci", "role": "author"} | arguments)
+        accounts.add_token(repository, **{"name": "ci", "role": "author"} | arguments)
     assert repository.tokens() == []
 
 
 def test_a_program_takes_nobodys_name(repository: Repository, ann: str) -> None:
     bob = Person("Bob", "author")
     view = repository.save_view("1" * 32, "runs", "Mine", "sort=accuracy", bob)
-    program = credentials.whose_token(repository, credentials.add_token(repository, "Bob", "author", ann))
+    program = accounts.whose_token(repository, accounts.add_token(repository, "Bob", "author", ann))
     assert program == Person("Ann/Bob", "author", owner="Ann")
     assert not view.may_change(program)
     with pytest.raises(Refused):
         repository.rename_view(view.id, "Taken", program)
-    assert credentials.sign_in_elsewhere(repository, "Bob", "author")
+    assert accounts.sign_in_elsewhere(repository, "Bob", "author")
     with pytest.raises(Malformed):
-        credentials.add_user(repository, "Ann/Bob", "admin", PASSWORD)
+        accounts.add_user(repository, "Ann/Bob", "admin", PASSWORD)
     assert repository.shared_names() == [
         "The token 'Bob' is called like the person 'Bob', and is 'Ann/Bob' from now on. What it did before stands "
         "under the person's name: look through its saved views and proposals."
@@ -230,13 +230,13 @@ def test_behind_a_proxy_two_spellings_are_one_person(repository: Repository, tmp
 
 
 def test_the_log_of_accounts_has_all_that_happened(repository: Repository) -> None:
-    credentials.add_user(repository, "Ann", "author", PASSWORD, by="Cat")
-    credentials.sign_in(repository, "Ann", PASSWORD, "127.0.0.1")
+    accounts.add_user(repository, "Ann", "author", PASSWORD, by="Cat")
+    accounts.sign_in(repository, "Ann", PASSWORD, "127.0.0.1")
     repository.change_user("Ann", by="Cat", role="admin")
-    credentials.change_password(repository, "Ann", PASSWORD * 2, by="Ann")
-    credentials.add_token(repository, "ci", "viewer", "Ann")
+    accounts.change_password(repository, "Ann", PASSWORD * 2, by="Ann")
+    accounts.add_token(repository, "ci", "viewer", "Ann")
     repository.revoke_token("ci", "Cat")
-    credentials.add_token(repository, "cd", "author", "Ann")
+    accounts.add_token(repository, "cd", "author", "Ann")
     repository.remove_user("Ann", "Cat")
     told = [(event.who, event.act, event.subject, event.detail) for event in repository.account_log(100)]
     assert told[::-1] == [
@@ -250,14 +250,14 @@ def test_the_log_of_accounts_has_all_that_happened(repository: Repository) -> No
 
 
 def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
-    cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
-    token = credentials.add_token(repository, "ci", "viewer")
+    cookie = accounts.sign_in(repository, ann, PASSWORD, "127.0.0.1")
+    token = accounts.add_token(repository, "ci", "viewer")
     bearer, signed_in = f"Bearer {token}", f"other=1; {Settings(home=tmp_path).session_cookie}={cookie}"
 
-    nobody_signs_in = identify.identifier(Settings(home=tmp_path), repository)
+    nobody_signs_in = accounts.identifier(Settings(home=tmp_path), repository)
     assert nobody_signs_in(scope()) == LOCAL
 
-    password = identify.identifier(Settings(home=tmp_path, access="password"), repository)
+    password = accounts.identifier(Settings(home=tmp_path, access="password"), repository)
     assert password(scope()) is None
     assert password(scope(cookie=signed_in)) == Person("Ann", "author")
     assert password(scope(authorization=bearer)) == Person("local user/ci", "viewer", owner="local user")
@@ -269,7 +269,7 @@ def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tm
         home=tmp_path, access="proxy", proxy_header="X-User", proxy_addresses="10.0.0.7, 10.0.0.8",
         proxy_roles="ann=admin, *=viewer",
     )  # fmt: skip
-    proxy = identify.identifier(settings, repository)
+    proxy = accounts.identifier(settings, repository)
     assert proxy(scope("10.0.0.8", x_user="ann")) == Person("ann", "admin")
     assert proxy(scope("10.0.0.7", x_user="bob")) == Person("bob", "viewer")
     assert proxy(scope("10.0.0.9", x_user="ann")) is None  # whoever goes around the proxy
@@ -317,8 +317,8 @@ def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.
 
 
 def test_a_void_token_is_nobody_even_where_others_are_let_in(repository: Repository, ann: str, tmp_path: Path) -> None:
-    cookie = credentials.sign_in(repository, ann, PASSWORD, "127.0.0.1")
-    open_to_all = identify.identifier(Settings(home=tmp_path, access="password", demo=True), repository)
+    cookie = accounts.sign_in(repository, ann, PASSWORD, "127.0.0.1")
+    open_to_all = accounts.identifier(Settings(home=tmp_path, access="password", demo=True), repository)
     assert open_to_all(scope()) == VISITOR
     for more in ({}, {"cookie": f"{Settings(home=tmp_path).session_cookie}={cookie}"}):
         assert open_to_all(scope(authorization="Bearer fsd_revoked", **more)) is None

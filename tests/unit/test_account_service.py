@@ -11,18 +11,17 @@ from argon2 import PasswordHasher
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.people.people_html import people_html, tokens_html
-from dashboard.server.login import login_routes, logout_routes
+from dashboard.people import people_html, tokens_html
+from dashboard.server.sign_in import login_routes, logout_routes
 from dashboard.web import PAGES, pages_of
-from fsd_core.auth import credentials
-from fsd_core.auth.account_service import AccountService
-from fsd_core.auth.identify import KEY, identifier
-from fsd_core.auth.middleware.sign_in import RequireSignIn
+from fsd_core import accounts
+from fsd_core.accounts import KEY, AccountService, identifier
 from fsd_core.errors import NotApplicable, OutOfRange, Refused, UnknownChoice, UnknownName
+from fsd_core.middleware import RequireSignIn
 from fsd_core.roles import LOCAL, VISITOR, Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database import accounts
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage import accounts as stored_accounts
+from fsd_core.storage.repository import Repository
 
 PASSWORD = "correct horse battery"
 CAT, ANN, EVE = Person("Cat", "admin"), Person("Ann", "author"), Person("Eve", "viewer")
@@ -32,42 +31,42 @@ NIGHTLY = Person("nightly", "admin", owner="Cat")
 @pytest.fixture(autouse=True)
 def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a hash costs is not what is tested here."""
-    monkeypatch.setattr(credentials, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
-    credentials._nobodys.cache_clear()
+    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+    accounts._nobodys.cache_clear()
     yield
-    credentials._nobodys.cache_clear()
+    accounts._nobodys.cache_clear()
 
 
 @pytest.fixture
 def service(repository: Repository) -> AccountService:
     for person in (CAT, ANN, EVE):
-        credentials.add_user(repository, person.name, person.role, PASSWORD)
+        accounts.add_user(repository, person.name, person.role, PASSWORD)
     return AccountService(repository, Settings(access="password"))
 
 
 def sign_in(service: AccountService, name: str, password: str = PASSWORD) -> str:
-    return credentials.sign_in(service.repository, name, password, "127.0.0.1")
+    return accounts.sign_in(service.repository, name, password, "127.0.0.1")
 
 
 def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> None:
     password = service.add_person(CAT, "Dan", "viewer")
-    assert len(password) >= credentials.SHORTEST_PASSWORD
+    assert len(password) >= accounts.SHORTEST_PASSWORD
     service.change_role(CAT, "Dan", "reviewer")
     session = sign_in(service, "Dan", password)
     token = service.make_token(Person("Dan", "reviewer"), "dans", "author", 1)
     service.set_disabled(CAT, "Dan", True)
-    assert credentials.whose_cookie(service.repository, session) is None
-    assert credentials.whose_token(service.repository, token) is None
+    assert accounts.whose_cookie(service.repository, session) is None
+    assert accounts.whose_token(service.repository, token) is None
     with pytest.raises(Refused):
         sign_in(service, "Dan", "wrong password")  # which is all that a stranger learns
     new = service.new_password(CAT, "Dan")
     with pytest.raises(Refused):
         sign_in(service, "Dan", new)
     service.set_disabled(CAT, "Dan", False)
-    assert credentials.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person(
+    assert accounts.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person(
         "Dan", "reviewer", must_choose_password=True
     )
-    assert credentials.whose_token(service.repository, token) == Person("Dan/dans", "author", owner="Dan")
+    assert accounts.whose_token(service.repository, token) == Person("Dan/dans", "author", owner="Dan")
     dan = next(one for one in service.people(CAT) if one.name == "Dan")
     assert (dan.disabled, dan.one_time, dan.signed_in_at is None) == (False, True, False)
     acts = [event.act for event in reversed(service.log(CAT, 50)) if "Dan" in (event.who, event.subject)]
@@ -82,25 +81,25 @@ def test_a_one_time_password_is_good_for_one_sign_in_in_its_time(
 ) -> None:
     session = sign_in(service, "Ann")
     password = service.new_password(CAT, "Ann")
-    assert credentials.whose_cookie(service.repository, session) is None
+    assert accounts.whose_cookie(service.repository, session) is None
     with pytest.raises(Refused):
         sign_in(service, "Ann")
     cookie = sign_in(service, "Ann", password)
     with pytest.raises(Refused):
         sign_in(service, "Ann", password)
     other = "another horse battery"
-    credentials.change_own_password(service.repository, "Ann", password, other, "127.0.0.1", cookie)
-    assert credentials.whose_cookie(service.repository, cookie) == ANN
+    accounts.change_own_password(service.repository, "Ann", password, other, "127.0.0.1", cookie)
+    assert accounts.whose_cookie(service.repository, cookie) == ANN
     sign_in(service, "Ann", other)
     late = service.new_password(CAT, "Ann")
-    clock = datetime.now(UTC) + credentials.ONE_TIME + timedelta(seconds=1)
-    monkeypatch.setattr(accounts, "now", lambda: clock)
+    clock = datetime.now(UTC) + accounts.ONE_TIME + timedelta(seconds=1)
+    monkeypatch.setattr(stored_accounts, "now", lambda: clock)
     with pytest.raises(Refused):
         sign_in(service, "Ann", late)
 
 
 def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: AccountService) -> None:
-    change, other = credentials.change_own_password, "another horse battery"
+    change, other = accounts.change_own_password, "another horse battery"
     here, there = sign_in(service, "Ann"), sign_in(service, "Ann")
     for _ in range(4):
         with pytest.raises(Refused):
@@ -108,8 +107,8 @@ def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: Ac
     with pytest.raises(OutOfRange):
         change(service.repository, "Ann", PASSWORD, "short", "127.0.0.1", here)
     change(service.repository, "Ann", PASSWORD, other, "127.0.0.1", here)
-    assert credentials.whose_cookie(service.repository, here) == ANN
-    assert credentials.whose_cookie(service.repository, there) is None
+    assert accounts.whose_cookie(service.repository, here) == ANN
+    assert accounts.whose_cookie(service.repository, there) is None
     for _ in range(5):
         with pytest.raises(Refused):
             change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
@@ -146,7 +145,7 @@ ACTS: list[Callable[[AccountService, Person], Any]] = [
 
 
 def test_programs_strangers_and_others_are_refused(service: AccountService) -> None:
-    credentials.add_token(service.repository, "ci", "viewer", "Cat")
+    accounts.add_token(service.repository, "ci", "viewer", "Cat")
     before = service.log(CAT, 50), service.people(CAT), service.tokens(CAT)
     for act in ACTS:
         with pytest.raises(Refused, match="nightly"):
@@ -170,7 +169,7 @@ def test_programs_strangers_and_others_are_refused(service: AccountService) -> N
 
 def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> None:
     elsewhere = Settings(access="huggingface"), Settings(access="proxy", proxy_roles="ann=admin,*=viewer")
-    credentials.sign_in_elsewhere(repository, "Eve", "viewer")
+    accounts.sign_in_elsewhere(repository, "Eve", "viewer")
     for settings, source in zip(elsewhere, ("FSD_HF_ROLES", "FSD_PROXY_ROLES"), strict=True):
         service = AccountService(repository, settings)
         for act in ACTS[1:4]:
@@ -181,7 +180,7 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
     hub, proxy = (AccountService(repository, settings) for settings in elsewhere)
     hub.set_disabled(CAT, "Eve", True)
     with pytest.raises(Refused):
-        credentials.sign_in_elsewhere(repository, "Eve", "viewer")
+        accounts.sign_in_elsewhere(repository, "Eve", "viewer")
     with pytest.raises(NotApplicable):
         proxy.set_disabled(CAT, "Eve", False)
     html = people_html(proxy.people(CAT), CAT, elsewhere[1])
@@ -193,7 +192,7 @@ def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> 
 
 
 def test_behind_a_proxy_a_token_is_worth_no_more_than_its_owner_there(repository: Repository) -> None:
-    secret = credentials.add_token(repository, "ci", "admin", "ann")
+    secret = accounts.add_token(repository, "ci", "admin", "ann")
     settings = Settings(access="proxy", proxy_roles="ann=author,*=viewer")
     scope = {"type": "http", "headers": [(b"authorization", f"Bearer {secret}".encode())], "client": ("1.1.1.1", 1)}
     assert identifier(settings, repository)(scope) == Person("ann/ci", "author", owner="ann")
@@ -233,7 +232,7 @@ def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[
     assert here.post("/logout", data={"everywhere": "yes"}).headers["location"] == "/login"
     for browser in (here, there):
         secret = browser.cookies.get(Settings().session_cookie) or ""
-        assert credentials.whose_cookie(service.repository, secret) is None
+        assert accounts.whose_cookie(service.repository, secret) is None
     assert service.log(CAT, 1)[0].act == "signed out everywhere"
     here.post("/login", data={"name": "Ann", "password": PASSWORD})
     here.post("/logout")
@@ -244,7 +243,7 @@ def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[
 
 
 def test_of_failed_sign_ins_the_latest_are_kept(service: AccountService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accounts, "FAILURES_KEPT", 3)
+    monkeypatch.setattr(stored_accounts, "FAILURES_KEPT", 3)
     before = len(service.log(CAT, 1000))
     for i in range(6):
         service.repository.sign_in_failed(f"n{i}", "1.1.1.1")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.addresses import is_plain_host, is_public, without_secrets
 from fsd_core.settings import Settings
+from fsd_core.texts import is_plain_host, is_public, without_secrets
 
 
 @pytest.mark.parametrize(

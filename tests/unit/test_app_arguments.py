@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.server.arguments import given
+from dashboard.server.requests import given
 from fsd_core.errors import InvalidSetting
 
 APP = Path(__file__).parents[2] / "app.py"

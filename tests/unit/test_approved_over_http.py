@@ -13,11 +13,11 @@ from fsd_core.cli.commands import app
 from fsd_core.errors import DatabaseUnavailable
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.worker import local_runs
+from fsd_core.storage.tables import RunRow
+from fsd_core.worker import run_actions
 from tests.tools.plausible import add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "admin")
@@ -118,7 +118,7 @@ def test_a_database_that_does_not_answer_is_a_problem_too(
 def test_what_an_approval_is_worth_is_told_with_it(
     repository: Repository, client: TestClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_runs, "open_repository", lambda settings: repository)
+    monkeypatch.setattr(run_actions, "open_repository", lambda settings: repository)
 
     def command(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:

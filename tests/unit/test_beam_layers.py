@@ -10,10 +10,9 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from fsd_core.ops.beam_layers import JudgedLayer, joint_law, judge_layer
-from fsd_core.ops.forest import Forest
-from fsd_core.ops.sampling import draw_several
-from fsd_core.theory.widths import acceptance_counts, layer_width, rejected_shares
+from fsd_core.ops.distributions import JudgedLayer, draw_several, joint_law, judge_layer
+from fsd_core.ops.kernels import Forest
+from fsd_core.theory import acceptance_counts, layer_width, rejected_shares
 
 P3, Q3 = [0.5, 0.3, 0.2], [0.2, 0.5, 0.3]
 P4, Q4 = [0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]

@@ -13,7 +13,7 @@ import pytest
 from fsd_core.errors import UnfitTask
 from fsd_core.tasks import TASKS, Example, Score, choices, get_task
 from fsd_core.tasks.choices import chosen_letter
-from fsd_core.tasks.final_numbers import canonical, final_number
+from fsd_core.tasks.readings import canonical, final_number
 from tests.tools.sizes import some
 
 ADD = {

@@ -10,19 +10,18 @@ from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
 from dashboard.review.blind_vote import next_ballot, pairing_of
-from dashboard.review.log_files import csv_text, json_lines, log_routes
+from dashboard.review.review_page import csv_text, json_lines, log_routes
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.server.mlflow_pages import HIDDEN, MLFLOW_STARTING, mlflow_routes
-from dashboard.tables.pair_reader import PairReader, RunPair
-from dashboard.tables.prompt_pairs import pair_up
-from fsd_core.auth.identify import KEY
+from dashboard.tables.prompt_pairs import PairReader, RunPair, pair_up
+from fsd_core.accounts import KEY
 from fsd_core.errors import Refused
 from fsd_core.review.blinding import blinded, hidden_answers
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.asking import asked
 from tests.tools.built import built

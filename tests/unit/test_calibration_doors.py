@@ -10,13 +10,13 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from dashboard.experiments.find_setting import calibration_of
+from dashboard.experiments.experiments_page import calibration_of
 from dashboard.ui.endpoint import call
-from fsd_core.auth.identify import KEY
+from fsd_core.accounts import KEY
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.request import build_calibration
-from fsd_core.calibration.status import calibration_status
-from fsd_core.cli import calibrate_command
+from fsd_core.calibration.summary import calibration_status
+from fsd_core.cli import measuring_commands
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
@@ -35,8 +35,8 @@ from fsd_core.errors import (
 from fsd_core.roles import Person
 from fsd_core.rules import Served
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.edits import Edit
+from fsd_core.storage.records import Edit
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks import get_task
 from tests.tools.plausible import finish
 
@@ -85,7 +85,7 @@ def test_command_line_library_page_and_programs_ask_for_the_same(programs: Progr
     page = calibration_of(FORM, "accuracy", 5.0, 3.0, get_task)
     program = programs.config(settings=[CHOSEN], name="Mine", margin=5.0, minutes=3.0, seed=3)
     typed = {"acceptance": ["fsd-reducible"], "thresholds": "0.05,0.3", "draft_length": [5, 8], "seed": 3}
-    command = calibrate_command._config(
+    command = measuring_commands._config(
         typed, programs_settings(), goal="accuracy", margin=5.0, acceptance=None, minutes=3.0, limit=None, choosing=None
     ).model_copy(update={"name": "Mine"})
     assert wanted == page == program == command

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd_core.calibration.measured import Measurements
+from fsd_core.calibration.findings import Measurements
 from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
 from fsd_core.calibration.request import build_calibration
 from fsd_core.calibration.summary import as_json, finding_text, headline, so_far, status_json, verdict
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import FsdError, InvalidSetting, NotEnough
-from fsd_core.statistics import betting
+from fsd_core.statistics import paired
 from fsd_core.storage.records import PromptCounts
-from fsd_core.tasks.arithmetic import Arithmetic
 from fsd_core.tasks.base import Example
+from fsd_core.tasks.word_problems import Arithmetic
 from tests.tools.sizes import size, some
 
 SETTINGS = candidates({"acceptance": ["fsd-reducible", "ensemble"], "draft_length": [8]})
@@ -372,9 +372,9 @@ def test_the_fewest_fresh_prompts_are_those_that_win_the_bet(margin: float, fina
     )
     assert (asked.finalists, asked.fewest_fresh) == (finalists, needed)
     bound = (1 - margin / 100) / 2
-    laid = betting.stakes(np.full(asked.choosing, 0.5), bound)
+    laid = paired.stakes_for(np.full(asked.choosing, 0.5), bound)
     for prompts, won in ((needed - 1, False), (needed, True)):
-        assert (betting.capital(np.full(prompts, 0.5), bound, laid) >= finalists / 0.05) is won
+        assert (paired.capital(np.full(prompts, 0.5), bound, laid) >= finalists / 0.05) is won
 
 
 class InFours(Arithmetic):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fsd_core.calibration.proposing import _worth_measuring
+from fsd_core.calibration.running import _worth_measuring
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.replays.prediction import Prediction

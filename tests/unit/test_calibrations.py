@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.playground.prompt_form import examples_of
-from dashboard.ui.pair_defaults import UNCALIBRATED, pair_defaults
+from dashboard.playground.playground_page import examples_of
+from dashboard.ui.fields import UNCALIBRATED, pair_defaults
 from fsd_core.errors import ModelUnavailable, NotCalibratable, NotEnough, UnfitTask
-from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.training import threshold_sweep
+from fsd_core.models.model_pairs import USUAL_PROMPTS, calibration_of
+from fsd_core.testing import save_toy_pair
+from fsd_core.training import counting
 
 REGIONS = {0.01: "free", 0.05: "free", 0.1: "free", 0.2: "open", 0.3: "traded", 0.35: "traded", 0.4: "ruined"}
 
@@ -94,9 +94,9 @@ def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
 
 def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) -> None:
     with pytest.raises(NotCalibratable, match="bundled or path:FOLDER"):
-        threshold_sweep.main("smollm2-135m")
+        counting.sweep_thresholds("smollm2-135m")
     save_toy_pair(tmp_path)
     with pytest.raises(NotEnough, match="100"):
-        threshold_sweep.main(limit=3)
+        counting.sweep_thresholds(limit=3)
     with pytest.raises(UnfitTask, match="has no answers"):
-        threshold_sweep.main(f"path:{tmp_path}")
+        counting.sweep_thresholds(f"path:{tmp_path}")

@@ -13,18 +13,15 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.server import calls
-from dashboard.server.api import api_routes
-from dashboard.server.api_problems import ApiProblems
-from dashboard.server.calls import API_VERSION, CALL_PATHS, call_routes
+from dashboard.server import api
+from dashboard.server.api import API_VERSION, CALL_PATHS, ApiProblems, api_routes, call_routes
 from dashboard.ui.endpoint import Endpoint, answer_schema, effects_of
 from dashboard.web import endpoints_of
-from fsd_core.auth import credentials
-from fsd_core.auth.identify import KEY, identifier
-from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.sign_in import RequireSignIn
+from fsd_core import accounts
+from fsd_core.accounts import KEY, identifier
+from fsd_core.middleware import BoundedBody, RequireSignIn
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +46,7 @@ def client(repository: Repository, endpoints: list[Endpoint]) -> TestClient:
 
 
 def key(repository: Repository, role: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {credentials.add_token(repository, role, role)}"}
+    return {"Authorization": f"Bearer {accounts.add_token(repository, role, role)}"}
 
 
 def asked(client: TestClient, headers: dict[str, str], call: str, /, **arguments: Any) -> Any:
@@ -90,7 +87,7 @@ def test_the_calls_are_described_once(
 ) -> None:
     author = key(repository, "author")
     first = client.get("/api/v1", headers=author).content
-    monkeypatch.setattr(calls, "answer_schema", None)
+    monkeypatch.setattr(api, "answer_schema", None)
     assert client.get("/api/v1", headers=author).content == first
 
 

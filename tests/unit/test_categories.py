@@ -10,12 +10,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from dashboard.runs.run_tiles import categories_html
-from fsd_core.analysis.categories import by_category
+from dashboard.runs.opened_run import categories_html
+from fsd_core.analysis.cells import by_category
 from fsd_core.errors import UnfitTask
 from fsd_core.storage.records import PromptCounts
 from fsd_core.tasks import TASKS, Task, get_task
-from fsd_core.tasks.gpqa import Gpqa
+from fsd_core.tasks.choices import Gpqa
 
 WITHHELD = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 

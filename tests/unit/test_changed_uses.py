@@ -14,10 +14,10 @@ from fsd_core.errors import FsdError, InvalidSetting, Overtaken, Refused, WrongS
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.worker import local_runs
+from fsd_core.worker import run_actions
 from tests.tools.plausible import add_finished
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin")
@@ -179,7 +179,7 @@ def test_the_command_line_does_both(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local_runs, "open_repository", lambda settings: repository)
+    monkeypatch.setattr(run_actions, "open_repository", lambda settings: repository)
 
     def command(*arguments: str) -> str:
         with pytest.raises(SystemExit) as ended:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.tables.change_log import changes_html
-from dashboard.ui import actions
+from dashboard.tables.logs import changes_html
+from dashboard.ui import components
 from fsd_core.errors import InvalidSetting, NotApplicable, Overtaken, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.edits import Edit, read_tags
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.records import Edit, read_tags
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -90,11 +90,11 @@ def test_archived_things_leave_lists_and_stay_behind_links(repository: Repositor
 def test_deletions_are_logged_and_the_log_only_grows(repository: Repository, ended: str, home: Path) -> None:
     first, *_ = (run.id for run in repository.experiment(ended).runs)
     with pytest.raises(Refused, match="admin"):
-        actions.perform(repository, home, ANN, "delete", "run", first)
+        components.perform(repository, home, ANN, "delete", "run", first)
     with pytest.raises(Refused, match="Archiving"):
-        actions.perform(repository, home, Person("Eve", "viewer"), "archive", "run", first)
-    actions.perform(repository, home, ANN, "archive", "run", first)
-    actions.perform(repository, home, Person("Root", "admin"), "delete", "run", first)
+        components.perform(repository, home, Person("Eve", "viewer"), "archive", "run", first)
+    components.perform(repository, home, ANN, "archive", "run", first)
+    components.perform(repository, home, Person("Root", "admin"), "delete", "run", first)
     repository.delete_experiment(ended)
     assert [(c.who, c.kind, c.action) for c in repository.changes(experiment_id=ended, limit=9)] == [
         (LOCAL.name, "experiment", "deleted"), ("Root", "run", "deleted"), ("Ann", "run", "changed"),

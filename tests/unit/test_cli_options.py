@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fsd_core.cli.shared_options import read_prompt
+from fsd_core.cli.common import read_prompt
 from fsd_core.errors import Unreadable
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fsd_core.cli.commands import generate
+from fsd_core.cli.common import flag, swept_flag, swept_name
 from fsd_core.cli.measuring_commands import run, sweep
-from fsd_core.cli.shared_options import flag, swept_flag, swept_name
 from fsd_core.config import (
     DRAFTERS,
     RULES,
@@ -24,11 +24,9 @@ from fsd_core.config import (
     SamplingConfig,
     TemplateConfig,
 )
-from fsd_core.config.baselines import with_baselines
-from fsd_core.config.building import method, reads
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
-from fsd_core.config.options import ALIASES, METHOD_OPTIONS
-from fsd_core.config.sweeps import experiment_name, methods
+from fsd_core.config.options import ALIASES, METHOD_OPTIONS, experiment_name, method, methods, reads
+from fsd_core.config.run_config import with_baselines
 from fsd_core.errors import Contradiction, IncompatibleOptions, InvalidSetting, NotApplicable, OutOfRange
 
 

@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from fsd_core.calibration.measured import Measurements
+from fsd_core.calibration.findings import Measurements
 from fsd_core.config import RunConfig
-from fsd_core.statistics import betting
-from fsd_core.statistics.clusters import clustered_wilson, design_effect, numbered, sign_flip
-from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.noninferiority import verdict
-from fsd_core.statistics.paired import PairedDifference, paired_difference
-from fsd_core.statistics.tradeoff_curves import Curves, Measured
+from fsd_core.statistics import paired
+from fsd_core.statistics.intervals import clustered_wilson, design_effect, numbered, sign_flip, wilson
+from fsd_core.statistics.paired import PairedDifference, paired_difference, verdict
+from fsd_core.statistics.tradeoff import Curves, Measured
 from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.reading import CheckedFile, check
-from fsd_core.tasks.custom.similar import grouped, noted
+from fsd_core.tasks.custom.reading import CheckedFile, check, grouped, noted
 from tests.tools.sizes import size
 
 EACH = 4
@@ -94,12 +91,12 @@ def test_intervals_and_verdicts_of_families_hold_and_those_of_prompts_do_not(num
 
 def test_a_bet_on_families_is_won_as_seldom_as_promised_and_one_on_prompts_more_often() -> None:
     rng, times, bound, level = np.random.default_rng(3), size(200, 2000), 0.475, 0.05
-    won, stakes = np.zeros(2), betting.stakes(np.full(16, 0.5), bound)
+    won, stakes = np.zeros(2), paired.stakes_for(np.full(16, 0.5), bound)
     for _ in range(times):
         gains, clusters = families(rng, 60, 0.15, 0.1)
         values = (1 + gains) / 2
         for i, most in enumerate((EACH, 1)):
-            won[i] += betting.capital(betting.together(values, clusters, most, bound), bound, stakes) >= 1 / level
+            won[i] += paired.capital(paired.together(values, clusters, most, bound), bound, stakes) >= 1 / level
     assert won[0] <= times * level
     assert won[1] > times * 2 * level
 
@@ -107,9 +104,9 @@ def test_a_bet_on_families_is_won_as_seldom_as_promised_and_one_on_prompts_more_
 def test_a_lower_bound_of_families_is_that_of_as_many_prompts() -> None:
     rng = np.random.default_rng(4)
     gains, clusters = families(rng, 80, 0.02, 0.02)
-    values, stakes = (1 + gains) / 2, betting.stakes(np.full(16, 0.5), 0.49)
-    alone = betting.lower_bound(values[::EACH], stakes, 0.05, np.arange(80), 1)
-    assert betting.lower_bound(values, stakes, 0.05, clusters, EACH) == pytest.approx(alone)
+    values, stakes = (1 + gains) / 2, paired.stakes_for(np.full(16, 0.5), 0.49)
+    alone = paired.lower_bound(values[::EACH], stakes, 0.05, np.arange(80), 1)
+    assert paired.lower_bound(values, stakes, 0.05, clusters, EACH) == pytest.approx(alone)
 
 
 def test_curves_of_families_are_those_of_as_many_prompts() -> None:

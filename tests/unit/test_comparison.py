@@ -7,20 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dashboard.compare.compared_runs import comparability
 from dashboard.compare.comparison_html import p_values
-from dashboard.compare.comparison_warnings import comparability
 from dashboard.tables.prompt_pairs import difference
-from dashboard.tables.run_settings import settings_table
-from fsd_core.analysis.cell_text import delta_text
-from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, ratio_mixed
+from dashboard.tables.run_record import settings_table
+from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, delta_text, ratio_mixed
 from fsd_core.config import DIVERGENCES
-from fsd_core.config.flat import settings_read
-from fsd_core.formatting import decimals, number, p_value
+from fsd_core.config.options import settings_read
 from fsd_core.metrics import METRICS, compared
-from fsd_core.ops.divergences import divergence
+from fsd_core.ops.distributions import divergence
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import paired_difference
 from fsd_core.storage.records import MeasurementSession, PromptCounts
+from fsd_core.texts import decimals, number, p_value
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))

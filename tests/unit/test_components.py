@@ -10,7 +10,7 @@ import pytest
 from dashboard.ui import components
 from dashboard.ui.components import Column, Tile, tokens_html
 from dashboard.ui.templates import escape
-from fsd_core.storage.playground_chunks import EmittedToken
+from fsd_core.storage.messages import EmittedToken
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `x` \"' & é"
 

@@ -29,19 +29,18 @@ from fsd_core.config import (
     TopologySettings,
 )
 from fsd_core.config.decoding_config import chosen_shape
-from fsd_core.decoding.composition import compose
-from fsd_core.decoding.session import DecodingSession
-from fsd_core.decoding.verification.chain import ChainVerification
-from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.drafters.draft_model import DraftModelProposer
+from fsd_core.decoding.decoder import DecodingSession
+from fsd_core.decoding.loop import compose
+from fsd_core.decoding.verification import ChainVerification, TreeVerification
+from fsd_core.drafters import DraftModelProposer
 from fsd_core.errors import IncompatibleOptions, InvalidSetting, NotGiven, PromptTooLong
 from fsd_core.frozen import option
-from fsd_core.garbage import no_garbage_collection
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.model_set import ModelSet
+from fsd_core.models.loading import ModelSet
 from fsd_core.rules import BEAMS, EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
-from fsd_core.testing.toy import related, toy_head, toy_model
-from fsd_core.topologies.chain import Chain
+from fsd_core.system import no_garbage_collection
+from fsd_core.testing import related, toy_head, toy_model
+from fsd_core.topologies import Chain
 
 
 @pytest.fixture(scope="module")

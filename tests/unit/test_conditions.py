@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from fsd_core import conditions
-from fsd_core.conditions import (
+from fsd_core import metrics, provenance
+from fsd_core.metrics import (
     EXECUTOR,
     SHARED_DEVICE,
     SHARED_EXECUTOR,
@@ -19,7 +19,6 @@ from fsd_core.conditions import (
     phrases,
     sessions_sentence,
 )
-from fsd_core.tracking import provenance
 
 TWO = {
     "cpu": "AMD EPYC",
@@ -36,7 +35,7 @@ def test_what_decides_speed_is_taken_from_the_provenance() -> None:
     found = conditions_of(provenance.collect("cuda", "bfloat16", 3, "NVIDIA H200"))
     assert {"device": "cuda", "dtype": "bfloat16", "threads": 3, "gpu": "NVIDIA H200"}.items() <= found.items()
     assert {"cpu", "cpu_count", "python", "torch", "transformers"} <= set(found)
-    assert set(found) <= {condition.key for condition in conditions.CONDITIONS}  # not those of MLflow, say
+    assert set(found) <= {condition.key for condition in metrics.CONDITIONS}  # not those of MLflow, say
     assert conditions_of({"device": "cpu", "git_revision": None, "versions": {"torch": "2"}}) == {
         "device": "cpu", "torch": "2",
     }  # fmt: skip
@@ -126,5 +125,5 @@ def test_all_conditions_in_words() -> None:
 
 
 def test_the_examples_are_true() -> None:
-    assert doctest.testmod(conditions).attempted == 1
-    assert doctest.testmod(conditions).failed == 0
+    assert doctest.testmod(metrics).attempted == 1
+    assert doctest.testmod(metrics).failed == 0

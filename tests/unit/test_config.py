@@ -25,11 +25,10 @@ from fsd_core.config import (
     Speculative,
     SweepConfig,
 )
-from fsd_core.config.building import method
-from fsd_core.config.flat import settings_read
+from fsd_core.config.options import method, settings_read
 from fsd_core.errors import FsdError, IncompatibleOptions, InvalidSetting, OutOfRange, UnknownChoice
 from fsd_core.frozen import before_fields, content_hash
-from fsd_core.ops.warping import warp
+from fsd_core.ops.distributions import warp
 from fsd_core.rules import Rule
 
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from fsd_core.errors import IncompatibleModels
-from fsd_core.models import conformity
-from fsd_core.models.conformity import check_cache, relative_distance
+from fsd_core.models import loading
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.testing.toy import toy_model
+from fsd_core.models.loading import check_cache, relative_distance
+from fsd_core.testing import toy_model
 
 
 def a_model(monkeypatch: pytest.MonkeyPatch) -> LanguageModel:
-    monkeypatch.setattr(conformity, "PROVEN", frozenset())
+    monkeypatch.setattr(loading, "PROVEN", frozenset())
     return LanguageModel(toy_model(40, seed=1))
 
 

@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import pytest
 
-from dashboard.compare.cost_html import at_price, cost_table, folded_costs
+from dashboard.compare.comparison_html import at_price, cost_table, folded_costs
 from fsd_core.config import SettingConfig
 from fsd_core.errors import OutOfRange
-from fsd_core.evaluation.device_meter import NvmlMeter, meter_of_gpu, metered, nvml_meter
-from fsd_core.evaluation.run_costs import cost_figures, cost_per_solved_task
+from fsd_core.evaluation.aggregate import cost_figures, cost_per_solved_task
+from fsd_core.evaluation.speed import NvmlMeter, meter_of_gpu, metered, nvml_meter
 from fsd_core.review.evidence import evidence, evidence_hash, overall
 from fsd_core.settings import get_settings
-from fsd_core.statistics.ratios import ratio_interval
-from fsd_core.storage.database.repository import Repository
+from fsd_core.statistics.intervals import ratio_interval
 from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.tracking_examples import generation, run_config
 

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
-from fsd_core.statistics.intervals import median_interval, wilson
+from fsd_core.statistics.intervals import Ends, difference_ends, median_interval, quotient_ends, ratio_ends, wilson
 from fsd_core.statistics.paired import paired_difference
-from fsd_core.statistics.ratios import Ends, difference_ends, quotient_ends, ratio_ends
 from tests.tools.sizes import size
 from tests.tools.written_tables import write_table, written_table
 

@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, Misconfigured
 from fsd_core.settings import Settings
-from fsd_core.storage.database import schema
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Base, RunRow
+from fsd_core.storage import opening
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import Base, RunRow
 from tests.tools.attack import damage
 from tests.tools.sizes import size
 from tests.tools.tracking_examples import run_config, sweep
@@ -58,15 +58,15 @@ def test_a_database_of_the_first_revision_is_upgraded(database_url: str) -> None
 
 
 def test_revisions_are_those_of_alembic() -> None:
-    scripts = ScriptDirectory.from_config(schema.config())
-    assert [script.revision for script in scripts.walk_revisions()][::-1] == [*schema.revisions()]
-    assert schema.head() == scripts.get_current_head()
+    scripts = ScriptDirectory.from_config(opening.config())
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == [*opening.revisions()]
+    assert opening.head() == scripts.get_current_head()
 
 
 def test_a_database_that_stands_where_it_should_is_opened_without_alembic(database_url: str) -> None:
     upgrade(database_url)
     opened = (
-        "import sys; from fsd_core.storage.database import connection; "
+        "import sys; from fsd_core.storage import opening as connection; "
         f"connection.upgrade({database_url!r}); connection.open_database({database_url!r}); "
         "print('alembic' in sys.modules)"
     )

@@ -14,13 +14,12 @@ import pytest
 import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.building import method
-from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS, method
 from fsd_core.config.vllm_plugin import SERVED_RULES, rule_options, served_rule
 from fsd_core.errors import ModelUnavailable, NoEquivalent, UnknownChoice, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
 from fsd_core.settings import get_settings
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.testing import save_toy_pair
 
 PROMPT = "Question: Eva has 21 apples. Eva eats 6. How many apples does Eva have?\nAnswer:"
 

@@ -19,13 +19,13 @@ import pytest
 import typer
 
 from dashboard.compare.compared_runs import compare
-from dashboard.compare.export_files import table
-from dashboard.server import arguments
+from dashboard.compare.export import table
+from dashboard.server import requests
 from fsd_core.cli.commands import app
 from fsd_core.config.options import ALIASES
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Base
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import Base
 from tests.tools import plausible, reference
 from tests.tools.documents import (
     DOCUMENTS,
@@ -138,7 +138,7 @@ def check(command: Command) -> None:
         case ["python" | ".venv/bin/python", "-m", module, *words] if module.startswith("tests."):
             check_tool(module, words)
         case ["python" | ".venv/bin/python", "app.py", *words]:
-            arguments.given(words)
+            requests.given(words)
         case ["pg_dump" | "pg_restore", *_]:
             pass  # tests/integration/test_deploy.py runs them
         case ["pip", "install", *words]:

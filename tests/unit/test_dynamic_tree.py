@@ -8,14 +8,11 @@ import pytest
 import torch
 
 from fsd_core.config import Fuzzy, FuzzyReducible, SamplingConfig, Speculative
-from fsd_core.decoding.verification.nodes import SingleDraftNode
-from fsd_core.decoding.verification.tree import verify_tree
-from fsd_core.ops.divergences import js
-from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.ops.tree_attention import TreeBuilder, ancestors
-from fsd_core.testing.fit import fit
-from fsd_core.topologies import DraftTree, TreeStructure
-from fsd_core.topologies.dynamic_tree import DynamicTree
+from fsd_core.decoding.verification import SingleDraftNode, verify_tree
+from fsd_core.ops.distributions import DraftDistribution, js
+from fsd_core.ops.kernels import TreeBuilder, ancestors
+from fsd_core.testing import fit
+from fsd_core.topologies import DraftTree, DynamicTree, TreeStructure
 from tests.tools.sizes import size
 
 VOCABULARY = 6

@@ -10,16 +10,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from fsd_core.config import SamplingConfig
-from fsd_core.drafters.eagle import EagleProposer
+from fsd_core.drafters import EagleProposer
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
-from fsd_core.models.aux_hidden_states import AuxHiddenStates
-from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
+from fsd_core.models.caches import causal_mask
+from fsd_core.models.draft_weights import EagleHead, aux_hidden_state_layers
 from fsd_core.models.eagle_files import load_head, new_head, save_head
-from fsd_core.models.kv_cache import causal_mask
+from fsd_core.models.forward import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.testing.toy import toy_head, toy_model
-from fsd_core.training.head_loss import HeadLoss
-from fsd_core.training.states import TrainingBatch
+from fsd_core.testing import toy_head, toy_model
+from fsd_core.training.eagle_head import HeadLoss, TrainingBatch
 
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,

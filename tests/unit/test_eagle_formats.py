@@ -19,12 +19,11 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.drafters.eagle import EagleProposer
-from fsd_core.models.eagle import EagleHead
+from fsd_core.drafters import EagleProposer
+from fsd_core.models.draft_weights import EagleHead
 from fsd_core.models.eagle_files import load_head, read_head, save_head
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.testing.decoding_checks import open_session, written
-from fsd_core.testing.toy import toy_model
+from fsd_core.testing import open_session, toy_model, written
 from tests.tools.eagle_layouts import LAYERS, LAYOUTS, VOCABULARY, WIDTH, Layout
 from tests.tools.sizes import some
 

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.eagle_files import load_head, new_head, save_head
-from fsd_core.testing.toy import toy_model
+from fsd_core.testing import toy_model
 from tests.tools.eagle_layouts import EAGLE_3, LAYERS, LAYOUTS, VOCABULARY, speculators, write
 
 IDS, OWN = "eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layers"

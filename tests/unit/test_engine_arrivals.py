@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fsd_core.engines.engine_arrivals import arriving, poisson_arrivals
+from fsd_core.engines.client import arriving, poisson_arrivals
 
 
 class Jumping(selectors.DefaultSelector):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsd_core.config import SettingConfig
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.errors import NoEquivalent
 from fsd_core.review.delivery import deliver
 from tests.tools.engine_enumerations import PAGE, named, unnamed, values

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.engines.engine_counters import (
+from fsd_core.engines.kinds import (
     NO_METRICS,
     NOT_COUNTED,
     RESTARTED,
+    TRAITS,
     EngineReading,
     Snapshot,
     engine_figures,
     read_metrics,
     with_engine_rates,
 )
-from fsd_core.engines.engine_traits import TRAITS
 from fsd_core.evaluation.aggregate import summarise
 
 NAMES = TRAITS["vllm"].counters

@@ -6,11 +6,11 @@ import pytest
 
 from fsd_core.calibration.request import build_calibration
 from fsd_core.config import SettingConfig
-from fsd_core.config.building import method
 from fsd_core.config.calibration_config import CalibrationConfig, engine_candidates, read_sweep
 from fsd_core.config.decoding_config import DecodingConfig
+from fsd_core.config.options import method
 from fsd_core.config.vllm_plugin import served_rule, told_options
-from fsd_core.engines.engine_knob import filled, template_words
+from fsd_core.engines.client import filled, template_words
 from fsd_core.errors import InvalidSetting, NoEquivalent, NotCalibratable, UnfitEngine
 from fsd_core.review.delivery import deliver
 from fsd_core.rules import Autoregressive, FuzzyReducible, Lenience, Served, Speculative, ThresholdAccept

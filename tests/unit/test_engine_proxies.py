@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.engines.engine_client import EngineClient
+from fsd_core.engines.client import EngineClient
 from fsd_core.errors import Misconfigured
 from fsd_core.rules import Served
 

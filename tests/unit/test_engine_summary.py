@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.runs.run_html import engine_html
+from dashboard.runs.opened_run import engine_html
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.flat import options_read, settings_read
-from fsd_core.decoding.composition import compose
-from fsd_core.engines.engine_counters import NO_METRICS
-from fsd_core.engines.engine_summary import engine_sentences, latency_sentence
+from fsd_core.config.options import options_read, settings_read
+from fsd_core.decoding.loop import compose
+from fsd_core.engines.kinds import NO_METRICS, engine_sentences, latency_sentence
 from fsd_core.errors import UnfitEngine
 from fsd_core.rules import RULES
 from tests.tools.run_views import decoding, metrics, run_view

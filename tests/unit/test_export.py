@@ -22,19 +22,27 @@ from dashboard.compare.comparison_html import (
     settings_html,
     worst_prompts_html,
 )
-from dashboard.compare.export_files import csv_text, html, matched_csv, table
-from dashboard.compare.export_links import links_html, named_margin
-from dashboard.compare.latex import TableColumn, escaped, latex, parts
-from dashboard.compare.report import markdown
-from dashboard.runs.run_html import slower_html
-from dashboard.tables.pairs_html import pairs_html
-from dashboard.tables.prompt_pairs import pair_up
+from dashboard.compare.export import (
+    TableColumn,
+    csv_text,
+    escaped,
+    html,
+    latex,
+    links_html,
+    markdown,
+    matched_csv,
+    named_margin,
+    parts,
+    table,
+)
+from dashboard.runs.opened_run import slower_html
+from dashboard.tables.prompt_pairs import pair_up, pairs_html
 from dashboard.ui.templates import escape
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import GenerationRow
 from tests.tools.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"

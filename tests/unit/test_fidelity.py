@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.evaluation.fidelity import FIDELITY_KEYS, ComparedText, fidelity
+from fsd_core.evaluation.versus import FIDELITY_KEYS, ComparedText, fidelity
 from fsd_core.statistics.intervals import wilson
 
 TARGETS = {

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from fsd_core.tasks.custom.field_guess import guess
-from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.reading import check, guess
+from fsd_core.tasks.custom.rows import FieldNames
 from fsd_core.tasks.custom.scorers import get_scorer
-from fsd_core.tasks.custom.shapes import FieldNames
 
 
 def lines(*rows: dict[str, Any]) -> bytes:

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from fsd_core.analysis.cells import speedup
-from fsd_core.analysis.series import families, run_names
-from fsd_core.plots import answers, divergence, positions, requests, style, threshold, throughput, tradeoff
-from fsd_core.plots.gallery import comparison_figures
+from fsd_core.analysis.cells import families, run_names, speedup
+from fsd_core.plots import acceptance, style, trade_offs
+from fsd_core.plots.trade_offs import comparison_figures
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
@@ -24,7 +23,7 @@ PROMPTS = prompts(*RUNS)
 BASIC_TRACES = {"scatter", "bar"}
 
 
-def by_name(info: tradeoff.TradeoffInfo) -> dict[str, tradeoff.TradeoffGroup]:
+def by_name(info: trade_offs.TradeoffInfo) -> dict[str, trade_offs.TradeoffGroup]:
     return {group.name: group for group in info.groups}
 
 
@@ -59,7 +58,7 @@ def test_run_names_are_as_long_as_they_must_be_and_never_equal():
 
 
 def test_tradeoff_takes_percent_and_marks_the_pareto_front():
-    info = tradeoff.info(RUNS)
+    info = trade_offs.tradeoff_info(RUNS)
     point = by_name(info)["Target alone"].points[0]
     assert (point.speed, point.quality) == (100, 94)
     assert point.quality_low < 94 < point.quality_high <= 100
@@ -74,23 +73,23 @@ def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
     loose = run_view(decoding("fsd", threshold=0.3), metrics(1, speed=200) | unscored | likeness)
     alone = run_view(decoding("autoregressive"), metrics(1, speed=100) | unscored)
     drafted = run_view(decoding("draft-only"), metrics(1, speed=900) | unscored)
-    info = tradeoff.info([alone, loose, drafted])
+    info = trade_offs.tradeoff_info([alone, loose, drafted])
     points = {point.run_id: point for group in info.groups for point in group.points}
     assert (points[alone.id].quality, points[loose.id].quality, points[loose.id].quality_low) == (100, 80, 70)
     assert info.left_out == 1
-    assert tradeoff.draw(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
-    assert tradeoff.info([alone, loose, TARGET]).measure is tradeoff.ACCURACY_AXIS
+    assert trade_offs.draw_tradeoff(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
+    assert trade_offs.tradeoff_info([alone, loose, TARGET]).measure is trade_offs.ACCURACY_AXIS
 
 
 def test_tradeoff_leaves_out_what_was_not_scored_and_counts_it():
     unscored = run_view(decoding("speculative"), metrics() | {"accuracy": None})
-    info = tradeoff.info([TARGET, unscored, run_view(decoding("fsd"))])
+    info = trade_offs.tradeoff_info([TARGET, unscored, run_view(decoding("fsd"))])
     assert info.left_out == 2
     assert list(by_name(info)) == ["Target alone"]
 
 
 def test_threshold_lines_have_references_without_a_threshold_and_no_baselines():
-    info = threshold.info(RUNS, threshold.ACCEPTANCE_RATE)
+    info = trade_offs.threshold_info(RUNS, trade_offs.ACCEPTANCE_RATE)
     (line,) = info.lines
     assert [(v.threshold, v.value) for v in line.values] == [(0.05, 80), (0.1, 85), (0.3, 93)]
     assert all(v.low < v.value < v.high for v in line.values)
@@ -102,15 +101,15 @@ def test_a_threshold_that_is_off_or_infinite_has_no_place_on_the_axis():
         run_view(decoding("fsd", divergence="kl", threshold=t), metrics(acceptance=rate))
         for t, rate in ((None, 0.7), (0.5, 0.8), (float("inf"), 1.0))
     ]
-    info = threshold.info(extremes, threshold.ACCEPTANCE_LENGTH)
+    info = trade_offs.threshold_info(extremes, trade_offs.ACCEPTANCE_LENGTH)
     assert [line.name for line in info.lines] == ["FSD · kl · γ 5"]
     assert [line.name for line in info.references] == ["FSD · kl · γ 5, T off", "FSD · kl · γ 5, T = ∞"]
-    assert threshold.draw(info).layout.xaxis.range == (0.45, 0.55)
+    assert trade_offs.draw_threshold(info).layout.xaxis.range == (0.45, 0.55)
 
 
 def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
     runs = [run_view(JS[0].decoding, metrics(acceptance=rate), seed=seed) for seed, rate in ((0, 0.8), (1, 0.9))]
-    (line,) = threshold.info(runs, threshold.ACCEPTANCE_RATE).lines
+    (line,) = trade_offs.threshold_info(runs, trade_offs.ACCEPTANCE_RATE).lines
     assert len(line.values) == 2
     assert line.means == [(0.3, pytest.approx(85))]
 
@@ -126,29 +125,29 @@ def test_speedup_is_a_ratio_over_the_prompts_that_both_have():
 
 
 def test_throughput_without_a_measured_baseline_is_empty():
-    assert throughput.info(RUNS, run_view(decoding("fsd")), PROMPTS).bars == []
-    assert throughput.info(RUNS, None, PROMPTS).bars == []
-    assert [bar.run_id for bar in throughput.info(RUNS, TARGET, PROMPTS).bars] == [run.id for run in RUNS]
+    assert trade_offs.throughput_info(RUNS, run_view(decoding("fsd")), PROMPTS).bars == []
+    assert trade_offs.throughput_info(RUNS, None, PROMPTS).bars == []
+    assert [bar.run_id for bar in trade_offs.throughput_info(RUNS, TARGET, PROMPTS).bars] == [run.id for run in RUNS]
 
 
 def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
-    drawn = throughput.draw(throughput.info(RUNS, TARGET, PROMPTS))
+    drawn = trade_offs.draw_throughput(trade_offs.throughput_info(RUNS, TARGET, PROMPTS))
     bar, labels = drawn.data
     marks = [(shape.x0, shape.x1, shape.y0, shape.y1) for shape in drawn.layout.shapes]
-    assert marks == [(1, 1, i + throughput.MARK_PLACE[0], i + throughput.MARK_PLACE[1]) for i in range(len(RUNS))]
-    assert throughput.MARK_PLACE[0] < bar.offset < bar.offset + bar.width < throughput.MARK_PLACE[1]
+    assert marks == [(1, 1, i + trade_offs.MARK_PLACE[0], i + trade_offs.MARK_PLACE[1]) for i in range(len(RUNS))]
+    assert trade_offs.MARK_PLACE[0] < bar.offset < bar.offset + bar.width < trade_offs.MARK_PLACE[1]
     told = [text.split("<br>") for text in labels.text[:2]]  # on two lines, since a name is too long for one
     assert told == [["Target alone", "100 tokens/s · baseline"], ["Draft alone", "400 tokens/s · 4.00×"]]
 
 
 def test_positions_are_of_runs_that_draft():
-    info = positions.info(RUNS)
+    info = acceptance.positions_info(RUNS)
     assert [curve.name for curve in info.curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
     assert info.curves[0].unconditional[1] == pytest.approx(0.49)
 
 
 def test_answers_are_relative_to_the_baseline_and_a_draft_alone_asks_no_target():
-    info = answers.info(RUNS, TARGET, PROMPTS)
+    info = acceptance.answers_info(RUNS, TARGET, PROMPTS)
     assert info.baseline == "Target alone"
     assert [row.name for row in info.rows] == ["Draft alone", SD.label, *(run.label for run in JS)]
     assert [set(row.ratios) for row in info.rows[:2]] == [{"mean_tokens"}, {"mean_tokens", "target_passes"}]
@@ -156,22 +155,22 @@ def test_answers_are_relative_to_the_baseline_and_a_draft_alone_asks_no_target()
     passes = info.rows[1].ratios["target_passes"]
     assert passes.value == pytest.approx(1 / 4.5, rel=0.03)
     assert passes.low < passes.value < passes.high  # type: ignore[operator]
-    assert answers.info(RUNS, TARGET, {}).rows == answers.info(RUNS, None, PROMPTS).rows == []
+    assert acceptance.answers_info(RUNS, TARGET, {}).rows == acceptance.answers_info(RUNS, None, PROMPTS).rows == []
 
 
 def test_requests_are_of_runs_that_draft_from_the_least_to_the_most():
-    curves = requests.info(RUNS).curves
+    curves = acceptance.requests_info(RUNS).curves
     assert [curve.name for curve in curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
-    drawn = requests.draw(requests.info([SD]))
+    drawn = acceptance.draw_requests(acceptance.requests_info([SD]))
     assert (drawn.data[0].x[0], drawn.data[0].x[-1]) == pytest.approx((35, 70))
     assert (drawn.data[0].y[0], drawn.data[0].y[-1]) == (0, 100)
     earlier = run_view(SD.decoding, {key: value for key, value in (SD.metrics or {}).items() if "deciles" not in key})
-    assert requests.info([earlier]).curves == []
+    assert acceptance.requests_info([earlier]).curves == []
 
 
 def test_divergence_colours_the_bars_below_the_threshold():
-    drawn = divergence.draw(divergence.info(JS[2]))  # threshold 0.1
-    assert list(drawn.data[0].marker.color) == [divergence.BELOW, divergence.ABOVE, divergence.ABOVE]
+    drawn = acceptance.draw_divergence(acceptance.divergence_info(JS[2]))  # threshold 0.1
+    assert list(drawn.data[0].marker.color) == [acceptance.BELOW, acceptance.ABOVE, acceptance.ABOVE]
     assert drawn.layout.shapes[0].x0 == 0.1
 
 
@@ -181,8 +180,8 @@ def test_divergence_colours_the_bars_below_the_threshold():
         *comparison_figures(RUNS, TARGET, PROMPTS),
         *comparison_figures([], None, {}),
         *comparison_figures([run_view(decoding("fsd"))], None, {}),
-        divergence.draw(divergence.info(SD)),
-        divergence.draw(divergence.info(TARGET)),
+        acceptance.draw_divergence(acceptance.divergence_info(SD)),
+        acceptance.draw_divergence(acceptance.divergence_info(TARGET)),
     ],
     ids=lambda drawn: drawn.layout.title.text,
 )
@@ -201,7 +200,10 @@ def test_names_are_shown_literally_never_as_markup():
         run_view(decoding(kind), metrics(acceptance=rate), label=evil, pair=evil)
         for kind, rate in (("speculative", 0.7), ("fsd", 0.8))
     ] + [TARGET]
-    drawn = [*comparison_figures(runs, runs[0], prompts(*runs)), divergence.draw(divergence.info(runs[0]))]
+    drawn = [
+        *comparison_figures(runs, runs[0], prompts(*runs)),
+        acceptance.draw_divergence(acceptance.divergence_info(runs[0])),
+    ]
     text = "".join(figure.to_json() for figure in drawn)
     assert "javascript:alert" in text  # it is there, escaped
     assert "<a " not in text.replace("\\u003c", "<")

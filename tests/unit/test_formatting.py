@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dashboard.tables.review_log import requirements_text
-from dashboard.ui.quantities import ago, duration, durations, interval, moment, percent, quantity
-from fsd_core.formatting import Written, count, number, written
-from fsd_core.statistics.noninferiority import Verdict
+from dashboard.tables.logs import requirements_text
+from dashboard.ui.templates import ago, duration, durations, interval, moment, quantity
+from fsd_core.statistics.paired import Verdict
 from fsd_core.storage.review_events import Requirements
+from fsd_core.texts import Written, count, number, percent, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

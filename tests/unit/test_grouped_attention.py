@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fsd_core.ops.grouped_attention import Sight, attend, folded, normalised
-from fsd_core.ops.tree_attention import tree_layout
+from fsd_core.ops.kernels import Sight, attend, folded, normalised, tree_layout
 
 GROUP, TAPS = 3, 3
 QUERIES = ((1, 0), (0, 1), (3, 4), (1, 0), (4, 3))

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from dashboard.playground.playground_html import worker_notice
-from dashboard.ui.header import Page, navigation
-from dashboard.ui.worker_status import absence_notice, worker_status
+from dashboard.playground.job_panels import worker_notice
+from dashboard.ui.page import Page, absence_notice, navigation, worker_status
 from dashboard.web import PAGES
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import Database, open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import WorkerRow
+from fsd_core.storage.opening import Database, open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import WorkerRow
 from tests.tools.tracking_examples import playground_job
 
 

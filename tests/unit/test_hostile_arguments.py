@@ -13,11 +13,11 @@ from starlette.requests import Request
 
 from dashboard.ui.endpoint import Endpoint, call
 from dashboard.web import endpoints_of
-from fsd_core.auth.identify import KEY
+from fsd_core.accounts import KEY
 from fsd_core.errors import FsdError
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished
 
 HOSTILE = (
@@ -79,8 +79,8 @@ def test_a_text_of_a_caller_reaches_nothing_but_a_sentence(repository: Repositor
 def test_a_lock_is_named_by_what_the_database_returned(
     repository: Repository, tmp_path: Path, name: str, id: str
 ) -> None:
-    from fsd_core.worker import more_time
+    from fsd_core.worker import run_actions
 
     with pytest.raises(FsdError):
-        getattr(more_time, name)(repository, tmp_path, id)
+        getattr(run_actions, name)(repository, tmp_path, id)
     assert not (tmp_path / "runs").exists()

@@ -9,8 +9,8 @@ from itertools import islice
 
 import pytest
 
-from fsd_core.tasks.generators import long_problems
-from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE, Choice, Style
+from fsd_core.tasks import generators
+from fsd_core.tasks.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE, Choice, Style
 
 
 def js(p: list[float], q: list[float]) -> float:
@@ -40,7 +40,7 @@ def test_words_to_choose_from_differ_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("style", [PLAIN_STYLE, TARGET_STYLE, DRAFT_STYLE], ids=["plain", "target", "draft"])
 def test_every_style_tells_the_same_numbers_in_the_same_order(style: Style) -> None:
-    for problem, text in islice(long_problems.stream(3, style=style), 500):
+    for problem, text in islice(generators.stream_long(3, style=style), 500):
         told = re.findall(r"\d+", text)
         assert told == [*re.findall(r"\d+", " ".join(problem.steps)), str(problem.answer), str(problem.answer)]
         assert text.startswith(" ")
@@ -48,21 +48,21 @@ def test_every_style_tells_the_same_numbers_in_the_same_order(style: Style) -> N
 
 
 def test_words_come_as_often_as_their_odds() -> None:
-    texts = " ".join(text for _, text in islice(long_problems.stream(4, style=TARGET_STYLE), 4000))
+    texts = " ".join(text for _, text in islice(generators.stream_long(4, style=TARGET_STYLE), 4000))
     written = {word: len(re.findall(rf"\d {re.escape(word)} \d", texts)) for word, _ in TARGET_STYLE.signs["="]}
     for word, odds in TARGET_STYLE.signs["="]:
         assert written[word] / sum(written.values()) == pytest.approx(odds / 100, abs=0.02)
 
 
 def test_the_plain_style_writes_the_equations() -> None:
-    problem = long_problems.Problem("?", ("14 + 6 = 20", "20 / 5 = 4"), 4)
+    problem = generators.Problem("?", ("14 + 6 = 20", "20 / 5 = 4"), 4)
     for seed in range(20):
         text = problem.solution(random.Random(seed))
         assert all(step in text for step in problem.steps)
 
 
 def test_a_solution_in_the_two_styles() -> None:
-    problem = long_problems.Problem("?", ("14 + 6 = 20", "20 / 5 = 4"), 4)
+    problem = generators.Problem("?", ("14 + 6 = 20", "20 / 5 = 4"), 4)
     favourites = [style.favourites() for style in (TARGET_STYLE, DRAFT_STYLE)]
     assert [problem.solution(random.Random(0), style) for style in favourites] == [
         " First, 14 plus 6 is 20. Next, 20 divided by 5 is 4. The result is 4.\n#### 4",

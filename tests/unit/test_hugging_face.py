@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from fsd_core.auth import credentials
-from fsd_core.auth.huggingface import Profile, role_of
+from fsd_core import accounts
+from fsd_core.accounts import Profile, role_of
 from fsd_core.errors import Malformed, Misconfigured, Refused, Taken
 from fsd_core.roles import Person, require
-from fsd_core.settings import Settings
-from fsd_core.space import OAuthApp, Space, here
-from fsd_core.storage.database.repository import Repository
+from fsd_core.settings import OAuthApp, Settings, Space, here
+from fsd_core.storage.repository import Repository
 
 LAB = Space("Ann/lab", "Ann", "ann-lab.hf.space")
 TEAMS = Space("team/lab", "team", "team-lab.hf.space")
@@ -100,19 +99,19 @@ def test_where_a_space_is() -> None:
 
 
 def test_somebody_of_hugging_face_has_no_password_here(repository: Repository) -> None:
-    secret = credentials.sign_in_elsewhere(repository, "ann", "author")
-    assert credentials.whose_cookie(repository, secret) == Person("ann", "author")
+    secret = accounts.sign_in_elsewhere(repository, "ann", "author")
+    assert accounts.whose_cookie(repository, secret) == Person("ann", "author")
     for password in ("", "correct horse battery"):
         with pytest.raises(Refused):
-            credentials.sign_in(repository, "ann", password, "127.0.0.1")
-    credentials.sign_in_elsewhere(repository, "ann", "viewer")
-    assert credentials.whose_cookie(repository, secret) == Person("ann", "viewer")
-    credentials.add_user(repository, "bob", "admin", "correct horse battery")
+            accounts.sign_in(repository, "ann", password, "127.0.0.1")
+    accounts.sign_in_elsewhere(repository, "ann", "viewer")
+    assert accounts.whose_cookie(repository, secret) == Person("ann", "viewer")
+    accounts.add_user(repository, "bob", "admin", "correct horse battery")
     with pytest.raises(Taken, match="bob"):
-        credentials.sign_in_elsewhere(repository, "bob", "viewer")
+        accounts.sign_in_elsewhere(repository, "bob", "viewer")
     for name in ("", "x" * 101, "a\nb"):
         with pytest.raises(Malformed):
-            credentials.sign_in_elsewhere(repository, name, "viewer")
+            accounts.sign_in_elsewhere(repository, name, "viewer")
 
 
 def test_who_has_not_signed_in_is_told_to() -> None:

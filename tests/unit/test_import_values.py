@@ -19,10 +19,10 @@ import pytest
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.roles import Person
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
 from tests.tools.copies import copy_of
 from tests.tools.tracking_examples import generation, run_config
 

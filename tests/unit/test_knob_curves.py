@@ -5,8 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, Measured, PathPosition, nondegenerate_interval
+from fsd_core.statistics.tradeoff import (
+    BEHIND,
+    LEADS,
+    OUTSIDE,
+    TIED,
+    Curves,
+    Measured,
+    PathPosition,
+    at_ratio,
+    nondegenerate_interval,
+    within,
+)
 from tests.tools.sizes import size
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from fsd_core.plots.labels import FIGURE_SIZES, PLACES, _label, _mark, places
+from fsd_core.plots.style import FIGURE_SIZES, PLACES, _label, _mark, places
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from fsd_core.analysis.loads import LoadLine, load_lines, load_sentences
-from fsd_core.analysis.series import run_names
-from fsd_core.plots.gallery import named_figure
-from fsd_core.plots.load_curves import SPEEDS_BY_LOAD, draw
+from fsd_core.analysis.cells import run_names
+from fsd_core.analysis.recommendation import LoadLine, load_lines, load_sentences
+from fsd_core.plots.curves import SPEEDS_BY_LOAD, draw_load_curves
+from fsd_core.plots.trade_offs import named_figure
 from fsd_core.storage.records import PromptCounts, RunView
 from tests.tools.run_views import decoding, metrics, run_view
 from tests.tools.run_views import prompts as prompts_of
@@ -114,7 +114,7 @@ def test_request_rates_are_an_axis_of_their_own() -> None:
         figure = cast(Any, named_figure(name, runs, runs[0], prompts))
         assert [trace.x for trace in figure.data] == [(1.0, 2.5) if what.by_rate else (1, 64)] * 2
         assert figure.layout.xaxis.title.text.startswith("Prompts a second" if what.by_rate else "Prompts at once")
-    first = cast(Any, draw(lines, SPEEDS_BY_LOAD["time_to_first_token_by_rate"])).data[0]
+    first = cast(Any, draw_load_curves(lines, SPEEDS_BY_LOAD["time_to_first_token_by_rate"])).data[0]
     assert "3 prompts were held back on arrival" in first.hovertext[0]
     assert "2.5 a second" in first.hovertext[1]
     names = [*run_names(runs).values()]
@@ -130,7 +130,7 @@ def test_the_figures_draw_our_batches_on_the_same_axis_and_names_tell_loads_apar
         figure = cast(Any, named_figure(name, runs, runs[0], prompts))
         assert [trace.x for trace in figure.data] == ([] if what.by_rate else [LOADS, LOADS])
         assert figure.layout.xaxis.type == (None if what.by_rate else "log")
-    median = cast(Any, draw(lines, SPEEDS_BY_LOAD["time_per_token_by_load"])).data[0]
+    median = cast(Any, draw_load_curves(lines, SPEEDS_BY_LOAD["time_per_token_by_load"])).data[0]
     assert median.y == (50.0, 50.0, 50.0)
     assert "median 50 ms" in median.hovertext[0]
     assert list(run_names(runs).values())[3:] == [f"Served · vLLM draft · {load} at once" for load in LOADS]

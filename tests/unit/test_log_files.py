@@ -10,9 +10,9 @@ import json
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.review.log_files import links_html, log_routes
+from dashboard.review.review_page import links_html, log_routes
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, Commented, Proposed, Requirements, UseDescribed, read_event
 from tests.tools.tracking_examples import run_config
 

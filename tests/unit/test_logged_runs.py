@@ -14,28 +14,25 @@ import numpy as np
 import pytest
 
 import fsd_core
-from dashboard.compare import export_files
+from dashboard.compare import export
 from dashboard.compare.compared_runs import compare
-from dashboard.runs.elsewhere_html import origin_html
-from dashboard.runs.opened_run import OpenedRun
-from dashboard.runs.run_html import prompts_html
+from dashboard.runs.opened_run import OpenedRun, origin_html, prompts_html, tiles_html
 from dashboard.runs.run_list import runs_html
-from dashboard.runs.run_tiles import tiles_html
-from dashboard.settings.settings_page import setting_page
+from dashboard.settings import setting_page
 from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined
 from fsd_core.cli.output import print_runs, run_json
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, NoEquivalent, NotApplicable, Taken, UnfitEvidence, WrongState
-from fsd_core.plots import gallery, tradeoff
-from fsd_core.review.chosen_runs import setting_of
+from fsd_core.plots import trade_offs
+from fsd_core.review.approvals import setting_of
 from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.rules import RULES
 from fsd_core.settings import Settings
 from fsd_core.statistics.intervals import wilson
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.workspace.staged_values import check_measurements
-from fsd_core.worker import local_runs
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_import import check_measurements
+from fsd_core.worker import run_actions
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.run_views import decoding, metrics, run_view
@@ -53,7 +50,7 @@ def log(home: Path, **changed: Any) -> str:
 
 
 def stored(home: Path) -> Repository:
-    return local_runs.open_repository(Settings(home=home))
+    return run_actions.open_repository(Settings(home=home))
 
 
 def test_figures_are_stored_once_with_intervals_where_the_parts_allow_them(tmp_path: Path) -> None:
@@ -152,12 +149,12 @@ def test_every_door_says_that_they_were_measured_elsewhere(tmp_path: Path, capsy
     comparison = compare(repository, ids, None)
     assert any("2 runs were measured elsewhere" in warning for warning in comparison.warnings)
     assert all(row.verdict is None and not any(cell.delta for cell in row.cells) for row in comparison.rows)
-    rows = list(csv.DictReader(io.StringIO(export_files.csv_text(comparison))))
+    rows = list(csv.DictReader(io.StringIO(export.csv_text(comparison))))
     assert [row["figure MFLOP per image"] for row in rows] == ["7.1", "7.1"]
     assert rows[1]["measured_elsewhere"].startswith("logged with fsd_core.log_run")
     assert rows[1]["setting.decoding.acceptance.process tokens"] == "4.0"
-    assert "2 runs were measured elsewhere" in export_files.html(comparison)
-    for draw in {**gallery.COMPARISON_FIGURES, **gallery.MATCHED}.values():
+    assert "2 runs were measured elsewhere" in export.html(comparison)
+    for draw in {**trade_offs.COMPARISON_FIGURES, **trade_offs.MATCHED}.values():
         draw(comparison.runs, comparison.baseline, comparison.prompts)
     with repository._database.session(readonly=True) as session:  # what an import of the workspace would check
         check_measurements(session)
@@ -185,8 +182,8 @@ def test_its_pages_open_without_prompts_and_offer_neither_a_resumption_nor_a_pro
 
 def test_the_figure_counts_answers_where_nothing_has_tokens_and_never_puts_them_on_the_front(tmp_path: Path) -> None:
     runs = [stored(tmp_path).run(log(tmp_path, knob=knob, correct=300 + knob)) for knob in (2, 4)]
-    found = tradeoff.info(runs)
-    assert (found.speed, found.front, found.left_out) == (tradeoff.ANSWERS, [], 0)
+    found = trade_offs.tradeoff_info(runs)
+    assert (found.speed, found.front, found.left_out) == (trade_offs.ANSWERS, [], 0)
     (line,) = found.groups
     assert line.name == "Measured elsewhere · ViTTM"
     assert [point.threshold for point in line.points] == [2, 4]
@@ -194,10 +191,10 @@ def test_the_figure_counts_answers_where_nothing_has_tokens_and_never_puts_them_
     assert point.speed == pytest.approx(360 / 0.63)
     assert point.speed_low < point.speed < point.speed_high
     ours = run_view(decoding("speculative"), metrics(acceptance=0.5))
-    mixed = tradeoff.info([ours, *runs])
-    assert (mixed.speed, mixed.left_out, [p.run_id for p in mixed.front]) == (tradeoff.TOKENS, 2, [ours.id])
+    mixed = trade_offs.tradeoff_info([ours, *runs])
+    assert (mixed.speed, mixed.left_out, [p.run_id for p in mixed.front]) == (trade_offs.TOKENS, 2, [ours.id])
     with_tokens = stored(tmp_path).run(log(tmp_path, tokens=1e6))
-    assert [p.run_id for p in tradeoff.info([ours, with_tokens]).front] == [ours.id]
+    assert [p.run_id for p in trade_offs.tradeoff_info([ours, with_tokens]).front] == [ours.id]
 
 
 def test_nothing_runs_proposes_or_delivers_them(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsd_core.errors import OutOfRange, UnknownChoice, UnknownName
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished
 
 

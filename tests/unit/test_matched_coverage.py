@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, Measured
+from fsd_core.statistics.tradeoff import BEHIND, LEADS, OUTSIDE, Curves, Measured, at_ratio, within
 from tests.tools.sizes import LONG, size
 
 KNOBS = 5

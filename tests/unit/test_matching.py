@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.analysis.matched_tables import absence, beside_rows, caption, records, tables
-from fsd_core.analysis.matching import MatchedComparison, match
-from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
+from fsd_core.analysis.comparability import EXCESS_NLL, NOT_RANKED
+from fsd_core.analysis.matching import MatchedComparison, absence, beside_rows, caption, match, records, tables
 from fsd_core.config import DecodingConfig
-from fsd_core.config.baselines import baselines_of, missing, with_baselines
+from fsd_core.config.run_config import baselines_of, missing, with_baselines
 from fsd_core.errors import OutOfRange, UnknownName
-from fsd_core.evaluation.fidelity import ComparedText, fidelity
-from fsd_core.plots import draft_lengths, matched_curves
-from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE
+from fsd_core.evaluation.versus import ComparedText, fidelity
+from fsd_core.plots import curves, trade_offs
+from fsd_core.statistics.tradeoff import BEHIND, LEADS, OUTSIDE
 from fsd_core.storage.records import Prompts, RunView
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
@@ -184,7 +183,7 @@ def test_where_nothing_is_scored_rules_are_matched_in_excess_nll():
     row = next(row for row in records(found, [1.3]) if row["rank"] == LEADS)
     assert row["quality"] == "excess_nll"
     assert 0 < row["low"] < row["difference"] < row["high"]
-    drawn = matched_curves.draw(found)
+    drawn = curves.draw_matched_curves(found)
     bottom, top = drawn.layout.yaxis.range
     assert bottom > top  # less is better, and better is up
     assert drawn.layout.yaxis.title.text == "Excess NLL (nats a token)"
@@ -206,7 +205,7 @@ def test_sampled_texts_that_nothing_scores_are_shown_and_not_ranked():
     assert {row["rank"] for row in records(found)} <= {None, OUTSIDE}
     assert {row["point"] for row in records(found)} == {"ratio", "beside"}
     assert NOT_RANKED in caption(found)
-    assert NOT_RANKED in matched_curves.draw_within(found, 2).layout.annotations[0].text.replace("<br>", " ")
+    assert NOT_RANKED in curves.draw_within(found, 2).layout.annotations[0].text.replace("<br>", " ")
 
 
 def test_prompts_that_nobody_answered_leave_nothing_to_match():
@@ -275,7 +274,7 @@ def test_what_cannot_be_asked_is_refused():
 
 
 def test_the_figure_has_a_band_and_a_curve_for_each_rule_and_marks_beside_them():
-    drawn = matched_curves.draw(matched())
+    drawn = curves.draw_matched_curves(matched())
     names = [trace.name for trace in drawn.data if trace.showlegend is not False]
     assert names == [
         "Not beaten",
@@ -287,8 +286,8 @@ def test_the_figure_has_a_band_and_a_curve_for_each_rule_and_marks_beside_them()
         "Draft alone, −50.0 points",
     ]
     assert sum(trace.fill == "toself" for trace in drawn.data) == 2
-    assert "Choose runs of a rule" in matched_curves.draw(matched([TARGET, SD])).layout.annotations[0].text
-    reach = matched_curves.draw_within(matched(), 2.0)
+    assert "Choose runs of a rule" in curves.draw_matched_curves(matched([TARGET, SD])).layout.annotations[0].text
+    reach = curves.draw_within(matched(), 2.0)
     assert [annotation.text for annotation in reach.layout.annotations] == [
         "FSD reducible · js · γ 5",
         "Lenience · γ 5",
@@ -309,11 +308,13 @@ def test_speed_over_the_draft_length_joins_settings_that_differ_in_it_alone():
         with_length("speculative", 4, 180),
         with_length("block", 4, 185),
     ]
-    found = draft_lengths.info(runs, target, prompts(*runs))
+    found = trade_offs.draft_lengths_info(runs, target, prompts(*runs))
     assert [(curve.name, [one.tokens for one in curve.lengths]) for curve in found.curves] == [("SD", [4, 8])]
     assert found.curves[0].lengths[0].speed.value == pytest.approx(1.8, rel=0.01)
-    assert len(draft_lengths.draw(found).data) == 2
-    assert draft_lengths.draw(draft_lengths.info(runs[:2], target, prompts(*runs))).layout.annotations
+    assert len(trade_offs.draw_draft_lengths(found).data) == 2
+    assert trade_offs.draw_draft_lengths(
+        trade_offs.draft_lengths_info(runs[:2], target, prompts(*runs))
+    ).layout.annotations
 
 
 def test_a_sweep_measures_what_stands_beside_its_rules_once():

@@ -11,14 +11,13 @@ import gradio as gr
 import pytest
 from starlette.requests import Request
 
-from dashboard.theory.theory_page import TheoryPage
-from dashboard.theory.theory_runs import CHOOSE, NONE, PLOTS
+from dashboard.theory import CHOOSE, NONE, PLOTS, TheoryPage
 from dashboard.ui.components import notice
-from fsd_core.auth.identify import KEY as PERSON
+from fsd_core.accounts import KEY as PERSON
 from fsd_core.roles import LOCAL
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.plausible import add_finished

@@ -16,10 +16,9 @@ from tokenizers.models import WordLevel
 from fsd_core.config import DecodingConfig, FuzzyReducible
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, OutOfRange
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import StreamChunkRow
-from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
-from fsd_core.storage.playground_chunks import Chunk, EmittedToken
+from fsd_core.storage.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import StreamChunkRow
 from fsd_core.worker.token_builder import TokenBuilder
 from tests.tools.tracking_examples import chunk, playground_job
 

@@ -9,23 +9,21 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from dashboard import theory
 from dashboard.compare.compared_runs import MARKED, ComparedRuns, compare, experiment_runs
 from dashboard.compare.comparison_html import comparison_html, warnings_html
-from dashboard.compare.export_files import csv_text
-from dashboard.compare.report import markdown
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.runs.run_html import provenance_html, sittings_html
+from dashboard.compare.export import csv_text, markdown
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.runs.opened_run import further_tiles_html, provenance_html, sittings_html, tiles_html
 from dashboard.runs.run_list import runs_html
-from dashboard.runs.run_tiles import further_tiles_html, tiles_html
-from dashboard.theory import speedup_figure
 from fsd_core.analysis.cells import compared
 from fsd_core.cli import output
-from fsd_core.conditions import EXECUTOR, MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, conditions_of
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.library.comparison import Comparison
-from fsd_core.plots import throughput, tradeoff
+from fsd_core.library.measuring import Comparison
+from fsd_core.metrics import EXECUTOR, MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, conditions_of
+from fsd_core.plots import trade_offs
 from fsd_core.review.evidence import _findings as review_evidence
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools import plausible
 from tests.unit.test_components import Reader
@@ -51,7 +49,7 @@ def runs(repository: Repository) -> list[str]:
             plausible.finish(repository, run)
             continue
         written = plausible.do_prompts(repository, run, 4)
-        for position, problem in list(enumerate(plausible.long_problems.held_out(PROMPTS)))[4:]:
+        for position, problem in list(enumerate(plausible.generators.held_out_long(PROMPTS)))[4:]:
             written.append(plausible.generation(run, position, problem))
             repository.record_generation(run.id, written[-1], conditions_of(plausible.PROVENANCE | {"threads": 1}))
         repository.finish_run(run.id, summarise(written, (g.records for g in written)))
@@ -124,7 +122,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     about = conditions_of(plausible.PROVENANCE | {EXECUTOR: "ZeroGPU"})
     repository.start_run(run.id, plausible.PROVENANCE)
     written = []
-    for position, problem in enumerate(plausible.long_problems.held_out(PROMPTS)):
+    for position, problem in enumerate(plausible.generators.held_out_long(PROMPTS)):
         written.append(plausible.generation(run, position, problem))
         repository.record_generation(run.id, written[-1], about)
     repository.finish_run(run.id, summarise(written, (g.records for g in written)))
@@ -159,15 +157,17 @@ def test_files_name_what_differs(comparison: ComparedRuns) -> None:
 
 def test_figures_say_so_where_a_speed_is_shown(comparison: ComparedRuns) -> None:
     line = f"{MIXED_MARK} Conditions differ: number of threads"
-    bars = throughput.draw(throughput.info(comparison.runs, comparison.baseline, comparison.prompts))
+    bars = trade_offs.draw_throughput(
+        trade_offs.throughput_info(comparison.runs, comparison.baseline, comparison.prompts)
+    )
     labels = [text for text in bars.data[1].text if MIXED_MARK in text]
     assert len(labels) == 1
     assert labels[0].count(MIXED_MARK) == 2
     assert [line in text for text in bars.data[0].hovertext] == [place == 2 for place in range(len(comparison.runs))]
-    points = tradeoff.draw(tradeoff.info(comparison.runs))
+    points = trade_offs.draw_tradeoff(trade_offs.tradeoff_info(comparison.runs))
     hovers = [text for trace in points.data for text in trace.hovertext or ()]
     assert sum(line in text for text in hovers) == 1
-    predicted = speedup_figure.draw(speedup_figure.measured(comparison.runs))
+    predicted = theory.draw_speedup(theory.measured_speedups(comparison.runs))
     hovers = [text for trace in predicted.data for text in trace.hovertext or ()]
     assert sum(line in text for text in hovers) == 1
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from fsd_core.errors import FsdError, Malformed, TrackingUnavailable
-from fsd_core.evaluation.result_files import mlflow_run
-from fsd_core.evaluation.result_files.mlflow_run import fetch_mlflow_run
-from fsd_core.evaluation.result_files.result_import import import_results
-from fsd_core.storage.database.repository import Repository
+from fsd_core.evaluation import result_import
+from fsd_core.evaluation.result_import import fetch_mlflow_run, import_results
+from fsd_core.storage.repository import Repository
 
 RUN = "0123456789abcdef0123456789abcdef"
 
@@ -126,7 +125,7 @@ def test_other_addresses_are_refused_before_anything_is_asked(url: str) -> None:
 def test_a_server_that_is_none_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, data: bytes, status: int, headers: dict[str, str], sentence: str
 ) -> None:
-    monkeypatch.setattr(mlflow_run, "_LARGEST_ANSWER", 1_000_000 if data[:1] == b"{" else 1_000)
+    monkeypatch.setattr(result_import, "_LARGEST_ANSWER", 1_000_000 if data[:1] == b"{" else 1_000)
     with server(data, status, **headers) as (url, asked), pytest.raises(FsdError, match=sentence):
         fetch_mlflow_run(f"{url}/#/experiments/1/runs/{RUN}")
     assert len(asked) == 1

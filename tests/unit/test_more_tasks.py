@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from dashboard.experiments.more_tasks import fetches, more_tasks_html, request
+from dashboard.experiments.custom_tasks_panel import fetches, more_tasks_html, request
 from fsd_core import sandbox
 from fsd_core.errors import UnknownName
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow, now
 from fsd_core.tasks import get_task
 from fsd_core.tasks.download import origin
 

@@ -10,16 +10,14 @@ import pytest
 
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.compare.report import markdown
-from dashboard.review.proposal_html import evidence_html
-from dashboard.tables.calibration_html import calibration_html
-from dashboard.ui.actions import perform
+from dashboard.compare.export import markdown
+from dashboard.review.opened_proposal import evidence_html
+from dashboard.tables.run_record import calibration_html
+from dashboard.ui.components import perform
 from fsd_core.analysis.cells import speedup
-from fsd_core.calibration.measured import Measurements
+from fsd_core.calibration.findings import Measurements
 from fsd_core.calibration.planning import Outcome, best_exact, next_step
-from fsd_core.calibration.status import calibration_status
-from fsd_core.calibration.summary import as_json, verdict
-from fsd_core.conditions import MOST_TAKEN, taken, taken_sentence
+from fsd_core.calibration.summary import as_json, calibration_status, verdict
 from fsd_core.config import (
     ChainTopology,
     DecodingConfig,
@@ -32,12 +30,13 @@ from fsd_core.config import (
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import NotApplicable, Refused, WrongState
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.time_ranking import equal_text, rank_by_time
-from fsd_core.review.pooling import fresh_rounds, pooled
+from fsd_core.evaluation.versus import equal_text, rank_by_time
+from fsd_core.metrics import MOST_TAKEN, taken, taken_sentence
+from fsd_core.review.evidence import fresh_rounds, pooled
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import PromptCounts, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import PROVENANCE
 from tests.tools.tracking_examples import generation, sweep

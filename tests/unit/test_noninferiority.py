@@ -11,8 +11,7 @@ import pytest
 from scipy.stats import binom, multinomial
 
 from fsd_core.errors import OutOfRange
-from fsd_core.statistics.noninferiority import LEVEL, checked_margin, p_value, verdict
-from fsd_core.statistics.paired import PairedDifference, paired_difference
+from fsd_core.statistics.paired import LEVEL, PairedDifference, checked_margin, p_value, paired_difference, verdict
 from tests.tools.sizes import LONG, size, some
 
 

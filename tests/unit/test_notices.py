@@ -17,21 +17,27 @@ import pytest
 import typer
 from sqlalchemy import update
 
-from fsd_core.cli.notify_commands import try_channels
+from fsd_core.cli.team_commands import try_channels
 from fsd_core.errors import Misconfigured, NotDelivered, Refused, UnknownChoice
-from fsd_core.notices.channels import Channels, configured_channels
-from fsd_core.notices.mail import MailChannel, mail_of
-from fsd_core.notices.sender import MOST_ATTEMPTS, Notifier
-from fsd_core.notices.webhook import WebhookChannel, body_of
+from fsd_core.notices import (
+    MOST_ATTEMPTS,
+    Channels,
+    MailChannel,
+    Notifier,
+    WebhookChannel,
+    body_of,
+    configured_channels,
+    mail_of,
+)
+from fsd_core.review.history import WaitingCount, waiting_for
 from fsd_core.review.review_service import ReviewService
-from fsd_core.review.reviewers import WaitingCount, waiting_for
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import OutboxRow, ReviewEventRow
-from fsd_core.storage.outbox_message import NoticeContent, OutboxMessage
+from fsd_core.storage.messages import NoticeContent, OutboxMessage
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Commented, Requirements
+from fsd_core.storage.tables import OutboxRow, ReviewEventRow
 from fsd_core.worker.supervisor import Supervisor
 from tests.tools.plausible import add_finished, new_repository
 from tests.tools.receivers import Hook, Mailbox, mail_receiver, webhook_receiver
@@ -375,7 +381,7 @@ def test_no_other_process_is_given_a_secret(tmp_path: Path, monkeypatch: pytest.
 def test_private_addresses_are_posted_to_only_where_the_operator_allows_it(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    monkeypatch.setattr("fsd_core.notices.webhook.socket.create_connection", lambda *_: pytest.fail("it was posted"))
+    monkeypatch.setattr("fsd_core.notices.socket.create_connection", lambda *_: pytest.fail("it was posted"))
     channel = WebhookChannel(f"https://{host}:9/hook?key=hidden", SECRET)
     with pytest.raises(NotDelivered, match="is at a private or loopback address") as refused:
         channel.send(_message())
@@ -394,7 +400,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_posted_to(monkeypatch: 
 
     channel = WebhookChannel(f"http://hook.example.org:{port}/", SECRET, private=True)
     with monkeypatch.context() as patch:
-        patch.setattr("fsd_core.notices.webhook.socket.getaddrinfo", _for(look_up, "hook.example.org"))
+        patch.setattr("fsd_core.notices.socket.getaddrinfo", _for(look_up, "hook.example.org"))
         channel.send(_message())
     assert looked_up == ["hook.example.org"]
     assert hook.posts[0][0]["host"] == f"hook.example.org:{port}"
@@ -496,7 +502,7 @@ def test_the_configuration_is_tried_by_a_command(
             "mail_to": "ann=ann@example.org,*=ann@example.org",
         }
     )  # fmt: skip
-    monkeypatch.setattr("fsd_core.cli.notify_commands.get_settings", lambda: settings)
+    monkeypatch.setattr("fsd_core.cli.team_commands.get_settings", lambda: settings)
     try_channels()
     assert capfd.readouterr().out.splitlines() == [
         "webhook: http://127.0.0.1 has taken the message.", "mail ann@example.org: 127.0.0.1 has taken the message."
@@ -506,7 +512,7 @@ def test_the_configuration_is_tried_by_a_command(
     with pytest.raises(typer.Exit):
         try_channels()
     assert "webhook: http://127.0.0.1 answered with status 410: expected one from 200" in capfd.readouterr().err
-    monkeypatch.setattr("fsd_core.cli.notify_commands.get_settings", Settings)
+    monkeypatch.setattr("fsd_core.cli.team_commands.get_settings", Settings)
     with pytest.raises(Misconfigured):
         try_channels()
 

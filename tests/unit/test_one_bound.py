@@ -7,25 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dashboard.compare.answer_html import answers_html
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs, selected_runs
-from dashboard.compare.export_files import record as exported
-from dashboard.compare.export_links import named_runs, query_of
-from dashboard.settings.measurements import measurements, runs_of
-from dashboard.settings.setting_html import runs_html
-from dashboard.tables.calibration_html import calibration_html
-from fsd_core.calibration.measured import TargetAccuracy
+from dashboard.compare.comparison_html import answers_html
+from dashboard.compare.export import named_runs, query_of
+from dashboard.compare.export import record as exported
+from dashboard.settings import measurements, runs_html, runs_of
+from dashboard.tables.run_record import calibration_html
+from fsd_core.calibration.findings import TargetAccuracy
 from fsd_core.calibration.summary import as_json, headline
 from fsd_core.calibration.summary import verdict as verdict_of
 from fsd_core.config import SettingConfig
-from fsd_core.formatting import number
 from fsd_core.review.approvals import check_setting
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.intervals import wilson
-from fsd_core.statistics.noninferiority import LEVEL, p_value, verdict
-from fsd_core.statistics.paired import paired_difference, sequential_difference
+from fsd_core.statistics.paired import LEVEL, p_value, paired_difference, sequential_difference, verdict
 from fsd_core.storage.review_events import Requirements
+from fsd_core.texts import number
 from tests.tools.plausible import new_repository
 from tests.tools.searched import CHOOSING, FRESH, LOSSY, MARGIN, ONE_LOST, SOLVED, Searched, search
 

@@ -15,14 +15,13 @@ import pytest
 
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.compare.export_files import csv_text, matched_csv
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.review.proposal_html import evidence_html
-from dashboard.settings.settings_page import setting_page
+from dashboard.compare.export import csv_text, matched_csv
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.review.opened_proposal import evidence_html
+from dashboard.settings import setting_page
 from fsd_core.analysis.cells import speedup, throughput_ratio
-from fsd_core.calibration.findings import SettingResult
-from fsd_core.calibration.measured import Measurements
-from fsd_core.calibration.measured import speedup as calibrated_speedup
+from fsd_core.calibration.findings import Measurements, SettingResult
+from fsd_core.calibration.findings import speedup as calibrated_speedup
 from fsd_core.calibration.summary import finding_text
 from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, Speculative, SweepConfig
 from fsd_core.evaluation.aggregate import summarise
@@ -32,11 +31,10 @@ from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import sqlite_url
 from fsd_core.statistics.intervals import Interval
-from fsd_core.statistics.noninferiority import verdict
-from fsd_core.statistics.paired import paired_difference
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.statistics.paired import paired_difference, verdict
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools import plausible
 from tests.tools.plausible import PROVENANCE

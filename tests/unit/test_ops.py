@@ -18,9 +18,7 @@ from transformers import (
 )
 
 from fsd_core.config import DIVERGENCES, SamplingConfig, divergence_upper_bound
-from fsd_core.ops.divergences import divergence
-from fsd_core.ops.sampling import UniformStream, draw
-from fsd_core.ops.warping import allowed, warp
+from fsd_core.ops.distributions import UniformStream, allowed, divergence, draw, warp
 
 GENERATOR = torch.Generator().manual_seed(0)
 P, Q = torch.rand(2, 6, 50, generator=GENERATOR, dtype=torch.float64).pow(4).unbind(0)

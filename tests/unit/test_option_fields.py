@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from dashboard.experiments import experiment_form
-from dashboard.playground.setting_card import CARD_OPTIONS, DEFAULTS, control_properties
-from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
-from dashboard.ui.option_fields import decoding_of, settings_of
+from dashboard.playground.playground_page import CARD_OPTIONS, DEFAULTS, control_properties
+from dashboard.ui.fields import (
+    BEAM_RULES,
+    PLAIN_RULES,
+    RULE_CHOICES,
+    SEVERAL,
+    TUNED,
+    about,
+    decoding_of,
+    knob_range,
+    settings_of,
+)
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from dashboard.playground.paying import slow_pair, slow_prompt
-from dashboard.playground.requested_job import payload
-from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison
+from dashboard.playground.job_panels import (
+    OTHER_PROGRAMS_BUSY,
+    FollowedJob,
+    OutputPanel,
+    comparison,
+    slow_pair,
+    slow_prompt,
+)
+from dashboard.playground.playground_page import payload
 from fsd_core.config import DecodingConfig, Fuzzy, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.playground_chunks import EmittedToken, StreamFigures
+from fsd_core.storage.messages import EmittedToken, StreamFigures
+from fsd_core.storage.repository import Repository
 from tests.tools.tracking_examples import chunk
 
 GREEDY = SamplingConfig()

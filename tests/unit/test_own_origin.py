@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from fsd_core.auth.middleware.origin import SameOrigin
+from fsd_core.middleware import SameOrigin
 
 
 @pytest.mark.parametrize(

@@ -10,29 +10,22 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig
 
-from dashboard.experiments.pair_lists import pair_lists
-from dashboard.ui.pair_field import pair_badges
+from dashboard.experiments.own_models_panel import pair_lists
+from dashboard.ui.fields import pair_badges
 from fsd_core.config import ChainTopology, DecodingConfig, DraftOnly, PromptLookupDrafter, Speculative
-from fsd_core.config.model_names import (
-    dtype_of,
-    is_name_of_models,
-    models_of,
-    name_of_models,
-    template_arguments_of,
-)
+from fsd_core.config.model_names import dtype_of, is_name_of_models, models_of, name_of_models, template_arguments_of
 from fsd_core.errors import InvalidSetting, Malformed, ModelUnavailable, OutOfRange, Refused, UnfitModel, UnknownName
-from fsd_core.models.hub_offers import HubUnreachable
+from fsd_core.models.hub_files import HubUnreachable
 from fsd_core.models.loading import load_pair
-from fsd_core.models.model_pairs import check_drafter, get_pair
-from fsd_core.models.model_roots import check_folders
+from fsd_core.models.model_pairs import check_drafter, check_folders, get_pair
 from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, DeviceMemory, PairCheck, check_pair
-from fsd_core.models.specs import HubModel
+from fsd_core.models.sources import HubModel
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.pair_names import add_checked, checked_pair_name, offered_pairs, recorded_name
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker.named import add_checked, checked_pair_name, offered_pairs, recorded_name
 from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import sweep
 

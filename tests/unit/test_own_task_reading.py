@@ -8,10 +8,8 @@ import pytest
 
 from fsd_core.errors import UnfitTask
 from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.json_rows import LONGEST_TASK_LINE
-from fsd_core.tasks.custom.problems import MOST_PROBLEMS_LISTED
-from fsd_core.tasks.custom.reading import check
-from fsd_core.tasks.custom.unpacking import LARGEST_FILE, MOST_TASK_PROMPTS
+from fsd_core.tasks.custom.reading import LARGEST_FILE, LONGEST_TASK_LINE, MOST_TASK_PROMPTS, check
+from fsd_core.tasks.custom.rows import MOST_PROBLEMS_LISTED
 
 ASK = {"prompt": "Why?"}
 TALK = [

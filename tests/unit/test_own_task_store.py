@@ -12,24 +12,25 @@ from sqlalchemy import update
 from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from fsd_core.auth.identify import KEY
+from fsd_core.accounts import KEY
 from fsd_core.errors import DataDamaged, InvalidSetting, OutOfRange, Refused, UnknownName
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import TaskRow
-from fsd_core.tasks.custom.custom_task import CustomTask
-from fsd_core.tasks.custom.lookup import (
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import TaskRow
+from fsd_core.tasks.custom.custom_task import (
+    CustomTask,
     TaskFolder,
     checked_name,
     find_task,
     keep,
+    kept_or_first,
     latest_custom_tasks,
+    offered,
     suggested_name,
 )
 from fsd_core.tasks.custom.reading import check
-from fsd_core.tasks.suitable import kept_or_first, offered
 
 
 def task_of(text: str, name: str = "mine", title: str = "") -> CustomTask:

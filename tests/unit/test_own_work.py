@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.ui.actions import perform
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.ui.components import perform
+from fsd_core import system
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.roles import LOCAL
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker import lock
-from fsd_core.worker.local_runs import exclusive_writing, with_actual_status, with_actual_statuses
+from fsd_core.storage.repository import Repository
+from fsd_core.worker.run_actions import exclusive_writing, with_actual_status, with_actual_statuses
 
 
 def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repository: Repository, home: Path) -> None:
@@ -35,4 +35,4 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
         assert f'data-act="{act}"' in html
     assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."
     assert with_actual_status(repository.experiment(id), home).status == "queued"
-    assert lock.holder(home / "runs" / f"{id}.lock") is None
+    assert system.holder(home / "runs" / f"{id}.lock") is None

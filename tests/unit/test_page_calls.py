@@ -13,15 +13,14 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dashboard.server.forwarded import ForwardedHeaders
-from dashboard.server.page_calls import ANOTHERS, NO_SESSION, NO_SUCH_FUNCTION, OF_PERSON, PAGE_CALLS, PageCalls
-from dashboard.ui.signed_in import person_mark
-from fsd_core.auth.identify import KEY
-from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.sign_in import RequireSignIn
+from dashboard.server.requests import ForwardedHeaders
+from dashboard.ui.view import person_mark
+from dashboard.web import ANOTHERS, NO_SESSION, NO_SUCH_FUNCTION, OF_PERSON, PAGE_CALLS, PageCalls
+from fsd_core.accounts import KEY
+from fsd_core.middleware import BoundedBody, RequireSignIn
 from fsd_core.roles import LOCAL, NOBODY, Person
-from fsd_core.worker.graphql_queries import NOT_A_QUERY, QueriesAlone, asks_only
-from fsd_core.worker.mlflow_service import GRAPHQL
+from fsd_core.worker.mlflow_server import NOT_A_QUERY, QueriesAlone, asks_only
+from fsd_core.worker.supervisor import GRAPHQL
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "author")
 FUNCTIONS: Any = {

@@ -13,22 +13,18 @@ import pytest
 
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.compare.export_files import csv_text, matched_csv
-from dashboard.compare.latex import latex
-from dashboard.compare.report import markdown
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.playground.playground_html import output_panel_html
-from dashboard.playground.setting_views import OutputPanel
-from dashboard.runs.run_filters import ALL, RunFilterValues
-from dashboard.runs.run_html import header_html as run_header_html
-from dashboard.runs.run_list import USUAL_COLUMNS, columns_of, names_of, runs_html
-from dashboard.settings.setting_html import header_html as setting_header_html
-from dashboard.settings.setting_html import settings_html
-from fsd_core.analysis.series import run_names
+from dashboard.compare.export import csv_text, latex, markdown, matched_csv
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.playground.job_panels import OutputPanel, output_panel_html
+from dashboard.runs.opened_run import header_html as run_header_html
+from dashboard.runs.run_list import ALL, USUAL_COLUMNS, RunFilterValues, columns_of, names_of, runs_html
+from dashboard.settings import header_html as setting_header_html
+from dashboard.settings import settings_html
+from fsd_core.analysis.cells import run_names
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.model_names import name_of_models
 from fsd_core.models.model_pairs import pair_title
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished, finish, new_repository, sweep
 
 TITLE, OTHER = "Bundled arithmetic pair", "path:elsewhere"

@@ -16,26 +16,21 @@ from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.experiment_form import ExperimentForm
-from dashboard.experiments.find_setting import FindPanel
-from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html
-from dashboard.experiments.pair_lists import pair_lists
-from dashboard.ui.pair_defaults import pair_defaults
-from dashboard.ui.pair_field import pair_badges, pair_choices
-from dashboard.ui.question import Asked, Question, Values
-from fsd_core.auth.identify import KEY
+from dashboard.experiments.experiments_page import FindPanel
+from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html, pair_lists
+from dashboard.ui.fields import pair_badges, pair_choices, pair_defaults
+from dashboard.ui.view import Asked, Question, Values
+from fsd_core.accounts import KEY
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import FsdError, OutOfRange, Refused, UnknownName, WrongState
-from fsd_core.models.draft_offers import DraftOffers
-from fsd_core.models.hub_search import FoundModel
-from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.models.named_models import SMOLLM2
-from fsd_core.models.pair_check import HERE, TO_FETCH, TOO_LARGE
+from fsd_core.models.hub_files import FoundModel
+from fsd_core.models.model_pairs import MODEL_PAIRS, SMOLLM2
+from fsd_core.models.pair_check import HERE, TO_FETCH, TOO_LARGE, DraftOffers
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.testing.toy import save_toy_pair
-from fsd_core.worker.device_memory import device_memory
-from fsd_core.worker.pair_fetches import pair_fetches, request_pair_fetch
+from fsd_core.storage.repository import Repository
+from fsd_core.testing import save_toy_pair
+from fsd_core.worker.named import device_memory, pair_fetches, request_pair_fetch
 from tests.tools.built import built
 from tests.tools.stand_in_hub import Repo, stand_in_hub, use_hub
 

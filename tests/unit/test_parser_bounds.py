@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dashboard.server.page_calls import _object
-from dashboard.tables.spreadsheet import harmless
-from dashboard.ui.question import Question
+from dashboard.tables.logs import harmless
+from dashboard.ui.view import Question
+from dashboard.web import _object
 from fsd_core.config import TemplateConfig
 from fsd_core.errors import (
     DataDamaged,
@@ -27,19 +27,15 @@ from fsd_core.errors import (
     UnknownName,
     Unreadable,
 )
-from fsd_core.evaluation.result_files import result_reading
-from fsd_core.evaluation.result_files.result_reading import read_result
-from fsd_core.models import eagle_files, json_files, weight_files
-from fsd_core.models.calibrations import _read
-from fsd_core.models.json_files import check_sizes, read_object
-from fsd_core.models.model_pairs import get_pair, is_known
-from fsd_core.models.model_roots import check_folders, may_be_named
-from fsd_core.models.tokenizer_files import differing_tokens
-from fsd_core.models.vocabularies import load_tokenizer
-from fsd_core.models.weight_files import stored_numbers
+from fsd_core.evaluation import result_import
+from fsd_core.evaluation.result_import import read_result
+from fsd_core.models import eagle_files, sources
+from fsd_core.models.model_pairs import _read, check_folders, get_pair, is_known, may_be_named
+from fsd_core.models.prompt import load_tokenizer
+from fsd_core.models.sources import check_sizes, differing_tokens, read_object, stored_numbers
 from fsd_core.replays import trace_file
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.opening import open_database
 from fsd_core.tasks.custom import reading
 
 DEEP = 100_000
@@ -101,7 +97,7 @@ def test_task_files_that_are_nested_without_end_are_sentences() -> None:
 def test_files_beside_the_weights_have_a_largest_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, largest: str
 ) -> None:
-    monkeypatch.setattr(json_files, largest, 10)
+    monkeypatch.setattr(sources, largest, 10)
     (tmp_path / name).write_bytes(b"x" * 10)
     check_sizes(tmp_path)
     (tmp_path / name).write_bytes(b"x" * 11)
@@ -119,7 +115,7 @@ def test_json_of_models_is_read_within_bounds_or_not_at_all(tmp_path: Path, monk
         assert differing_tokens(tmp_path / name, tmp_path / name) is None
     (tmp_path / "large.json").write_text('{"a": 1}')
     assert read_object(tmp_path / "large.json") == {"a": 1}
-    monkeypatch.setattr(json_files, "LARGEST_JSON", 7)
+    monkeypatch.setattr(sources, "LARGEST_JSON", 7)
     assert read_object(tmp_path / "large.json") == {}
 
 
@@ -127,7 +123,7 @@ def test_result_files_of_other_tools_are_no_bombs(monkeypatch: pytest.MonkeyPatc
     for data in (DEEP_JSON, b"[" * DEEP, b"[" + DEEP_JSON + b"]", b"{}\n" + DEEP_JSON):
         with pytest.raises(Unreadable, match=r"results\.json"):
             read_result(data, "results.json")
-    monkeypatch.setattr(result_reading, "LARGEST_RESULT", 7)
+    monkeypatch.setattr(result_import, "LARGEST_RESULT", 7)
     with pytest.raises(OutOfRange):
         read_result(b'{"a": 1}', "results.json")
 
@@ -142,7 +138,7 @@ def test_headers_of_weights_are_read_within_bounds(tmp_path: Path, monkeypatch: 
     for file in (weights(DEEP_JSON), weights(b"{}", 2**63), weights(b"{}", 10**9), weights(b'{"a": 1}')):
         with pytest.raises(ModelUnavailable, match="no whole safetensors file"):
             stored_numbers(file)
-    monkeypatch.setattr(weight_files, "LONGEST_HEADER", 7)
+    monkeypatch.setattr(sources, "LONGEST_HEADER", 7)
     with pytest.raises(ModelUnavailable, match="no whole safetensors file"):
         stored_numbers(weights(b"{}" + b" " * 6))
 

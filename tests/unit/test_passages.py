@@ -9,22 +9,19 @@ import gradio as gr
 import pytest
 from sqlalchemy import delete, update
 
-from dashboard.review.beside_html import beside_html, wins_html
-from dashboard.review.beside_record import beside_record
-from dashboard.review.opened_proposal import OpenedProposal
-from dashboard.review.proposal_html import conversation_html
+from dashboard.review.opened_proposal import OpenedProposal, beside_html, beside_record, conversation_html, wins_html
 from dashboard.tables.prompt_pairs import DiffPiece, pair_up, quoting
-from dashboard.ui.question import Act, Asked
+from dashboard.ui.view import Act, Asked
 from fsd_core.errors import OutOfRange, Refused, Stale, UnknownName
 from fsd_core.frozen import text_hash
-from fsd_core.review.beside_approved import beside_approved
-from fsd_core.review.passages import passage_json, quoted_passages
+from fsd_core.review.approvals import beside_approved
+from fsd_core.review.blinding import passage_json, quoted_passages
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import LONGEST_QUOTE, Commented, Requirements, read_event
+from fsd_core.storage.tables import GenerationRow
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.plausible import add_finished, new_repository

@@ -17,12 +17,10 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Cancelled
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.storage.playground_chunks import Chunk, EmittedToken
-from fsd_core.testing.toy import toy_pair
+from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob
+from fsd_core.testing import toy_pair
 from fsd_core.worker import playground
-from fsd_core.worker.playground import generate
-from fsd_core.worker.setting_stream import SettingStream
+from fsd_core.worker.playground import SettingStream, generate
 from fsd_core.worker.token_builder import IncrementalText
 
 SAMPLING = SamplingConfig(temperature=1.0)
@@ -139,7 +137,7 @@ def test_each_setting_stands_beside_the_target_alone(pair: LoadedPair, monkeypat
     def broken(**_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("fsd_core.worker.target_speed.DecodingConfig", broken)
+    monkeypatch.setattr("fsd_core.worker.playground.DecodingConfig", broken)
     alone = run(job(*SETTINGS[1:]), pair)  # the texts are written without that figure
     assert {chunk.figures.speed_up for chunk in alone} == {None}
     assert not any(chunk.error for chunk in alone)

@@ -11,15 +11,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from dashboard.playground.job_panels import FORMER
-from dashboard.playground.playground_page import Playground
-from dashboard.playground.requested_job import payload
-from dashboard.playground.visitors import Visitors
-from dashboard.ui.question import Asked, Values
+from dashboard.playground.job_panels import FORMER, Visitors
+from dashboard.playground.playground_page import Playground, payload
+from dashboard.ui.view import Asked, Values
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import Refused, Stale, UnknownName
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.asking import act, asked
 from tests.tools.built import built
 from tests.tools.plausible import new_repository

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboard.ui.polled import Polled
+from dashboard.ui.view import Polled
 from fsd_core.errors import DatabaseUnavailable, FsdError
 from tests.tools.sizes import PATIENCE
 

@@ -14,12 +14,12 @@ from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import UnfitEvidence
 from fsd_core.metrics import METRICS
-from fsd_core.review.pooling import fresh_rounds, grouped, pooled
+from fsd_core.review.evidence import fresh_rounds, grouped, pooled
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.paired import paired_difference
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Proposed, Requirements
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, filled_file, finish

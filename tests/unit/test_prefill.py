@@ -6,16 +6,14 @@ from functools import partial
 
 import pytest
 
-from dashboard.experiments.prefill import prefilled
-from dashboard.experiments.sweep_form import build_sweep
+from dashboard.experiments.experiment_form import build_sweep, prefilled
 from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, SamplingConfig, Speculative
 from fsd_core.errors import UnknownName
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.tasks.custom.adding import add_prompt
-from fsd_core.tasks.custom.lookup import find_task
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks.custom.custom_task import add_prompt, find_task
 from tests.tools.plausible import new_repository, sweep
 
 

@@ -15,15 +15,14 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
-from dashboard.compare.figure_files import FRAME_POLICY, figure_routes
-from dashboard.server.response_headers import ResponseHeaders, content_policy
+from dashboard.compare.export import FRAME_POLICY, figure_routes
+from dashboard.server.requests import ResponseHeaders, content_policy
 from fsd_core.errors import NotApplicable, UnknownChoice, UnknownName
-from fsd_core.plots.gallery import COMPARISON_FIGURES, FIGURE_NAMES, named_figure
-from fsd_core.plots.print_marks import marker_style, print_colour
-from fsd_core.plots.printed import plain_title, printed
+from fsd_core.plots.printed import marker_style, plain_title, print_colour, printed
 from fsd_core.plots.style import AXIS, MUTED, TEXT, figure
+from fsd_core.plots.trade_offs import COMPARISON_FIGURES, FIGURE_NAMES, named_figure
 from fsd_core.rules import RULES
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished, new_repository
 from tests.tools.sizes import some
 

@@ -6,12 +6,11 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.config import TemplateConfig
-from fsd_core.config.template_config import GIVEN
+from fsd_core.config.decoding_config import GIVEN
 from fsd_core.errors import Malformed, ModelUnavailable, NotGiven, PromptTooLong, UnfitModel
-from fsd_core.models import chat_template, prompt
+from fsd_core.models import prompt
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.models.prompt import encode_prompt, prompt_hash
-from fsd_core.models.vocabularies import load_tokenizer
+from fsd_core.models.prompt import encode_prompt, load_tokenizer, prompt_hash
 from tests.tools.sizes import PATIENCE
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -25,7 +24,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """A template may take its time, but for the one that never ends."""
-    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", PATIENCE)
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
 
 
 @pytest.mark.parametrize("text", ["Eva has 3 apples. " * 600_000, "a" * 10_000_000, "a " * 5_000_000], ids=len)
@@ -78,11 +77,11 @@ def test_a_template_that_cannot_be_rendered_is_told(
 def test_a_template_that_never_ends_is_ended(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", 0.5)
     tokenizer.chat_template = ENDLESS
     with pytest.raises(ModelUnavailable, match=r"it ran for 0\.5 s"):
         encode_prompt(tokenizer, "Hello")
-    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", PATIENCE)
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
     tokenizer.chat_template = "<{{ messages[0]['content'] }}>"  # and nothing of it stays
     assert tokenizer.decode(encode_prompt(tokenizer, "Hello")).strip() == "<Hello>"
 

@@ -6,14 +6,15 @@ import gradio as gr
 import pytest
 
 from dashboard.review.propose_form import ProposeForm
-from dashboard.tables.calibration_html import calibration_text
-from dashboard.ui.question import Asked
-from fsd_core.calibration.status import CalibrationStep, calibration_status
+from dashboard.tables.run_record import calibration_text
+from dashboard.ui.view import Asked
+from fsd_core.calibration.planning import CalibrationStep
+from fsd_core.calibration.summary import calibration_status
 from fsd_core.calibration.summary import verdict as verdict_of
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.review.review_service import ReviewService
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.plausible import add_finished, finish, new_repository

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.experiments.experiment_list import time_left
+from dashboard.experiments.experiments_page import time_left
 from fsd_core.config import SweepConfig
 from fsd_core.storage.records import ExperimentView, RunView
 from tests.tools.run_views import MOMENT, decoding, metrics, run_view

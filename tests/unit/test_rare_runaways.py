@@ -12,10 +12,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fsd_core.evaluation.runaways import Runaways, is_moved, runaways
+from fsd_core.evaluation.aggregate import Runaways, is_moved, runaways
 from fsd_core.metrics import compared
-from fsd_core.statistics.rare_events import PROMPTS_THAT_SHOW_RARE, most_share, with_runaways
-from fsd_core.statistics.ratios import difference_ends, quotient_ends
+from fsd_core.statistics.intervals import (
+    PROMPTS_THAT_SHOW_RARE,
+    difference_ends,
+    most_share,
+    quotient_ends,
+    with_runaways,
+)
 from tests.tools.sizes import LONG, size
 
 LIMIT = 256

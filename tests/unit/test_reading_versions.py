@@ -13,35 +13,31 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from dashboard.compare.compare_page import comparison_endpoints, frozen_comparison
 from dashboard.compare.compared_runs import compare
-from dashboard.compare.comparison_endpoints import comparison_endpoints
-from dashboard.compare.export_files import csv_text
-from dashboard.compare.latex import latex
-from dashboard.compare.report import markdown
-from dashboard.compare.report_parts import frozen_comparison
-from dashboard.review.proposal_html import proposal_html
-from dashboard.review.review_answers import review_answer
-from dashboard.review.use_html import use_html
-from dashboard.runs.run_html import notes_html, provenance_html
+from dashboard.compare.export import csv_text, latex, markdown
+from dashboard.review.opened_proposal import proposal_html
+from dashboard.review.review_endpoints import review_answer
+from dashboard.review.review_page import use_html
+from dashboard.runs.opened_run import notes_html, provenance_html
 from dashboard.server.api import api_routes
-from dashboard.settings.measurements import measurements
-from dashboard.settings.setting_html import runs_html
+from dashboard.settings import measurements, runs_html
 from dashboard.tables.run_record import run_record
-from fsd_core.analysis.reading_versions import read_differently
+from fsd_core.analysis.comparability import read_differently
 from fsd_core.cli import output
 from fsd_core.cli.commands import app
-from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import rescore
 from fsd_core.review.approvals import approval_of, check_setting
-from fsd_core.review.pooling import _pool
+from fsd_core.review.evidence import _pool
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import READING_VERSIONS, PromptCounts, RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import RunRow
 from fsd_core.tasks import Example, Score, get_task
 from fsd_core.tasks.readings import READING_VERSION
-from fsd_core.worker import local_runs
+from fsd_core.worker import run_actions
 from tests.tools.copies import copy_of
 from tests.unit.test_components import Reader
 
@@ -197,7 +193,7 @@ def test_a_verdict_stays_as_it_was_with_a_note(
     web = FastAPI()
     web.include_router(api_routes(repository))
     assert TestClient(web).get(f"/api/v1/uses/{USE}/check").json()["approval"]["note"] == note
-    monkeypatch.setattr(local_runs, "open_repository", lambda settings: repository)
+    monkeypatch.setattr(run_actions, "open_repository", lambda settings: repository)
     app(["review", "check", USE], standalone_mode=False)
     assert note in capsys.readouterr().err
     assert json.dumps(approval.as_json())

@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dashboard.compare.answer_html import answers_html
 from dashboard.compare.compared_runs import ComparedRuns, compare
-from dashboard.compare.export_files import csv_text, html, matched_csv
-from dashboard.compare.latex import latex
-from dashboard.compare.report import markdown
+from dashboard.compare.comparison_html import answers_html
+from dashboard.compare.export import csv_text, html, latex, markdown, matched_csv
 from fsd_core.analysis.recommendation import recommend
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.plots.gallery import FIGURE_NAMES, named_figure
-from fsd_core.storage.database.repository import Repository
+from fsd_core.plots.trade_offs import FIGURE_NAMES, named_figure
 from fsd_core.storage.records import PromptCounts, RunView
-from fsd_core.tasks.generators import long_problems
+from fsd_core.storage.repository import Repository
+from fsd_core.tasks import generators
 from tests.tools.plausible import PROVENANCE, decoding, generation, new_repository, record
 
 TARGET, SD = decoding("autoregressive"), decoding("speculative")
@@ -53,7 +51,7 @@ def _measure(
     cpu: float | None,
 ) -> None:  # fmt: skip
     repository.start_run(run.id, PROVENANCE)
-    problems = long_problems.held_out(PROMPTS)
+    problems = generators.held_out_long(PROMPTS)
     times = [seconds * (1 + 0.01 * ((7 * i + 3 * run.position) % (5 + run.position))) for i in range(done)]
     texts = [
         replace(

@@ -8,7 +8,7 @@ import pytest
 from fsd_core.config import ChainTopology, DecodingConfig, DraftModelDrafter, SamplingConfig
 from fsd_core.errors import UnfitTrace
 from fsd_core.replays.prediction import Replay
-from fsd_core.replays.replay_trace import Costs
+from fsd_core.replays.trace_file import Costs
 from fsd_core.rules import Autoregressive, Block, Lenience, Rule, Speculative, ThresholdAccept
 from tests.tools.sizes import size
 from tests.tools.synthetic_traces import TWO_Q, two_token_trace

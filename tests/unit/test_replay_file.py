@@ -17,7 +17,7 @@ from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.errors import DataDamaged, Unreadable, Unwritable
 from fsd_core.replays import trace_file
 from fsd_core.replays.prediction import Replay
-from fsd_core.replays.replay_trace import Costs, Trace
+from fsd_core.replays.trace_file import Costs, Trace
 from fsd_core.rules import Fuzzy, Lenience, Rule, Typical
 from tests.tools.synthetic_traces import random_rows, trace_of
 

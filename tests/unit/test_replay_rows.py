@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from fsd_core.config import SamplingConfig
-from fsd_core.replays.costs import replayable
-from fsd_core.replays.reduced_rows import reduced_rows
+from fsd_core.replays.prediction import reduced_rows, replayable
 from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
-from fsd_core.testing.acceptance import cases
+from fsd_core.testing import cases
 from tests.tools.sizes import some
 from tests.tools.synthetic_traces import random_rows, trace_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dashboard.compare.compared_runs import compare, experiment_runs
-from dashboard.compare.report import markdown
+from dashboard.compare.export import markdown
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS
 

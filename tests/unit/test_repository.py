@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, OutOfRange, Taken, UnknownChoice, UnknownName, WrongState
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import SettingRow
 from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import SettingRow
 from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 
 

@@ -10,10 +10,10 @@ from sqlalchemy import update
 
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import NotApplicable, UnknownName, WrongState
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import WorkerRow
 from fsd_core.storage.messages import ExperimentJob, PlaygroundJob
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import WorkerRow
 from tests.tools.tracking_examples import chunk, generation, playground_job, run_config, sweep
 
 LEASE, OVER = 3600.0, -1.0

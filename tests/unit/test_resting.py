@@ -7,20 +7,19 @@ from collections.abc import Callable
 import pytest
 from starlette.requests import Request
 
-from dashboard.experiments.experiment_list import experiments_html
-from dashboard.runs.annotation_endpoints import annotation_endpoints
-from dashboard.runs.run_html import header_html
-from dashboard.ui import actions
-from fsd_core.auth.identify import KEY
+from dashboard.experiments.experiments_page import experiments_html
+from dashboard.runs.opened_experiment import annotation_endpoints
+from dashboard.runs.opened_run import header_html
+from dashboard.ui import components
+from fsd_core.accounts import KEY
 from fsd_core.errors import NotGiven, Taken
-from fsd_core.review.resting import resting_on
-from fsd_core.review.review_service import ReviewService
+from fsd_core.review.review_service import ReviewService, resting_on
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import get_settings
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import ExperimentView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import RunRow
 from tests.tools.plausible import add_finished
 from tests.tools.tracking_examples import sweep
 
@@ -102,10 +101,11 @@ def test_what_is_over_is_not_cancelled(repository: Repository) -> None:
     id = repository.create_experiment(sweep("Once"))
     home = get_settings().home
     assert (
-        actions.perform(repository, home, LOCAL, "cancel", "experiment", id) == "Once stops after its current prompt."
+        components.perform(repository, home, LOCAL, "cancel", "experiment", id)
+        == "Once stops after its current prompt."
     )
     over = "Once has ended already (cancelled), so there is nothing to cancel."
-    assert actions.perform(repository, home, LOCAL, "cancel", "experiment", id) == over
+    assert components.perform(repository, home, LOCAL, "cancel", "experiment", id) == over
 
 
 def test_the_name_of_a_use_that_exists_is_told_as_it_is_written(repository: Repository) -> None:

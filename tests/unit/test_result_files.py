@@ -9,13 +9,12 @@ from typing import Any, cast
 import pytest
 
 from fsd_core.errors import InvalidSetting, OutOfRange, Unreadable
-from fsd_core.evaluation.result_files import result_reading
-from fsd_core.evaluation.result_files.result_import import import_results
-from fsd_core.evaluation.result_files.result_reading import READERS, read_result, read_result_path
+from fsd_core.evaluation import result_import
+from fsd_core.evaluation.result_import import READERS, import_results, read_result, read_result_path
 from fsd_core.metrics import METRICS
 from fsd_core.statistics.intervals import wilson
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results"
 
@@ -195,10 +194,10 @@ def test_files_have_a_largest_size_and_number_of_lines(
     for path in (tmp_path, tmp_path / "no"):
         with pytest.raises(Unreadable):
             read_result_path(path)
-    monkeypatch.setattr(result_reading, "MOST_LINES_OF_RESULT", 1)
+    monkeypatch.setattr(result_import, "MOST_LINES_OF_RESULT", 1)
     with pytest.raises(OutOfRange):
         read_result_path(RESULTS / "llama-batched-bench.jsonl")
-    monkeypatch.setattr(result_reading, "LARGEST_RESULT", 100)
+    monkeypatch.setattr(result_import, "LARGEST_RESULT", 100)
     with pytest.raises(OutOfRange, match="100"):
         read_result_path(RESULTS / "specforge.json")
 
@@ -206,5 +205,5 @@ def test_files_have_a_largest_size_and_number_of_lines(
 def test_no_file_is_claimed_by_two_readers() -> None:
     for path in RESULTS.iterdir():
         if not path.name.startswith("samples_"):
-            first = result_reading._documents(path.read_bytes(), path.name)[0]
+            first = result_import._documents(path.read_bytes(), path.name)[0]
             assert len([reader.title for reader in READERS if reader.claims(first)]) == 1

@@ -32,16 +32,14 @@ from fsd_core.errors import (
 )
 from fsd_core.review import history
 from fsd_core.review.approvals import approval_of, check_setting
-from fsd_core.review.ballots import left_side, next_position, tally
+from fsd_core.review.blinding import left_side, next_position, tally
 from fsd_core.review.evidence import evidence
-from fsd_core.review.resting import resting_on
-from fsd_core.review.review_service import ReviewService
-from fsd_core.review.use_service import id_of
+from fsd_core.review.review_service import ReviewService, id_of, resting_on
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow, RunRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, Commented, Requirements, ReviewEvent, UseDescribed, read_event
+from fsd_core.storage.tables import GenerationRow, RunRow
 from tests.tools.copies import copy_of
 
 ANN, BOB, CAT, EVE = (
@@ -597,7 +595,7 @@ def test_a_damaged_row_is_told(service: ReviewService) -> None:
         read_event({"kind": "praised", "proposal": "x"})
     event: ReviewEvent = UseDescribed(name="A use")
     assert read_event(event.as_json()) == event
-    assert history.uses([]) == []
+    assert history.uses_of([]) == []
     assert service.uses() == []
     with pytest.raises(UnknownName):
         service.review("f" * 32)

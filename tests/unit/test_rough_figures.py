@@ -6,19 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from dashboard.compare.answer_html import answers_html
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
-from dashboard.compare.comparison_html import comparison_html
-from dashboard.compare.export_files import csv_text
-from dashboard.compare.latex import latex
-from dashboard.compare.report import markdown
+from dashboard.compare.comparison_html import answers_html, comparison_html
+from dashboard.compare.export import csv_text, latex, markdown
+from dashboard.runs.opened_run import further_tiles_html, tiles_html
 from dashboard.runs.run_list import COLUMNS, runs_html
-from dashboard.runs.run_tiles import further_tiles_html, tiles_html
 from fsd_core.cli import output
-from fsd_core.formatting import NO_INTERVAL, ROUGH_MARK
 from fsd_core.metrics import METRICS
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
+from fsd_core.texts import NO_INTERVAL, ROUGH_MARK
 from tests.tools import plausible
 from tests.unit.test_components import Reader
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard.experiments.rule_fields import RULE_FIELDS, by_field, by_part, rule_fields
-from dashboard.experiments.sweep_form import METHOD_GROUPS
-from dashboard.ui.algorithms import cost
+from dashboard.experiments.experiment_form import METHOD_GROUPS, RULE_FIELDS, by_field, by_part, rule_fields
+from dashboard.ui.fields import cost
 from fsd_core.config import RULES
 from tests.tools.built import built
 

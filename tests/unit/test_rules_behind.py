@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboard.ui.algorithms import about
-from fsd_core.analysis.behind import MEASURED, behind
+from dashboard.ui.fields import about
+from fsd_core.analysis.matching import MEASURED, behind
 from fsd_core.config import RULES
 from tests.tools import rules_behind
 

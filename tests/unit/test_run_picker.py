@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dashboard.compare.run_picker import WITHOUT_EXPERIMENT, picker_html, short_names
+from dashboard.compare.compare_page import WITHOUT_EXPERIMENT, picker_html, short_names
 from fsd_core.storage.records import RunName
 
 MOMENT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)

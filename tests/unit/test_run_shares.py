@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from fsd_core.errors import Malformed, Misconfigured, WorkerRunning, WrongState
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import ExperimentRunJob
 from fsd_core.storage.records import JobView
+from fsd_core.storage.repository import Repository
 from fsd_core.worker.sharing import check_unique, check_worker_name
 from tests.tools.tracking_examples import generation, sweep
 

@@ -6,7 +6,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-from fsd_core.sandbox import seccomp
+from fsd_core.sandbox import confinement
 from tests.tools.sandbox_attempts import attempt, attempts
 
 PARENT = os.getpid()
@@ -127,7 +127,7 @@ def test_every_call_that_is_not_on_the_list_is_refused() -> None:
 
     335 and 336 belong to the kernel's probes: it lets no filter see them, and ends a program that calls them.
     """
-    allowed = sorted({*seccomp.CALLS.values(), *seccomp.BY_VALUE, *seccomp.BY_BITS, 335, 336})
+    allowed = sorted({*confinement.CALLS.values(), *confinement.BY_VALUE, *confinement.BY_BITS, 335, 336})
     action = f"""
 allowed = {allowed}
 def refused(number):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.sandbox import judge, judge_process, landlock, refusal
+from fsd_core.sandbox import confinement, judge, judge_process, refusal
 from fsd_core.tasks import get_task
 
 TASKS = ["humaneval", "mbpp"]
@@ -40,7 +40,7 @@ def _files(data_folder: Path) -> None:
 
 @pytest.fixture
 def no_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    monkeypatch.setattr(confinement, "abi", lambda: 0)
 
 
 def test_this_machine_can_confine_programs() -> None:
@@ -82,7 +82,7 @@ def test_other_platforms_are_refused(monkeypatch: pytest.MonkeyPatch, system: st
 
 
 def test_a_machine_on_which_nothing_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_process, "run", lambda *_: "failed: ModuleNotFoundError: No module named 'os'")
+    monkeypatch.setattr(judge_process, "judged_program", lambda *_: "failed: ModuleNotFoundError: No module named 'os'")
     assert "a harmless program did not run: failed: ModuleNotFoundError" in str(refusal())
 
 
@@ -90,14 +90,14 @@ def test_a_machine_that_cannot_start_processes_is_refused(monkeypatch: pytest.Mo
     def fails(*_: object) -> str:
         raise FsdError("It could not be.")
 
-    monkeypatch.setattr(judge_process, "run", fails)
+    monkeypatch.setattr(judge_process, "judged_program", fails)
     with pytest.raises(InvalidSetting, match="It could not be"):
         judge("", "")
 
 
 def test_it_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    monkeypatch.setattr(judge_process, "run", lambda *arguments: tried.append(arguments) or "passed")
+    monkeypatch.setattr(judge_process, "judged_program", lambda *arguments: tried.append(arguments) or "passed")
     assert [refusal(), refusal()] == [None, None]
     assert len(tried) == 1
 
@@ -111,9 +111,9 @@ def test_each_version_of_landlock_is_asked_for_what_it_knows(monkeypatch: pytest
         calls.append((number, *arguments))
         return version
 
-    monkeypatch.setattr(landlock, "_LIBC", SimpleNamespace(syscall=syscall, prctl=lambda *_: 0))
-    monkeypatch.setattr(landlock.os, "close", lambda _: None)
-    landlock.allow_only_reading([], [])
+    monkeypatch.setattr(confinement, "_LIBC", SimpleNamespace(syscall=syscall, prctl=lambda *_: 0))
+    monkeypatch.setattr(confinement.os, "close", lambda _: None)
+    confinement.allow_only_reading([], [])
     _, created, restricted = calls
     attributes = created[1]
     assert len(attributes) == created[2] == {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}.get(version, 24)

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
-from dashboard.compare.report_parts import PARTS, frozen_comparison
 from fsd_core.errors import DataDamaged, Malformed, UnknownChoice, UnknownName
-from fsd_core.reports.freezing import changed_runs
-from fsd_core.reports.report_file import figure_svg, markdown_html, report_html
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import ReportRow
-from fsd_core.storage.report_content import ReportContent
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
+from fsd_core.reports import changed_runs, figure_svg, markdown_html, report_html
+from fsd_core.storage.catalogue import ReportContent
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import ReportRow
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
 from tests.tools.plausible import add_finished, new_repository
 
 HOSTILE = "<script>alert(1)</script> ${alert(2)} [x](javascript:alert(3)) ![y](http://evil.example/y.png)"

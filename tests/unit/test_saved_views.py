@@ -8,11 +8,11 @@ import pytest
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Refused, Taken, UnknownName
 from fsd_core.roles import LOCAL, NOBODY, Person
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.saved_views import LONGEST_VIEW_QUERY
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
+from fsd_core.storage.catalogue import LONGEST_VIEW_QUERY
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import import_file
 from tests.tools.plausible import new_repository
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "author"), Person("Cat", "admin")

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from fsd_core.config import PromptLookupDrafter, SearchTreeTopology
-from fsd_core.config.drafting.prompt_lookup import continuations
-from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.topologies.search_tree import SearchTree
-from fsd_core.topologies.tree_search import Path, best_first, monte_carlo
+from fsd_core.config.drafting import continuations
+from fsd_core.ops.distributions import DraftDistribution
+from fsd_core.topologies import Path, SearchTree, best_first, monte_carlo
 
 TABLE = {
     (1, 2): {3: 0.6, 4: 0.4}, (2, 3): {5: 0.7, 6: 0.3}, (2, 4): {5: 0.5, 7: 0.5}, (3, 5): {8: 1.0},

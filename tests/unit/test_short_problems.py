@@ -13,10 +13,15 @@ import pytest
 
 from fsd_core.models.model_pairs import ADAPTED, MODEL_PAIRS
 from fsd_core.tasks import Score, get_task
-from fsd_core.tasks.final_numbers import canonical, final_number
-from fsd_core.tasks.generators.one_step_problems import PROBLEM_KINDS, PROBLEMS_SHOWN, generate, stream
-from fsd_core.tasks.short_problems import SHORT_PROBLEM_COUNT, SHORT_PROBLEMS, held_out_questions, write_held_out
-from fsd_core.tasks.word_problems import zero_shot_prompt
+from fsd_core.tasks.generators import PROBLEM_KINDS, PROBLEMS_SHOWN, generate_short, stream_short
+from fsd_core.tasks.readings import canonical, final_number
+from fsd_core.tasks.word_problems import (
+    SHORT_PROBLEM_COUNT,
+    SHORT_PROBLEMS,
+    held_out_short_questions,
+    write_short_held_out,
+    zero_shot_prompt,
+)
 
 TASK = get_task("short-problems")
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
@@ -26,7 +31,7 @@ ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 def test_every_equation_holds_and_the_last_one_gives_the_answer() -> None:
     rng = random.Random(0)
     for _ in range(4000):
-        problem = generate(rng)
+        problem = generate_short(rng)
         for step in problem.steps:
             left, result = step.split(" = ")
             x, sign, y = left.split()
@@ -38,7 +43,7 @@ def test_every_equation_holds_and_the_last_one_gives_the_answer() -> None:
 def test_the_numbers_of_the_steps_are_told_in_the_question() -> None:
     rng = random.Random(1)
     for _ in range(2000):
-        problem = generate(rng)
+        problem = generate_short(rng)
         told = set(re.findall(r"\d+(?:\.\d+)?", problem.question))
         results = {step.rpartition("= ")[2] for step in problem.steps}
         for step in problem.steps:
@@ -51,20 +56,22 @@ def test_the_numbers_of_the_steps_are_told_in_the_question() -> None:
 @pytest.mark.wide
 def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
     steps = set()
-    for problem, solution in islice(stream(2), 3000):
+    for problem, solution in islice(stream_short(2), 3000):
         steps.add(tuple(re.sub(r"[\d.]+", "n", step) for step in problem.steps))
         assert final_number(solution) == canonical(str(problem.answer))
     assert len(steps) == len(
         {tuple(re.sub(r"\b[a-dr]\b", "n", s) + " = n" for s in shape.steps) for shape in PROBLEM_KINDS}
     )
-    assert list(islice(stream(2), 20)) == list(islice(stream(2), 20))
+    assert list(islice(stream_short(2), 20)) == list(islice(stream_short(2), 20))
 
 
 @pytest.mark.wide
 def test_the_shipped_problems_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
-    assert write_held_out(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
+    assert write_short_held_out(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
     assert (tmp_path / "again.jsonl").read_bytes() == SHORT_PROBLEMS.read_bytes()
-    assert len(held_out_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
+    assert (
+        len(held_out_short_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
+    )
 
 
 @pytest.mark.wide
@@ -75,16 +82,16 @@ def test_the_adapter_that_ships_saw_none_of_them() -> None:
     assert trained["seed"] == 0
     # 64 are only looked at, and problems are drawn 16 batches at a time; few of GSM8K are too long and drawn in vain.
     assert 64 + schedule["batch"] * (schedule["steps"] + 16) < PROBLEMS_SHOWN
-    shown = [problem.question for problem, _ in islice(stream(0), PROBLEMS_SHOWN)]
-    assert not held_out_questions() & set(shown)
+    shown = [problem.question for problem, _ in islice(stream_short(0), PROBLEMS_SHOWN)]
+    assert not held_out_short_questions() & set(shown)
     # So what is left out from now on changes nothing in how that adapter was made.
-    left_out = stream(0, without=held_out_questions())
+    left_out = stream_short(0, without=held_out_short_questions())
     assert [problem.question for problem, _ in islice(left_out, PROBLEMS_SHOWN)] == shown
 
 
 def test_a_stream_leaves_questions_out() -> None:
-    first = [problem.question for problem, _ in islice(stream(3), 5)]
-    rest = stream(3, without=frozenset(first[:1]))
+    first = [problem.question for problem, _ in islice(stream_short(3), 5)]
+    rest = stream_short(3, without=frozenset(first[:1]))
     assert not {problem.question for problem, _ in islice(rest, 200)} & set(first[:1])
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import text
 
-from fsd_core.conditions import UNRECORDED
+from fsd_core.metrics import UNRECORDED
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database import schema
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage import opening
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"
@@ -111,7 +111,7 @@ def test_the_migration_can_be_undone(tmp_path: Path, repository: Repository) -> 
     repository.record_generation(id, generation(0), TWO)
     with repository._database.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-        command.downgrade(schema.config(connection), "0002")
+        command.downgrade(opening.config(connection), "0002")
         assert "sitting_id" not in {row[1] for row in connection.exec_driver_sql("PRAGMA table_info(generations)")}
         assert connection.exec_driver_sql("SELECT count(*) FROM generations").scalar() == 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.analysis.slowdown import ACCEPTANCE, DRAFT, LONGER, VERIFICATION, Slowdown, slowdown
+from fsd_core.analysis.recommendation import ACCEPTANCE, DRAFT, LONGER, VERIFICATION, Slowdown, slowdown
 from fsd_core.storage.records import RunView
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dashboard.playground.visitors import MOST_WAITING, Visitors
+from dashboard.playground.job_panels import MOST_WAITING, Visitors
 from dashboard.web import visitor_sign_in_link
-from fsd_core.auth import credentials, identify
+from fsd_core import accounts
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import Refused
 from fsd_core.models.model_pairs import SMOLLM2
 from fsd_core.roles import GUEST, LOCAL, VISITOR, Person
-from fsd_core.settings import Settings
-from fsd_core.space import defaults
-from fsd_core.storage.database.repository import Repository
+from fsd_core.settings import Settings, defaults
+from fsd_core.storage.repository import Repository
 from tests.tools.tracking_examples import playground_job
 
 ROOT = Path(__file__).parents[2]
@@ -93,17 +92,17 @@ def test_a_space_without_a_bucket_forgets(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_path: Path) -> None:
     nobody = {"type": "http", "headers": []}
-    assert identify.identifier(Settings(home=tmp_path), repository)(nobody) == LOCAL
+    assert accounts.identifier(Settings(home=tmp_path), repository)(nobody) == LOCAL
     for access in ("none", "password", "proxy", "huggingface"):
         settings = Settings.model_validate({"home": tmp_path, "access": access, "demo": True, "host": "0.0.0.0"})
-        assert identify.identifier(settings, repository)(nobody) == (GUEST if access == "none" else VISITOR)
+        assert accounts.identifier(settings, repository)(nobody) == (GUEST if access == "none" else VISITOR)
         if access != "huggingface":
             settings.check_access()
-    credentials.add_user(repository, "Ann", "admin", "correct horse battery")
-    cookie = credentials.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
+    accounts.add_user(repository, "Ann", "admin", "correct horse battery")
+    cookie = accounts.sign_in(repository, "Ann", "correct horse battery", "127.0.0.1")
     demo = Settings(home=tmp_path, access="password", demo=True)
     known = {"type": "http", "headers": [(b"cookie", f"{demo.session_cookie}={cookie}".encode())]}
-    assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")
+    assert accounts.identifier(demo, repository)(known) == Person("Ann", "admin")
     assert 'href="/login?next=/runs"' in visitor_sign_in_link(demo, "/runs")
     for closed in (Settings(home=tmp_path, access="password"), Settings(home=tmp_path, demo=True)):
         assert visitor_sign_in_link(closed, "/runs") == ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.tables.measured_bounds import gaps_html, of_run, rates
-from dashboard.theory import speedup_figure
+from dashboard import theory
+from dashboard.tables.run_record import gaps_html, of_run, rates
 from tests.tools.run_views import decoding, metrics, run_view
 
 BOUNDS = {
@@ -28,20 +28,20 @@ BOUNDS = {
     [(0.0, 5, 0.0, 1.0), (1.0, 5, 0.0, 6.0), (1.0, 4, 0.25, 2.5), (0.5, 1, 0.5, 1.0), (0.8, 2, 0.1, 2.44 / 1.2)],
 )
 def test_the_prediction_is_tokens_a_round_over_its_cost(acceptance, length, cost, expected):
-    assert speedup_figure.predicted(acceptance, length, cost) == pytest.approx(expected)
+    assert theory.predicted(acceptance, length, cost) == pytest.approx(expected)
 
 
 def test_a_run_is_laid_over_the_curve_of_its_draft_length():
     """Speculative decoding at acceptance 0.8: 600 rounds of γ 5 that drafted 3,000 tokens in one second."""
     alone = run_view(decoding("autoregressive"), metrics(speed=100))
     fast = run_view(decoding("speculative"), metrics(speed=250, acceptance=0.8))
-    (point,) = speedup_figure.measured([alone, fast])
+    (point,) = theory.measured_speedups([alone, fast])
     assert (point.length, point.speedup) == (5, 2.5)
     assert point.acceptance == pytest.approx(0.8)
     assert point.cost == pytest.approx(1.0 / 3000 * 100)
-    drawn = speedup_figure.draw([point])
+    drawn = theory.draw_speedup([point])
     curve, marks = drawn.data
-    assert curve.y[48] == pytest.approx(speedup_figure.predicted(0.8, 5, point.cost))
+    assert curve.y[48] == pytest.approx(theory.predicted(0.8, 5, point.cost))
     assert list(marks.y) == [2.5]
     assert "measured 2.50 ×" in marks.hovertext[0]
 
@@ -49,8 +49,8 @@ def test_a_run_is_laid_over_the_curve_of_its_draft_length():
 def test_without_the_target_alone_there_is_nothing_to_be_faster_than():
     fast = run_view(decoding("speculative"), metrics(speed=250, acceptance=0.8))
     other = run_view(decoding("autoregressive"), metrics(speed=100), task="gsm8k")
-    assert speedup_figure.measured([other, fast]) == []
-    assert "was measured beside the target alone" in speedup_figure.draw([]).layout.annotations[0].text
+    assert theory.measured_speedups([other, fast]) == []
+    assert "was measured beside the target alone" in theory.draw_speedup([]).layout.annotations[0].text
 
 
 def test_gaps_stand_below_each_verifier():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.start.start_html import news_html, picture_html
+from dashboard.start import news_html, picture_html
 from fsd_core.calibration.request import build_calibration
-from fsd_core.models.calibrations import calibration_of
+from fsd_core.models.model_pairs import calibration_of
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from fsd_core.tasks import get_task
 from tests.tools.plausible import add_finished, sweep

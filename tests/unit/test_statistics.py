@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, t
 
-from fsd_core.statistics.intervals import median_interval, pareto_front, wilson
+from fsd_core.statistics.intervals import (
+    difference_interval,
+    median_interval,
+    pareto_front,
+    quotient_interval,
+    ratio_interval,
+    wilson,
+)
 from fsd_core.statistics.paired import holm, paired_difference
-from fsd_core.statistics.ratios import difference_interval, quotient_interval, ratio_interval
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 5), (5, 5), (1, 3), (47, 50), (300, 600)])

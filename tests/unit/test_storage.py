@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fsd_core import lock_probe
+from fsd_core import system
 from fsd_core.errors import DatabaseUnavailable
-from fsd_core.lock_probe import is_writable, lack_of
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.snapshots import Snapshots
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.upkeep import Snapshots
+from fsd_core.system import is_writable, lack_of
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import sweep
 
@@ -25,7 +25,7 @@ from tests.tools.tracking_examples import sweep
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process may take its time."""
-    monkeypatch.setattr(lock_probe, "PROBE_PATIENCE", PATIENCE)
+    monkeypatch.setattr(system, "PROBE_PATIENCE", PATIENCE)
 
 
 def test_a_folder_of_this_machine_lacks_nothing(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_locks_that_are_not_offered_or_stay_are_found(tmp_path: Path, monkeypatc
     monkeypatch.undo()
     monkeypatch.setattr(os, "replace", lambda a, b: None)
     assert lack_of(tmp_path) == "a file that is renamed does not take the place of another"
-    assert "it cannot be used" in str(lock_probe.lack_of(Path("/proc/nothing")))
+    assert "it cannot be used" in str(system.lack_of(Path("/proc/nothing")))
 
 
 def database(file: Path) -> Repository:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import pytest
 
 from fsd_core.config import DecodingConfig, FuzzyReducible, SamplingConfig, Speculative, SuffixDrafter
-from fsd_core.config.drafting.suffix import END_OF_TEXT, common_suffixes
+from fsd_core.config.drafting import END_OF_TEXT, common_suffixes
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.errors import IncompatibleOptions
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing import toy_pair
 
 
 def plain_common_suffix(text: list[int], place: int) -> int:

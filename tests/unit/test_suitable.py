@@ -8,7 +8,7 @@ import pytest
 
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS, get_pair
 from fsd_core.tasks import TASKS, get_task
-from fsd_core.tasks.suitable import kept_or_first, offered, suits
+from fsd_core.tasks.custom.custom_task import kept_or_first, offered, suits
 
 SHIPPED = {"arithmetic", "everyday", "short-problems"}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dashboard.experiments.sweep_form import build_sweep, parse_seeds, size_line
-from dashboard.ui.algorithms import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
+from dashboard.experiments.experiment_form import build_sweep, parse_seeds, size_line
+from dashboard.ui.fields import BEAM_RULES, PLAIN_RULES, SEVERAL, TUNED
 from fsd_core.config import RULES, RunConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import FsdError, IncompatibleOptions, InvalidSetting

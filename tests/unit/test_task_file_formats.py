@@ -13,11 +13,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from fsd_core.tasks.custom import unpacking
-from fsd_core.tasks.custom.json_rows import LONGEST_TASK_LINE, MOST_LINES
-from fsd_core.tasks.custom.reading import check
-from fsd_core.tasks.custom.shapes import FieldNames
-from fsd_core.tasks.custom.unpacking import LARGEST_FILE, MOST_TASK_PROMPTS
+from fsd_core.tasks.custom import reading
+from fsd_core.tasks.custom.reading import LARGEST_FILE, LONGEST_TASK_LINE, MOST_LINES, MOST_TASK_PROMPTS, check
+from fsd_core.tasks.custom.rows import FieldNames
 
 ROWS = [
     {"scorer": "number", "title": "Sums"},
@@ -141,7 +139,7 @@ def test_a_row_that_would_fill_the_memory_is_refused() -> None:
 
 
 def test_reading_parquet_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "PARQUET_SECONDS", 0.001)
+    monkeypatch.setattr(reading, "PARQUET_SECONDS", 0.001)
     (sentence,) = problems(table(prompt=["a"]))
     assert sentence.startswith(UNREADABLE)
 

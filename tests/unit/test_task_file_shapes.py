@@ -10,7 +10,7 @@ import pytest
 from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import CheckedFile, check
-from fsd_core.tasks.custom.shapes import FieldNames
+from fsd_core.tasks.custom.rows import FieldNames
 
 CHAT = (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
 

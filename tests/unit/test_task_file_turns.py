@@ -9,7 +9,7 @@ import pytest
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnfitTask
-from fsd_core.models.chat_messages import ToolMessage
+from fsd_core.models.conversation import ToolMessage
 from fsd_core.tasks.base import Said
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import CheckedFile, check

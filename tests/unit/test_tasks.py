@@ -9,9 +9,8 @@ import pytest
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnknownName
-from fsd_core.tasks import Example, Score, Task, get_task
-from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT, ARITHMETIC_PROBLEMS, write_held_out
-from fsd_core.tasks.generators import long_problems
+from fsd_core.tasks import Example, Score, Task, generators, get_task
+from fsd_core.tasks.word_problems import ARITHMETIC_PROBLEM_COUNT, ARITHMETIC_PROBLEMS, write_long_held_out
 
 TASK = get_task("arithmetic")
 SEVEN = Example("x", "", "7")
@@ -76,17 +75,17 @@ def test_without_a_reference_nothing_is_judged() -> None:
 
 
 def test_the_shipped_problems_are_those_training_leaves_out(tmp_path: Path) -> None:
-    assert write_held_out(tmp_path / "again.jsonl") == ARITHMETIC_PROBLEM_COUNT >= 500
+    assert write_long_held_out(tmp_path / "again.jsonl") == ARITHMETIC_PROBLEM_COUNT >= 500
     assert (tmp_path / "again.jsonl").read_bytes() == ARITHMETIC_PROBLEMS.read_bytes()
     rows = [json.loads(line) for line in ARITHMETIC_PROBLEMS.read_text().splitlines()]
     assert list(rows[0]) == ["id", "question", "prompt", "steps", "answer"]
-    assert [row["question"] for row in rows] == [p.question for p in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT)]
+    assert [row["question"] for row in rows] == [p.question for p in generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)]
     assert len({row["question"] for row in rows}) == len({row["id"] for row in rows}) == ARITHMETIC_PROBLEM_COUNT
 
 
 def test_every_reference_solution_is_scored_correct_and_every_other_answer_wrong() -> None:
     examples = TASK.examples(TASK.size)
-    problems = long_problems.held_out(ARITHMETIC_PROBLEM_COUNT)
+    problems = generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)
     for example, problem in zip(examples, problems, strict=True):
         text = problem.solution(random.Random(example.id))
         assert TASK.score(text, example, "eos") == Score("correct", example.reference)

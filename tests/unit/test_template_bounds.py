@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fsd_core.models import template_process
-from fsd_core.models.template_process import TemplateEnded, ask_renderer
+from fsd_core.models import prompt
+from fsd_core.models.prompt import TemplateEnded, ask_renderer
 from tests.tools.sizes import PATIENCE
 
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -45,17 +45,17 @@ def test_time_ends_wherever_it_is_spent_and_the_next_template_is_rendered() -> N
 
 
 def test_a_text_longer_than_any_context_is_refused_and_no_secret_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template_process, "LONGEST_RENDERED", 1_000_000)
+    monkeypatch.setattr(prompt, "LONGEST_RENDERED", 1_000_000)
     monkeypatch.setenv("FSD_DATABASE_URL", "postgresql://fsd:secret@db/fsd")
-    template_process._renderer.end()  # the next one is started with this bound
+    prompt._renderer.end()  # the next one is started with this bound
     try:
         assert render("{{ 'ä' * 600000 }}") == {"failed": "it writes more than 1,000,000 bytes"}
         is_rendered()
-        running = template_process._renderer._running
+        running = prompt._renderer._running
         assert running is not None
         assert b"secret" not in Path(f"/proc/{running[0].pid}/environ").read_bytes()
     finally:
-        template_process._renderer.end()
+        prompt._renderer.end()
 
 
 def test_what_is_nested_without_end_is_told() -> None:
@@ -70,7 +70,7 @@ def test_the_names_that_a_template_reads_are_asked_for_within_the_same_bounds() 
 
 def test_the_process_dies_and_another_takes_its_place() -> None:
     is_rendered()
-    running = template_process._renderer._running
+    running = prompt._renderer._running
     assert running is not None
     running[0].kill()
     running[0].wait()
@@ -82,17 +82,17 @@ def test_the_process_dies_and_another_takes_its_place() -> None:
 def test_a_forked_process_has_its_own() -> None:
     """As on ZeroGPU, where a forked process renders prompts beside its parent."""
     is_rendered()
-    parents = template_process._renderer._running
+    parents = prompt._renderer._running
     assert parents is not None
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
         status = 1
         try:
             is_rendered()
-            running = template_process._renderer._running
+            running = prompt._renderer._running
             assert running is not None
             os.write(writer, str(running[0].pid).encode())
-            template_process._renderer.end()
+            prompt._renderer.end()
             status = 0
         finally:
             os._exit(status)
@@ -101,4 +101,4 @@ def test_a_forked_process_has_its_own() -> None:
     with os.fdopen(reader) as stream:
         assert stream.read() != str(parents[0].pid)
     is_rendered()
-    assert template_process._renderer._running is parents
+    assert prompt._renderer._running is parents

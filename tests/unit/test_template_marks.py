@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from fsd_core.models import chat_template
-from fsd_core.models.chat_template import template_marks
-from fsd_core.models.thoughts import MARKS, THOUGHT_MARKS, kept_marks, read_marks, split_thoughts
-from fsd_core.models.vocabularies import load_tokenizer
+from fsd_core.models import prompt
+from fsd_core.models.conversation import MARKS, THOUGHT_MARKS, kept_marks, read_marks, split_thoughts
+from fsd_core.models.prompt import load_tokenizer, template_marks
 from fsd_core.tasks import get_task
-from fsd_core.testing.toy import toy_tokenizer
+from fsd_core.testing import toy_tokenizer
 from tests.tools.sizes import PATIENCE
 
 QWEN = """{%- set ns = namespace(last=messages|length - 1) %}{%- for message in messages %}
@@ -32,7 +31,7 @@ def between(begin: str, end: str) -> str:
 
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", PATIENCE)
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
 
 
 def of(template: str | None) -> PreTrainedTokenizerFast:
@@ -65,7 +64,7 @@ def test_what_a_template_leaves_out_of_earlier_answers_is_thought(
 
 
 def test_a_template_that_never_ends_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", 0.5)
     loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     assert template_marks(of(f"<a></a>{loop}")) == ()
 

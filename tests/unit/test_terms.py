@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.ui.components import Column, Tile, table, term, tiles
-from dashboard.ui.terms import MEANINGS, explained
+from dashboard.ui.templates import MEANINGS, explained
 from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
 

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 import torch
 
+from fsd_core import theory
 from fsd_core.errors import Contradiction, IncompatibleOptions, InvalidSetting, Malformed, OutOfRange, UnknownName
-from fsd_core.ops.sampling import greedy_distribution, likeliest
+from fsd_core.ops.distributions import greedy_distribution, likeliest
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
-from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance, rejections
-from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
-from fsd_core.theory.transport import joint_distribution, optimal_coupling
+from fsd_core.theory import (
+    DRAFT_SAMPLINGS,
+    greedy_drafts,
+    joint_distribution,
+    missing_without_replacement,
+    optimal_acceptance,
+    optimal_coupling,
+)
 from tests.tools.sizes import LONG, size
 
 
@@ -150,7 +156,7 @@ def test_sampled_paths_of_rejection_come_near_all_of_them(monkeypatch: pytest.Mo
     rng = np.random.default_rng(11)
     p, q = rng.dirichlet(np.full(40, 0.3)), rng.dirichlet(np.full(40, 0.3))
     exact = acceptance_rate("rrs-without-replacement", p, q, 4)
-    monkeypatch.setattr(rejections, "MOST_PATHS", 100)
+    monkeypatch.setattr(theory, "MOST_PATHS", 100)
     assert acceptance_rate("rrs-without-replacement", p, q, 4) == pytest.approx(exact, abs=4e-3)
     assert acceptance_rate("rrs-without-replacement", p, q, 4) != exact
 

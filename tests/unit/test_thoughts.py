@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsd_core.models.thoughts import MARKS, is_mark, opens_thought, split_thoughts
+from fsd_core.models.conversation import MARKS, is_mark, opens_thought, split_thoughts
 from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.experiments.sweep_form import build_sweep
-from fsd_core.config.options import OPTIONS
-from fsd_core.config.sweeps import methods
-from fsd_core.config.thresholds import parse_threshold, parse_thresholds
+from dashboard.experiments.experiment_form import build_sweep
+from fsd_core.config.options import OPTIONS, methods, parse_threshold, parse_thresholds
 from fsd_core.errors import InvalidSetting, Malformed
 
 

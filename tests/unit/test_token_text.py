@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.runs.token_text import displayed_tokens
+from dashboard.runs.opened_run import displayed_tokens
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.errors import ModelUnavailable
 from tests.tools.real_tokens import HOSTILE, save_tokenizer

@@ -9,9 +9,9 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from fsd_core.errors import ModelUnavailable, UnfitModel
-from fsd_core.models.chat_messages import TOOLS, ToolMessage
+from fsd_core.models.conversation import TOOLS, ToolMessage
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.testing.toy import toy_tokenizer
+from fsd_core.testing import toy_tokenizer
 
 READS_TOOLS = (
     "{% if tools %}# Tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}"

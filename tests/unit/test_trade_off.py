@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from xml.etree import ElementTree
 
-from dashboard.ui.trade_off import TradeOffPoint, trade_off
+from dashboard.ui.page import TradeOffPoint, trade_off
 
 SD = TradeOffPoint("SD", 1.0, 0.0, is_exact=True)
 CHOSEN = TradeOffPoint("<b>js ≤ 0.1</b>", 2.23, -0.4, 2.0, 2.5, -1.6, is_chosen=True)

@@ -8,7 +8,7 @@ from fsd_core.tasks import Example
 from fsd_core.tasks.choices import chosen_letter
 from fsd_core.tasks.code import block
 from fsd_core.tasks.custom.scorers import get_scorer
-from fsd_core.tasks.final_numbers import final_number, stated_number
+from fsd_core.tasks.readings import final_number, stated_number
 
 NUMBERS = (
     # as people of several countries write them

@@ -7,13 +7,12 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from fsd_core import drafters
 from fsd_core.config import DecodingConfig, FuzzyReducible, SamplingConfig, Speculative, TrigramDrafter
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
-from fsd_core.drafters import trigram_table
-from fsd_core.drafters.trigram_proposer import TrigramProposer
-from fsd_core.drafters.trigram_table import TrigramTable
+from fsd_core.drafters import TrigramProposer, TrigramTable
 from fsd_core.errors import IncompatibleOptions
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing import toy_pair
 
 
 def learned(tokens: list[int], **settings: Any) -> TrigramTable:
@@ -40,7 +39,7 @@ def test_successors_are_the_heaviest_and_of_equal_ones_the_lower_ids() -> None:
 
 
 def test_a_table_keeps_the_pairs_that_it_learned_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trigram_table, "_MOST_PAIRS", 2)
+    monkeypatch.setattr(drafters, "_MOST_PAIRS", 2)
     table = learned([1, 2, 3, 4])
     table.learn([1, 2, 3])
     table.learn([5, 6, 7])

@@ -13,17 +13,17 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from fsd_core.config import TrigramDrafter
-from fsd_core.drafters.trigram_table import TrigramTable
+from fsd_core.drafters import TrigramTable
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
+from fsd_core.models.draft_weights import TrigramCounts, count, load_trigrams, save_trigrams
 from fsd_core.models.hub import obtain
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.trigrams import TrigramCounts, count, load_trigrams, save_trigrams
-from fsd_core.models.vocabularies import load_tokenizer
-from fsd_core.tasks.arithmetic import Arithmetic
-from fsd_core.testing.toy import save_toy_pair, toy_tokenizer
-from fsd_core.training.trigram_counting import main as count_texts
-from fsd_core.training.trigram_counting import training_texts
+from fsd_core.models.prompt import load_tokenizer
+from fsd_core.tasks.word_problems import Arithmetic
+from fsd_core.testing import save_toy_pair, toy_tokenizer
+from fsd_core.training.counting import count_trigrams as count_texts
+from fsd_core.training.counting import training_texts
 
 TEXTS = [[1, 2, 5]] * 3 + [[1, 2, 6]] * 2 + [[9, 1, 2, 5, 1]]
 

@@ -11,12 +11,11 @@ import pytest
 
 from dashboard.compare.compared_runs import compare
 from dashboard.runs.opened_experiment import header_html
-from dashboard.settings.measurements import measurements, runs_of
-from dashboard.settings.settings_page import setting_page
-from dashboard.tables.siblings import on_same_prompts, sibling_runs
+from dashboard.settings import measurements, runs_of, setting_page
+from dashboard.tables.run_record import on_same_prompts, sibling_runs
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, filled_file, finish
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.theory import coupling_figure
-from dashboard.theory.typed_distributions import coupling, curves, read_pair, read_weights, token_names
+from dashboard import theory
+from dashboard.theory import coupling, curves, read_pair, read_weights, token_names
 from fsd_core.errors import InvalidSetting
-from fsd_core.plots import acceptance_by_drafts
+from fsd_core.plots import acceptance
 from fsd_core.theory import optimal_acceptance
 
 P, Q = [0.45, 0.30, 0.15, 0.10], [0.20, 0.40, 0.10, 0.30]
@@ -42,7 +42,7 @@ def test_the_curves_are_those_of_the_theory() -> None:
         assert rates == [optimal_acceptance(P, Q, n, sampling) for n in range(1, 9)]
     assert list(found.verifiers["spec-hub"][2]) == [2]
     assert found.verifiers["spec-hub"][2][2] == pytest.approx(found.optima["greedy"][1])
-    figure = acceptance_by_drafts.draw(found.optima, found.verifiers)
+    figure = acceptance.draw_acceptance_by_drafts(found.optima, found.verifiers)
     assert {trace.name for trace in figure.data} >= {"Optimum, with replacement", "K-SEQ", "SpecHub (2 drafts)", "NSS"}
     first = figure.data[0]
     assert list(first.y) == pytest.approx([100 * rate for rate in found.optima["with_replacement"]])
@@ -52,7 +52,7 @@ def test_the_curves_are_those_of_the_theory() -> None:
 def test_the_picture_of_the_coupling_adds_up(sampling: str) -> None:
     pairs = coupling(P, Q, 2, sampling)
     assert pairs is not None
-    figure = coupling_figure.draw(token_names(4), pairs)
+    figure = theory.draw_coupling(token_names(4), pairs)
     accepted, others = ([[cell or 0 for cell in row] for row in trace.z] for trace in figure.data)
     assert sum(map(sum, accepted)) == pytest.approx(optimal_acceptance(P, Q, 2, sampling))
     written = [sum(a) + sum(b) for a, b in zip(accepted, others, strict=True)]

@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.compare.compared_runs import compare
-from dashboard.compare.export_files import csv_text
-from dashboard.runs.run_tiles import tiles_html
+from dashboard.compare.export import csv_text
+from dashboard.runs.opened_run import tiles_html
 from dashboard.tables.run_record import run_record
 from fsd_core.evaluation.aggregate import published_figures, refreshed
-from fsd_core.evaluation.rescoring import rescore
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow
+from fsd_core.evaluation.runner import rescore
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import GenerationRow
 from fsd_core.tasks import Example, get_task
 from fsd_core.tasks.custom.scorers import SCORERS
 from tests.tools.copies import copy_of

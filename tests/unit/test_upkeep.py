@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fsd_core import system
 from fsd_core.errors import (
     DatabaseOutdated,
     DatabaseUnavailable,
@@ -24,10 +25,9 @@ from fsd_core.errors import (
     Unwritable,
 )
 from fsd_core.evaluation import bounds
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.upkeep import backup, restore, vacuum
-from fsd_core.worker import lock
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.upkeep import backup, restore, vacuum
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import generation, run_config, sweep
 
@@ -145,7 +145,7 @@ def test_no_room_is_told_and_nothing_half_made_is_left(
     repository: Repository, database_url: str, tmp_path: Path
 ) -> None:
     program = (
-        "import resource, sys; from pathlib import Path; from fsd_core.storage.database.upkeep import backup\n"
+        "import resource, sys; from pathlib import Path; from fsd_core.storage.upkeep import backup\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
         f"backup({database_url!r}, Path({str(tmp_path / 'out' / 'copy.db')!r}))"
@@ -178,7 +178,7 @@ def test_the_commands(call: Call, repository: Repository, home: Path, tmp_path: 
     assert call("db", "backup", file)[0] == 0
     status, _, err = call("db", "backup", file)
     assert (status, "already exists" in err) == (2, True)
-    held = lock.acquire(home / "worker.lock")
+    held = system.acquire(home / "worker.lock")
     assert held is not None
     held.write_metadata(pid=4711)
     status, _, err = call("db", "restore", file)

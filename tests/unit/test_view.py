@@ -10,8 +10,7 @@ import gradio as gr
 import pytest
 
 from dashboard.ui.components import notice, show
-from dashboard.ui.question import Act, Asked, Updates, Values, digest
-from dashboard.ui.view import SECRET_FIELD, View
+from dashboard.ui.view import SECRET_FIELD, Act, Asked, Updates, Values, View, digest
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
 from fsd_core.roles import NOBODY
 from tests.tools.asking import asked

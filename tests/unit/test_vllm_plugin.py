@@ -14,13 +14,11 @@ from torch import Tensor
 
 from fsd_core.config import SamplingConfig
 from fsd_core.config.vllm_plugin import SERVED_RULES, is_off, served_rule
-from fsd_core.decoding.proposal import DraftProposal
-from fsd_core.decoding.verification.chain import ChainVerification
+from fsd_core.decoding.verification import ChainVerification, DraftProposal
 from fsd_core.errors import OutOfRange
-from fsd_core.ops.sampling import draw
-from fsd_core.ops.warping import allowed, warp
+from fsd_core.ops.distributions import allowed, draw, warp
 from fsd_core.rules import Rule
-from fsd_core.testing.acceptance import CASES
+from fsd_core.testing import CASES
 from fsd_core.topologies import DraftTree
 from fsd_lab_vllm import active_rule, check_versions
 from fsd_lab_vllm.active_rule import Drafting

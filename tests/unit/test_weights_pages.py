@@ -6,16 +6,16 @@ from html import unescape
 
 import pytest
 
-from dashboard.review.proposal_html import evidence_html
-from dashboard.review.use_html import use_html
-from dashboard.settings.settings_page import setting_page
-from dashboard.tables.siblings import sibling_runs
+from dashboard.review.opened_proposal import evidence_html
+from dashboard.review.review_page import use_html
+from dashboard.settings import setting_page
+from dashboard.tables.run_record import sibling_runs
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import RunRow
 from tests.tools.plausible import PROVENANCE, add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")

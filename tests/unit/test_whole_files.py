@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.whole_files import whole_file
+from fsd_core.system import whole_file
 
 
 def test_the_new_file_takes_the_place_of_the_former(tmp_path: Path) -> None:

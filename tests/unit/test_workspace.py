@@ -16,19 +16,18 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
-from dashboard.runs.workspace_file import link_html, workspace_routes
-from fsd_core.auth.identify import KEY
+from dashboard.runs.runs_page import link_html, workspace_routes
+from fsd_core.accounts import KEY
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, Taken
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage import workspace_export, workspace_import
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import UseDescribed
-from fsd_core.storage.workspace import archive, merge, new_rows
-from fsd_core.storage.workspace.export import export
-from fsd_core.storage.workspace.merge import import_file
-from fsd_core.storage.workspace.staging import CUT_OFF
+from fsd_core.storage.workspace_export import export
+from fsd_core.storage.workspace_import import CUT_OFF, import_file
 from tests.tools.copies import copy_of
 from tests.tools.plausible import filled_file
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -123,7 +122,7 @@ def take(repository: Repository, file: Path, tmp_path: Path) -> tuple[int, ...]:
 def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
     filled: Repository, other: Repository, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (merge, new_rows):
+    for module in (workspace_import, workspace_import):
         monkeypatch.setattr(module, "_BATCH", 1)  # as of a run with many prompts
     assert take(other, file, tmp_path) == (1, 4, 7, 2, 0, 1)
     assert contents(other) == contents(filled)
@@ -171,7 +170,7 @@ def test_keys_of_acts_stay_here(filled: Repository, other: Repository, database_
 
 
 def test_a_file_of_an_earlier_version_is_read(other: Repository, tmp_path: Path) -> None:
-    with archive.opened(STORED) as stored:
+    with workspace_export.opened(STORED) as stored:
         assert stored.manifest.revision == "0005"
     assert take(other, STORED, tmp_path) == (1, 4, 7, 2, 0, 0)
     assert take(other, STORED, tmp_path) == (0, 0, 0, 0, 4, 0)
@@ -437,12 +436,12 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     def bomb(_: bytes) -> bytes:
         return b'{"id": "' + b"0" * 2_000_000 + b'"}\n'
 
-    monkeypatch.setattr(archive, "LONGEST_ARCHIVE_LINE", 1_000_000)
+    monkeypatch.setattr(workspace_export, "LONGEST_ARCHIVE_LINE", 1_000_000)
     bombed = rewritten(file, tmp_path / "bomb.zip", {"runs.jsonl": bomb}, honest=True)
     with pytest.raises(DataDamaged, match="runs is longer"):
         take(other, bombed, tmp_path)
 
-    monkeypatch.setattr(archive, "ALWAYS_INFLATED", 1_000_000)
+    monkeypatch.setattr(workspace_export, "ALWAYS_INFLATED", 1_000_000)
     vast = {"runs.jsonl": lambda data: data + b" " * 20_000_000}
     with pytest.raises(DataDamaged, match=r"unpack to 0\.02 GB"):
         take(other, rewritten(file, tmp_path / "vast.zip", vast, honest=True), tmp_path)

@@ -1,7 +1,7 @@
 """Verification of vLLM's flattened drafts by an acceptance rule of ``fsd_core``.
 
 N drafted tokens of B requests stand behind one another. The rule sees each as a batch row of one position, [N,1,V], so
-its arithmetic is the one that FSD Lab's own loop runs (``fsd_core.decoding.verification.chain``).
+its arithmetic is the one that FSD Lab's own loop runs (``fsd_core.decoding.verification``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fsd_core.ops.sampling import draw
-from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.ops.warping import one_hot
+from fsd_core.ops.distributions import ScoredDraft, draw, one_hot
 from fsd_core.rules import Rule
 
 NO_TOKEN = -1

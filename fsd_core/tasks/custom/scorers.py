@@ -13,8 +13,7 @@ import re2
 from fsd_core.errors import UnknownChoice
 from fsd_core.tasks.base import Example, Score, cut_off, judged
 from fsd_core.tasks.choices import LETTERS, chosen_letter
-from fsd_core.tasks.final_numbers import canonical, final_number, stated_number
-from fsd_core.tasks.readings import Ended, folded, own_turn, unwrapped
+from fsd_core.tasks.readings import Ended, canonical, final_number, folded, own_turn, stated_number, unwrapped
 
 LONGEST_PATTERN = 1_000
 """characters"""

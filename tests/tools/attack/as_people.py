@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fsd_core.auth import credentials
+from fsd_core import accounts
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.attack.http import send_request
 from tests.tools.attack.server import served
@@ -30,13 +30,13 @@ def programs_as_people(folder: Path) -> str:
     """Presses everything on every page, and calls what is for people, as a program; then one button as a person."""
     repository = new_repository(folder)
     for name, role in (("Bob", "reviewer"), ("Cat", "admin")):
-        credentials.add_user(repository, name, role, PASSWORD)
+        accounts.add_user(repository, name, role, PASSWORD)
     experiment = add_finished(repository)
     baseline, *_, run = repository.experiment(experiment).runs
     service = ReviewService(repository)
     service.describe(ANN, "Chat", requirements=Requirements(margin=None))
     proposal = service.propose(ANN, "chat", [run.id], [baseline.id])
-    headers = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'admin', 'Cat')}"}
+    headers = {"Authorization": f"Bearer {accounts.add_token(repository, 'nightly', 'admin', 'Cat')}"}
     everything, person_of, token = {"kind": "experiment", "id": experiment}, {"id": "Bob"}, {"id": "nightly"}
     # The pages with something for people alone, and what their scripts do beside the buttons.
     doors: list[tuple[str, dict[str, str], dict[str, Any]]] = [
@@ -78,7 +78,7 @@ def programs_as_people(folder: Path) -> str:
             form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
             send_request(url, "POST", path, "current=x&new=y&again=y&everywhere=yes", **form)
         assert _state(repository, experiment) == before
-        signed_in = credentials.sign_in(repository, "Bob", PASSWORD, "127.0.0.1")
+        signed_in = accounts.sign_in(repository, "Bob", PASSWORD, "127.0.0.1")
         cookie = {"Cookie": f"{Settings(home=folder).session_cookie}={signed_in}"}
         with Visitor(url, "review", cookie, proposal=proposal) as person:
             person.open()
@@ -91,9 +91,9 @@ def programs_as_people(folder: Path) -> str:
 def disabled_at_work(folder: Path) -> str:
     """Somebody is disabled while the experiment that they started runs; then they ask again."""
     with closing(Home(folder)) as home:
-        credentials.add_user(home.repository, "Ann", "author", PASSWORD)
-        credentials.add_user(home.repository, "Cat", "admin", PASSWORD)
-        token = {"Authorization": f"Bearer {credentials.add_token(home.repository, 'nightly', 'author', 'Ann')}"}
+        accounts.add_user(home.repository, "Ann", "author", PASSWORD)
+        accounts.add_user(home.repository, "Cat", "admin", PASSWORD)
+        token = {"Authorization": f"Bearer {accounts.add_token(home.repository, 'nightly', 'author', 'Ann')}"}
         ask = json.dumps({"settings": [{"acceptance": "speculative"}], "limit": 40})
         doors = ("/api/v1/calls/start_experiment", ask), ("/api/v1/calls/experiments", "{}")
         with served(home.settings.home, FSD_ACCESS="password") as (url, _):

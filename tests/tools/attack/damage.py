@@ -14,9 +14,9 @@ from typing import Any
 
 from fsd_core.errors import FsdError
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database.connection import open_database, upgrade
-from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from tests.tools.tracking_examples import chunk, generation, playground_job, sweep
 
 

@@ -15,11 +15,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from fsd_core import system
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import get_task
-from fsd_core.tracking.artifacts import write_artifacts
-from fsd_core.tracking.mlflow_mirror import _flat, _metrics
-from fsd_core.worker import lock
+from fsd_core.tracking import _flat, _metrics, write_artifacts
 from tests.tools.worker_process import Home, until
 
 DEADLY = """
@@ -48,7 +47,7 @@ def random_moments(folder: Path, kills: int, seed: int) -> str:
         done = 0
         while done < kills:
             worker = home.worker()
-            until(lambda pid=worker.pid: (lock.holder(words) or {}).get("pid") == pid, "a worker that has the lock")
+            until(lambda pid=worker.pid: (system.holder(words) or {}).get("pid") == pid, "a worker that has the lock")
             time.sleep(chance.uniform(0.0, 4.0))
             finished = home.repository.job(home.job_of(disturbed)).status == "finished"
             if finished and not home.repository.unsynced_runs():

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fsd_core import system
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.worker import lock
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.worker_process import ROOT, free_port, until
 
 LONGEST = 8.0
@@ -66,7 +66,7 @@ def _ended(home: Path, port: int, processes: int) -> float:
         finally:
             app.kill()
             app.wait()
-            until(lambda: not lock.holder(home / "worker.lock"), "the worker's end")
+            until(lambda: not system.holder(home / "worker.lock"), "the worker's end")
 
 
 def leaves_in_time(folder: Path) -> str:

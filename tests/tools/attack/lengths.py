@@ -18,7 +18,7 @@ from fsd_core.config import DecodingConfig, Speculative
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.testing import save_toy_pair
 from tests.tools.worker_process import ROOT, Home
 
 TEXT = "Eva has 3 apples. "

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.settings import Settings
-from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
-from fsd_core.worker.mlflow_service import mlflow_service, mlflow_socket
+from fsd_core.tracking import MlflowMirror, prepare_store
+from fsd_core.worker.supervisor import mlflow_service, mlflow_socket
 from tests.tools.attack.server import served
 from tests.tools.mirrored import sync_pending
 from tests.tools.plausible import add_finished, new_repository

@@ -15,10 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import JobRow, now
-from fsd_core.testing.toy import save_toy_pair
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow, now
+from fsd_core.testing import save_toy_pair
 from tests.tools.attack import damage
 from tests.tools.stand_in_hub import Repo, stand_in_hub
 from tests.tools.worker_process import ROOT, Home, until

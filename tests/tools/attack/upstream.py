@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from fsd_core.worker import lock
-from fsd_core.worker.mlflow_service import LOCK
+from fsd_core import system
+from fsd_core.worker.supervisor import LOCK
 
 CUT_OFF = "/get-artifact?path=cut-off"
 SIZE = 60_000_000
@@ -60,7 +60,7 @@ class _Answers(BaseHTTPRequestHandler):
 @contextmanager
 def upstream(home: Path) -> Iterator[Upstream]:
     """Stands in for MLflow's server of a home, from its lock on."""
-    held = lock.acquire(home / LOCK)
+    held = system.acquire(home / LOCK)
     assert held is not None
     with tempfile.TemporaryDirectory(prefix="fsd-pages-") as folder, Upstream(f"{folder}/mlflow") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any, get_type_hints
 
 from fsd_core.config import SettingConfig
-from fsd_core.config.building import method
+from fsd_core.config.options import method
 from fsd_core.errors import NoEquivalent
 from fsd_core.review.delivery import deliver
 

@@ -10,16 +10,16 @@ from sqlalchemy import func, insert, select, update
 
 from fsd_core.decoding.trace import pack
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
 from fsd_core.storage.records import GenerationRecord, RunView
-from fsd_core.tasks.generators import long_problems
+from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import GenerationRow, RunRow, TraceRow
+from fsd_core.tasks import generators
 from tests.tools import plausible
 
 
 def fill(repository: Repository, experiments: int, prompts: int) -> None:
     """Finished experiments of seven runs each."""
-    problems = long_problems.held_out(prompts)
+    problems = generators.held_out_long(prompts)
     for number in range(experiments):
         sweep = plausible.sweep(f"Series {number}", limit=prompts, seeds=(number,))
         id = repository.create_experiment(sweep, enqueue=False)

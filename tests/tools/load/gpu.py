@@ -37,22 +37,27 @@ from fsd_core.config import (
     Speculative,
     Synthetic,
 )
-from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import PairDecoder
-from fsd_core.evaluation.roofline import PROMPT, bytes_read, forward_ms, measure_rounds, read_bandwidth
-from fsd_core.evaluation.speed import measure, transformers_loop
-from fsd_core.models.eagle import EagleHead
+from fsd_core.decoding.loop import Batch, compose
+from fsd_core.evaluation.speed import (
+    PROMPT,
+    bytes_read,
+    forward_ms,
+    measure,
+    measure_rounds,
+    read_bandwidth,
+    synthetic_pair,
+    transformers_loop,
+)
+from fsd_core.models.draft_weights import EagleHead
 from fsd_core.models.eagle_files import new_head
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import LoadedPair, load_pair, resolve_device
-from fsd_core.models.model_set import ModelSet
-from fsd_core.models.random_pairs import synthetic_pair
-from fsd_core.ops.transfer import finished_at
+from fsd_core.models.loading import LoadedPair, ModelSet, load_pair, resolve_device
+from fsd_core.ops.kernels import finished_at
 from fsd_core.rules import KSeq
 from fsd_core.statistics.intervals import median_interval
 from fsd_core.tasks import get_task
-from fsd_core.tasks.arithmetic import Arithmetic
+from fsd_core.tasks.word_problems import Arithmetic
 from tests.tools.load.rule_cost import measure as rule_costs
 
 SAMPLED = SamplingConfig(temperature=1.0)

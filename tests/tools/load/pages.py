@@ -23,8 +23,8 @@ from playwright.sync_api import sync_playwright
 
 from fsd_core.config import DecodingConfig, Speculative, SweepConfig
 from fsd_core.settings import Settings
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.attack.server import ROOT, served
 from tests.tools.chromium import launch
 from tests.tools.load.crowd import STAY, View, crowd

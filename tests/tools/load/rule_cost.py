@@ -17,14 +17,12 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig, Speculative
-from fsd_core.decoding.proposal import DraftProposal
-from fsd_core.decoding.verification import make_verification
+from fsd_core.decoding.verification import DraftProposal, make_verification
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
-from fsd_core.ops.sampling import UniformStream
-from fsd_core.ops.transfer import finished_at
-from fsd_core.testing.acceptance import judging_rules
-from fsd_core.testing.decoding_checks import open_session
+from fsd_core.ops.distributions import UniformStream
+from fsd_core.ops.kernels import finished_at
+from fsd_core.testing import judging_rules, open_session
 from fsd_core.topologies import DraftTree
 
 LENGTH = 5

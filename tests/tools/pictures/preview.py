@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
-from dashboard.server.link_preview import PICTURE
+from dashboard.server.requests import PICTURE
 
 SIZE = (1200, 630)
 TEAL, WHITE, AMBER, PALE = "#0f6b65", "#ffffff", "#f5c15b", "#add8d3"

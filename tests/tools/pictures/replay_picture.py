@@ -12,19 +12,19 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from fsd_core.config.building import method
-from fsd_core.plots import predicted
+from fsd_core.config.options import method
+from fsd_core.plots import curves
 from fsd_core.statistics.intervals import Estimate
 from tests.tools.chromium import launch
 
 
-def points(file: Path) -> list[predicted.Point]:
+def points(file: Path) -> list[curves.Point]:
     """The settings of a file that have a knob."""
     with file.open(encoding="utf-8", newline="") as lines:
         return [_point(row) for row in csv.DictReader(lines) if row["knob"]]
 
 
-def _point(row: dict[str, str]) -> predicted.Point:
+def _point(row: dict[str, str]) -> curves.Point:
     chosen = {"acceptance": row["acceptance"], row["knob"]: float(row["value"])}
     both = [Estimate(*(_number(row[name + end]) for end in ("", "_low", "_high"))) for name in _COLUMNS]
     return method(chosen | {"draft_length": int(row["draft_length"])}), both[0], both[1]
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     given = parser.parse_args()
-    drawn = predicted.draw(predicted.by_rule(points(given.file)))
+    drawn = curves.draw_predicted(curves.by_rule(points(given.file)))
     with sync_playwright() as playwright:
         browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1000, "height": int(drawn.layout.height) + 20})

@@ -25,8 +25,8 @@ from urllib.request import urlopen
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.chromium import launch
 from tests.tools.every_page import every_page
 from tests.tools.worker_process import ROOT

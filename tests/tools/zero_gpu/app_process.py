@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, Speculative, SweepConfig
-from fsd_core.storage.database.connection import open_database
-from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.opening import open_database
+from fsd_core.storage.repository import Repository
 from tests.tools.forked import Forked
 from tests.tools.sizes import PATIENCE
 

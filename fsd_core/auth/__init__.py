@@ -1,1 +1,0 @@
-"""Authentication of requests, and access control."""

@@ -1,1 +1,0 @@
-"""ASGI middleware that accepts or refuses requests."""

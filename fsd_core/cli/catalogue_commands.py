@@ -1,0 +1,514 @@
+"""Commands on what can be named: tasks, pairs and running engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+from urllib.parse import urlsplit
+
+import typer
+
+from fsd_core.cli import common as options
+from fsd_core.cli import output
+from fsd_core.cli.output import download_bar
+from fsd_core.config import DecodingConfig
+from fsd_core.config.options import METHOD_OPTIONS, method
+from fsd_core.config.run_config import IN_FLIGHT, MOST_ROWS
+from fsd_core.errors import FsdError, NotApplicable, UnfitModel, UnfitTask, UnknownChoice
+from fsd_core.rules import ENGINE_TITLES, EngineName, Served
+from fsd_core.settings import get_settings
+from fsd_core.texts import LOOPBACK, count
+from fsd_core.worker import run_actions
+
+if TYPE_CHECKING:
+    from fsd_core.models.pair_check import PairCheck
+    from fsd_core.storage.records import ServedEngine
+    from fsd_core.storage.repository import Repository
+    from fsd_core.tasks.custom.reading import CheckedFile
+
+
+_ID_LENGTH = 8
+"""characters of an id that a table shows"""
+
+
+def tasks() -> None:
+    """List the tasks and their missing files. `task list` lists your own tasks."""
+    from fsd_core.tasks import TASKS
+
+    rows = []
+    for task in TASKS.values():
+        availability = f"needs {', '.join(task.files)} in {get_settings().data_folder}"
+        if task.available:
+            try:
+                availability = count(task.size, "prompt")
+                if task.repeats:
+                    availability += f", without {len(task.repeats)} that repeat an earlier one"
+            except FsdError as error:  # a file that differs from the published one
+                availability = str(error)
+        rows.append((task.name, task.title, availability))
+    output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
+
+
+def list_runs(
+    search: Annotated[str, typer.Option(help="Words of a setting, a task, a name, a note or a tag.")] = "",
+    limit: Annotated[int, options.number("--limit", int, "Runs, the newest first; 1 to 1000.", 1, 1000)] = 30,
+    archived: Annotated[bool, typer.Option("--archived", help="With archived runs.")] = False,
+    json: options.Json = False,
+) -> None:
+    """List runs with the ids that other commands take."""
+    from fsd_core.config.model_names import called
+
+    repository, home = run_actions.open_repository(get_settings()), get_settings().home
+    runs = repository.runs(search=search, limit=limit, archived=None if archived else False)
+    runs = run_actions.with_actual_statuses(repository, runs, home)
+    if json:
+        for run in runs:
+            named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name, "pair": run.pair}
+            named |= {"note": run.note, "tags": list(run.tags), "archived": run.archived}
+            done = {"prompts_done": run.prompts_done, "prompts": run.prompts_total, "begun": run.created_at.isoformat()}
+            output.print_json(named | {"label": run.label, "task": run.task, "status": run.status} | done)
+        return
+    if not runs:
+        hidden = " --archived lists archived ones." if not archived and repository.count_runs(archived=True) else ""
+        output.say(("No run is here yet." if not search else f"No run has {search[:60]!r} in its name.") + hidden)
+        return
+    rows = [
+        (
+            run.id[:_ID_LENGTH], run.label, called(run.pair), run.task,
+            f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
+            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
+        )
+        for run in runs
+    ]  # fmt: skip
+    columns = ("Run", "Setting", "Pair", "Task", "Prompts", "Status", "Begun, UTC", "Experiment")
+    output.print_table(columns, rows, figures=False)
+
+
+def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
+    """Fetch a task's files from the Hugging Face hub into the data folder."""
+    from fsd_core.models.pair_check import size
+    from fsd_core.tasks import download, get_task
+
+    source, licence = download.origin(task)
+    to_fetch = download.missing_bytes(get_task(task), get_settings().data_folder)
+    print(f"{get_task(task).title}, licence {licence}, from {source}" + (f", {size(to_fetch)}" if to_fetch else ""))
+    written = download.fetch(
+        task, get_settings().data_folder,
+        lambda what, done, total: output.say(f"Fetching {what}: file {done + 1} of {total}."),
+    )  # fmt: skip
+    print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")
+
+
+_OPTIONS: dict[str, Any] = options.TYPER_OPTIONS | {"no_args_is_help": False}
+endpoints = typer.Typer(
+    help="Running engines that are measured like settings: vLLM, SGLang, llama.cpp and others.",
+    invoke_without_command=True, **_OPTIONS,
+)  # fmt: skip
+
+EndpointArgument = Annotated[str, typer.Argument(help="Name of an endpoint, such as vllm-draft5.")]
+EndpointName = Annotated[
+    str | None,
+    typer.Option("--endpoint", metavar="NAME", help="Measure this running engine in place of a rule; see `endpoints`."),
+]
+EndpointNames = Annotated[
+    list[str] | None,
+    typer.Option("--endpoint", metavar="NAME", help="Measure this running engine too; may be given several times."),
+]
+Loads = Annotated[
+    str | None,
+    typer.Option(
+        "--parallel", metavar="NUMBERS",
+        help="How many prompts an endpoint is asked at once, such as 8. A list such as 1,2,4 gives a run each. In a "
+        "sweep it is the batch size of our own loop too.",
+    ),
+]  # fmt: skip
+Rates = Annotated[
+    str | None,
+    typer.Option(
+        "--request-rate", metavar="NUMBERS",
+        help="Prompts that arrive at an endpoint in a second, such as 2, at random. A list such as 1,2,4 gives a run "
+        f"each. --parallel is then how many may be open at once. [default of it: {IN_FLIGHT}]",
+    ),
+]  # fmt: skip
+_WHO = "command line"
+
+
+@endpoints.callback()
+def list_endpoints(context: typer.Context) -> None:
+    """List the running engines that somebody has named."""
+    if context.invoked_subcommand is not None:
+        return
+    settings = get_settings()
+    engines = run_actions.open_repository(settings).engines() if run_actions.has_database(settings) else []
+    output.print_table(("Name", "Kind", "Model", "Address", "Key"), [_row(engine) for engine in engines], figures=False)
+
+
+@endpoints.command("add")
+def add_endpoint(
+    name: EndpointArgument,
+    url: Annotated[str, typer.Option(metavar="URL", help="Base address, such as http://127.0.0.1:8000/v1.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model, as the server calls it.")],
+    kind: Annotated[str, typer.Option(metavar="KIND", help=f"What it is: {', '.join(get_args(EngineName))}.")],
+    key_variable: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="Environment variable that holds its key, which is never stored.")
+    ] = "",
+    hardware: Annotated[str, typer.Option(metavar="TEXT", help="What it computes on, such as 'one H100'.")] = "",
+    check: Annotated[bool, typer.Option(help="Ask the engine whether it is there, and has the model.")] = True,
+) -> None:
+    """Name a running engine. `run --endpoint NAME` then measures it. A name that is given again means the new one."""
+    from fsd_core.worker.named import checked_hardware, checked_variable
+
+    served = Served.checked(endpoint=name, url=url, model=model, engine=kind)
+    key_variable, hardware = checked_variable(key_variable), checked_hardware(hardware)
+    if key_variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in LOOPBACK:
+        output.say("warning: the key travels unencrypted to this address: https hides it.")
+    found = _checked_engine(served, key_variable) if check else ""
+    run_actions.open_repository(get_settings()).add_engine(served, key_variable, _WHO, hardware=hardware)
+    print(f"{name} is {found or 'kept, unchecked'}. Measure with --endpoint {name}.")
+
+
+@endpoints.command("show")
+def show_endpoint(name: EndpointArgument) -> None:
+    """Print what is kept of an endpoint."""
+    engine = run_actions.open_repository(get_settings()).engine(name)
+    kind, key = ENGINE_TITLES[engine.served.engine], engine.key_variable or "none"
+    on = f", on {engine.hardware}" if engine.hardware else ""
+    print(f"{name}: {kind} at {engine.served.url}{on}, model {engine.served.model}, key {key}, by {engine.added_by}")
+
+
+@endpoints.command("check")
+def check_endpoint(name: EndpointArgument) -> None:
+    """Ask an engine whether it is there, and has the model."""
+    from fsd_core.worker.named import check_endpoint as asked
+
+    settings = get_settings()
+    print(asked(run_actions.open_repository(settings), settings, name, quickly=False))
+
+
+@endpoints.command("remove")
+def remove_endpoint(name: EndpointArgument) -> None:
+    """Forget an endpoint. What was measured stays."""
+    run_actions.open_repository(get_settings()).remove_engine(name)
+    print(f"{name} is forgotten. Its runs stay.")
+
+
+def served_decoding(repository: Repository, name: str, shared: Mapping[str, Any]) -> DecodingConfig:
+    """Return the decoding of an endpoint, which has what a method and its baseline share. Asks the engine first.
+
+    ``shared``: see ``DecodingConfig.shared``. Raises ``UnknownName``, ``InvalidSetting`` and ``EngineUnavailable``.
+    """
+    from fsd_core.worker.named import check_endpoint as asked
+    from fsd_core.worker.named import endpoint_decodings
+
+    (decoding,) = endpoint_decodings([repository.engine(name)], shared)
+    asked(repository, get_settings(), name, quickly=False)
+    return decoding
+
+
+def shared_of(option_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the options say of prompts and sampling. Raises ``InvalidSetting`` for those of our own loop."""
+    from fsd_core.worker.named import check_shared
+
+    given = [name for name in METHOD_OPTIONS if option_values.get(name) is not None]
+    check_shared(given, options.flag)
+    return method({name: option_values[name] for name in given}, options.flag).shared
+
+
+def read_parallel(text: str | None) -> list[int]:
+    """Return the numbers of a list such as ``1,2,4``; empty for ``None``. Raises ``FsdError``."""
+    read = options.read_number("--parallel", int, 1, MOST_ROWS)
+    return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
+
+
+def read_request_rates(text: str | None) -> list[float]:
+    """Return the numbers of a list such as ``0.5,1,2``; empty for ``None``. Raises ``FsdError``."""
+    read = options.read_number("--request-rate", float)
+    return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
+
+
+def _row(engine: ServedEngine) -> tuple[str, ...]:
+    served = engine.served
+    return engine.name, ENGINE_TITLES[served.engine], served.model, served.url, engine.key_variable or "none"
+
+
+def _checked_engine(served: Served, key_variable: str) -> str:
+    from fsd_core.engines.client import check_engine
+    from fsd_core.worker.named import described
+
+    return described(served, check_engine(served, key_variable))
+
+
+_OPTIONS: dict[str, Any] = options.TYPER_OPTIONS | {"no_args_is_help": False}
+pairs = typer.Typer(
+    help="Model pairs: those of the program, and models of your own.", invoke_without_command=True, **_OPTIONS
+)
+
+PairName = Annotated[str, typer.Argument(help="Name of a pair, or path:FOLDER, or hub:TARGET+DRAFT.")]
+Target = Annotated[str, typer.Option(metavar="MODEL", help="OWNER/NAME[@REVISION] of the hub, or a folder.")]
+Model = Annotated[str, typer.Option(metavar="MODEL", help="As the target; may be left out.")]
+Adapter = Annotated[str, typer.Option(metavar="FOLDER", help="LoRA, merged into the model on loading.")]
+Template = Annotated[
+    str,
+    typer.Option(
+        metavar="JSON",
+        help='Arguments of the chat template, such as {"enable_thinking": false}. A setting\'s come first.',
+    ),
+]
+_DTYPE_HELP = "Of runs that name none: float32, bfloat16 or float16. Default: the checkpoint's."
+
+
+@pairs.callback()
+def list_pairs(context: typer.Context) -> None:
+    """List the model pairs, your own first."""
+    if context.invoked_subcommand is not None:
+        return
+    from fsd_core.models.model_pairs import MODEL_PAIRS
+    from fsd_core.models.pair_check import badge_of
+    from fsd_core.worker.named import device_memory
+
+    repository = _existing_repository()
+    memory, own = device_memory(repository), repository.own_pairs() if repository else []
+    rows = [
+        (pair.name, "", badge_of(pair.models, memory), "everyday", f"{pair.models}, by {pair.added_by}") for pair in own
+    ]
+    rows += [
+        (name, pair.title, badge_of(name, memory), ", ".join(pair.tasks), pair.description)
+        for name, pair in MODEL_PAIRS.items()
+    ]
+    output.print_table(("Name", "Title", "Where", "Tasks", "What it is"), rows, figures=False)
+
+
+@pairs.command("add")
+def add_pair(
+    name: Annotated[str, typer.Argument(help="Its name, such as support-7b.")],
+    target: Target,
+    draft: Model = "",
+    head: Model = "",
+    adapter: Adapter = "",
+    draft_adapter: Adapter = "",
+    template_arguments: Template = "",
+    dtype: Annotated[str, typer.Option(help=_DTYPE_HELP)] = "auto",
+) -> None:
+    """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
+    from fsd_core.config.model_names import name_of_models
+    from fsd_core.worker.named import add_checked
+
+    models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
+    models |= {"dtype": dtype, "template": template_arguments}
+    checked = add_checked(run_actions.open_repository(get_settings()), name, name_of_models(models), _WHO)
+    _tell(checked)
+    if checked.problems:
+        raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
+    print(f"{name} is {checked.badge}. Measure with --pair {name}.")
+
+
+@pairs.command("show")
+def show_pair(name: PairName) -> None:
+    """Report what a pair is made of, where its models are, and whether this machine can hold them."""
+    from fsd_core.models.model_pairs import get_pair
+    from fsd_core.models.pair_check import check_pair
+    from fsd_core.worker.named import device_memory
+
+    print(models := _recorded(name))
+    _tell(checked := check_pair(get_pair(models), device_memory(_existing_repository())))
+    print(f"{name} {'' if checked.problems else 'is '}{checked.badge}.")
+
+
+@pairs.command("fetch")
+def fetch_pair(name: PairName) -> None:
+    """Fetch what is missing of a pair from the Hugging Face hub. Stop it with Ctrl-C; called again, it goes on."""
+    from fsd_core.models import hub
+    from fsd_core.models.model_pairs import get_pair
+    from fsd_core.models.sources import missing_models
+
+    spec = get_pair(_recorded(name))
+    if not missing_models(spec):
+        print(f"Nothing of {name} is missing.")
+        return
+    with download_bar() as on_progress:
+        hub.fetch_pair(spec, on_progress)
+    print(f"{name} is here.")
+
+
+@pairs.command("search")
+def search(text: Annotated[str, typer.Argument(help="A part of a model's name, such as Qwen2.5.")]) -> None:
+    """Search the Hugging Face hub for models with safetensors."""
+    from fsd_core.models.hub_files import search_models
+
+    rows = [
+        (
+            found.id, f"{found.parameters / 1e9:.2g} B" if found.parameters else "", f"{found.downloads:,}",
+            "gated" if found.gated else "",
+        )
+        for found in search_models(text)
+    ]  # fmt: skip
+    if not rows:
+        output.say(f"The hub has no text model with safetensors whose name contains {text[:60]!r}.")
+    output.print_table(("Model", "Parameters", "Downloads", ""), rows)
+
+
+@pairs.command("drafts")
+def drafts(target: Annotated[str, typer.Argument(help="OWNER/NAME[@REVISION] of the hub, or a folder.")]) -> None:
+    """List drafts for a target: smaller models of its family, whose tokenizers were compared with its own."""
+    from fsd_core.models.model_pairs import model_of
+    from fsd_core.models.pair_check import offered_drafts, size
+    from fsd_core.worker.named import known_models
+
+    offers = offered_drafts(model_of("target", target), known_models(_existing_repository()))
+    output.say(offers.note or f"{offers.compared} models were compared with {target}.")
+    rows = [(draft.model, size(draft.bytes_), "here" if draft.is_here else "to fetch") for draft in offers.drafts]
+    output.print_table(("Draft", "Weights", "Where"), rows, figures=False)
+
+
+@pairs.command("remove")
+def remove_pair(name: PairName) -> None:
+    """Forget a name of yours. What was measured stays."""
+    run_actions.open_repository(get_settings()).remove_pair(name)
+    print(f"{name} is forgotten. Its runs stay.")
+
+
+def _existing_repository() -> Repository | None:
+    """Return the database, or ``None`` if there is none yet."""
+    settings = get_settings()
+    return run_actions.open_repository(settings) if run_actions.has_database(settings) else None
+
+
+def _recorded(name: str) -> str:
+    return options.recorded_pair(name) or name
+
+
+def _tell(checked: PairCheck) -> None:
+    for sentence in (*checked.facts, *checked.notes, *checked.problems):
+        output.say(sentence)
+
+
+task = typer.Typer(help="Tasks of your own, from files.", **options.TYPER_OPTIONS)
+
+File = Annotated[Path, typer.Argument(help="A file of JSON Lines, JSON or Parquet; also gzipped.")]
+Scorer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="number, choice, exact, contains, regex or none. [default: what the file's first line says]",
+    ),
+]
+PromptField = Annotated[
+    str,
+    typer.Option(metavar="FIELD", help="Field that holds the prompt or the conversation. [default: prompt, messages]"),
+]
+ReferenceField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: reference]")
+]
+IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
+AllTurns = Annotated[bool, typer.Option("--all-turns", help="Ask the user turns of conversations one after another.")]
+GroupSimilar = Annotated[
+    bool,
+    typer.Option("--group-similar", help="Make near-duplicates groups: prompts that depend on each other count once."),
+]
+
+
+def _checked_file(file: Path, scorer: str | None, *fields: str, all_turns: bool, group_similar: bool) -> CheckedFile:
+    """Return the content of a file, whose ``fields`` hold prompt, reference and id.
+
+    Raises ``InvalidSetting`` after every problem was printed to standard error.
+    """
+    from fsd_core.calibration.request import margins_for
+    from fsd_core.tasks.custom.reading import check, grouped, noted, read_file
+    from fsd_core.tasks.custom.rows import FieldNames
+    from fsd_core.tasks.custom.scorers import SCORERS
+
+    if scorer is not None and scorer not in SCORERS:
+        raise UnknownChoice(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+    checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
+    checked = grouped(checked) if group_similar else noted(checked, "or use --group-similar")
+    for problem in checked.problems:
+        output.say(problem.sentence)
+    if checked.unlisted:
+        output.say(f"And {checked.unlisted:,} more.")
+    for sentence in filter(None, (*checked.notes, margins_for(checked))):
+        output.say(f"note: {sentence}")
+    if checked.problems:
+        raise UnfitTask(f"{file} has {checked.summary}: nothing can be measured on it yet.")
+    return checked
+
+
+def _repository() -> Repository:
+    """Return the database, updated from the folder of tasks."""
+    from fsd_core.tasks.custom.custom_task import TaskFolder
+
+    settings = get_settings()
+    repository = run_actions.open_repository(settings)
+    for sentence in TaskFolder(settings.tasks_folder).take_in(repository):
+        output.say(f"warning: {sentence}")
+    return repository
+
+
+@task.command("check")
+def check_task(
+    file: File,
+    scorer: Scorer = None,
+    prompt_field: PromptField = "",
+    reference_field: ReferenceField = "",
+    id_field: IdField = "",
+    all_turns: AllTurns = False,
+    group_similar: GroupSimilar = False,
+) -> None:
+    """Report everything that is wrong with a file, line by line. Nothing is stored."""
+    fields = prompt_field, reference_field, id_field
+    checked = _checked_file(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
+    print(f"{file} has {count(checked.prompts, 'prompt')}, scored by {checked.scorer}.")
+
+
+@task.command("add")
+def add_task(
+    file: File,
+    name: Annotated[str | None, typer.Option(help="Name. [default: made of the file's]")] = None,
+    scorer: Scorer = None,
+    title: Annotated[str, typer.Option(help="Title for people.")] = "",
+    prompt_field: PromptField = "",
+    reference_field: ReferenceField = "",
+    id_field: IdField = "",
+    all_turns: AllTurns = False,
+    group_similar: GroupSimilar = False,
+) -> None:
+    """Store a file as a task, or as the next version of one. Commands and pages then offer it."""
+    from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, keep, suggested_name
+
+    name = checked_name(suggested_name(file.name) if name is None else name)
+    fields = prompt_field, reference_field, id_field
+    checked = _checked_file(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
+    view = keep(_repository(), CustomTask.of(name, checked, title), _WHO)
+    print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")
+
+
+@task.command("list")
+def list_tasks(
+    versions: Annotated[bool, typer.Option("--versions", help="Every version, not only the latest.")] = False,
+) -> None:
+    """List your own tasks, the latest first."""
+    from fsd_core.tasks.custom.custom_task import latest_custom_tasks
+
+    repository = _repository()
+    views = repository.task_versions() if versions else [task.view for task in latest_custom_tasks(repository)]
+    rows = [
+        (view.full_name, view.title, f"{view.prompts:,}", view.scorer, view.added_by, f"{view.added_at:%Y-%m-%d %H:%M}")
+        for view in views
+    ]
+    if rows:
+        output.print_table(("Name", "Title", "Prompts", "Scorer", "Added by", "Added, UTC"), rows, figures=False)
+    else:
+        output.say("There is no task of your own yet: `task add FILE` makes the first one.")
+
+
+@task.command("show")
+def show_task(
+    name: Annotated[str, typer.Argument(help="Name of a task of your own, such as support or support@0123456789ab.")],
+) -> None:
+    """Print the lines of a task. Their SHA-256 begins with its version."""
+    from fsd_core.tasks.custom.custom_task import CustomTask, find_task
+
+    match = find_task(name, _repository())
+    if not isinstance(match, CustomTask):
+        raise NotApplicable(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
+    print(match.content, end="")

@@ -1,0 +1,335 @@
+"""Commands of a team: users and tokens, reviews, messages and notes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fsd_core.cli import common as options
+from fsd_core.cli import output
+from fsd_core.cli.output import find_work
+from fsd_core.errors import Misconfigured, NotDelivered
+from fsd_core.roles import LOCAL, ROLES, checked_name, checked_role
+from fsd_core.settings import get_settings
+from fsd_core.storage.records import Edit, read_tags
+from fsd_core.texts import count
+from fsd_core.worker import run_actions
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.repository import Repository
+
+
+users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.TYPER_OPTIONS)
+tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.TYPER_OPTIONS)
+
+Name = Annotated[str, typer.Argument(help="Name.")]
+Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]
+
+
+def _repository() -> Repository:
+    return run_actions.open_repository(get_settings())
+
+
+def _moment(at: datetime | None) -> str:
+    return "–" if at is None else f"{at:%Y-%m-%d %H:%M}"
+
+
+def _password() -> str:
+    """Return a password typed twice on a terminal without echo, or else the first line of standard input."""
+    if sys.stdin.isatty():
+        return typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    return sys.stdin.readline().rstrip("\n")
+
+
+@users.command("add")
+def add_user(name: Name, role: Role = "viewer") -> None:
+    """Add a user. The password is prompted for, or read from standard input."""
+    from fsd_core import accounts
+
+    checked_role(role)  # fails before the password prompt
+    accounts.add_user(_repository(), checked_name(name), role, _password())
+    print(f"{name} may sign in as {role}.")
+
+
+@users.command("list")
+def list_users() -> None:
+    """List the users who may sign in."""
+    rows = [
+        (account.name, account.role, f"{account.created_at:%Y-%m-%d}", _moment(account.signed_in_at),
+         "disabled" if account.disabled else "one-time password" if account.one_time else "–")
+        for account in _repository().users()
+    ]  # fmt: skip
+    if rows:
+        output.print_table(("Name", "Role", "Since", "Last sign-in", "State"), rows, figures=False)
+    else:
+        output.say("Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
+
+
+@users.command("role")
+def change_role(name: Name, role: Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.")]) -> None:
+    """Change a user's role."""
+    _repository().change_user(name, by=LOCAL.name, role=checked_role(role))
+    print(f"{name} is {role} now.")
+
+
+@users.command("password")
+def change_password(name: Name) -> None:
+    """Change a user's password and end their sessions."""
+    from fsd_core import accounts
+
+    accounts.change_password(_repository(), name, _password())
+    print(f"{name} has another password; wherever they were signed in, they are no more.")
+
+
+@users.command("one-time")
+def give_one_time_password(name: Name) -> None:
+    """Print a password for one sign-in, within three days. It ends the user's password and sessions."""
+    from fsd_core import accounts
+
+    print(accounts.one_time_password(_repository(), name, LOCAL.name))
+
+
+@users.command("disable")
+def disable_user(name: Name) -> None:
+    """Disable a user: nobody signs in as them, and their tokens are worth nothing, until they are enabled."""
+    _repository().set_disabled(name, True, LOCAL.name)
+    print(f"{name} is disabled.")
+
+
+@users.command("enable")
+def enable_user(name: Name) -> None:
+    """Enable a user who was disabled."""
+    _repository().set_disabled(name, False, LOCAL.name)
+    print(f"{name} may sign in again.")
+
+
+@users.command("remove")
+def remove_user(name: Name) -> None:
+    """Remove a user, and revoke their tokens. Their comments and verdicts in reviews stay."""
+    _repository().remove_user(name, LOCAL.name)
+    print(f"{name} may no longer sign in.")
+
+
+@users.command("log")
+def show_log(limit: Annotated[int, typer.Option(help="Rows at most.", min=1, max=10_000)] = 50) -> None:
+    """Show what happened to accounts: sign-ins, people, roles and tokens, the latest first."""
+    rows = [
+        (f"{event.at:%Y-%m-%d %H:%M}", event.who, event.act, event.subject, event.detail)
+        for event in _repository().account_log(limit)
+    ]
+    output.print_table(("When", "Who", "Did", "Whose", "What"), rows, figures=False)
+
+
+@tokens.command("add")
+def add_token(
+    name: Name,
+    role: Role = "viewer",
+    owner: Annotated[str, typer.Option(help="The person who answers for the program.")] = LOCAL.name,
+    days: Annotated[float | None, typer.Option(help="For how long it lasts. [default: until it is revoked]")] = None,
+) -> None:
+    """Create a token. It is shown only once: only its hash is stored."""
+    from fsd_core import accounts
+
+    print(accounts.add_token(_repository(), name, role, owner, days, LOCAL.name))
+
+
+@tokens.command("list")
+def list_tokens() -> None:
+    """List tokens, without their secrets."""
+    rows = [
+        (token.name, token.role, token.owner or "–", f"{token.created_at:%Y-%m-%d}",
+         _moment(token.expires_at), _moment(token.used_at))
+        for token in _repository().tokens()
+    ]  # fmt: skip
+    if rows:
+        output.print_table(("Name", "Role", "Of", "Since", "Until", "Last used"), rows, figures=False)
+    else:
+        output.say("There are no tokens.")
+
+
+@tokens.command("revoke")
+def revoke_token(name: Name) -> None:
+    """Revoke a token."""
+    _repository().revoke_token(name, LOCAL.name)
+    print(f"The token {name} is worth nothing any more.")
+
+
+reviews = typer.Typer(help="What a team has decided on settings.", **options.TYPER_OPTIONS)
+
+
+@reviews.command("check")
+def check_use(
+    use: Annotated[str, typer.Argument(help="Id of a use, as in the address of its page.")],
+    setting: Annotated[str, typer.Option(help="Id of a setting. [default: the approved one]")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say whether a setting may serve a use now: approved, not expired, its evidence intact, each requirement met or
+    answered for. Exits with 1 if it may not."""
+    from fsd_core.review.approvals import check_setting
+    from fsd_core.review.review_service import ReviewService
+
+    repository = run_actions.open_repository(get_settings())
+    checked = check_setting(repository, ReviewService(repository).use(use), setting)
+    if as_json:
+        print(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
+    else:
+        rows = [(check.requirement, f"answered for: {waived}" if waived else check.outcome, check.text)
+                for check, waived in checked.requirements]  # fmt: skip
+        if rows:
+            output.print_table(("Requirement", "Outcome", "Figures"), rows, figures=False)
+        for text in filter(None, (*checked.reasons, checked.approval.note if checked.approval else "")):
+            output.say(text)
+        print(f"The setting {checked.setting} {'passes' if checked.passes else 'does not pass'} for {checked.use}.")
+    if not checked.passes:
+        raise typer.Exit(1)
+
+
+@reviews.command("ask")
+def ask_reviewers(
+    proposal: Annotated[str, typer.Argument(help="Id of a proposal, as in the address of its page.")],
+    reviewers: Annotated[list[str], typer.Argument(help="Names of people who are asked for a verdict.")],
+) -> None:
+    """Ask people for a verdict on a proposal, in place of those who were asked before."""
+    from fsd_core.review.review_service import ReviewService
+
+    service = ReviewService(run_actions.open_repository(get_settings()))
+    service.ask_reviewers(LOCAL, service.review(proposal), reviewers)
+    print(f"Asked for a verdict: {', '.join(service.review(proposal).proposal.reviewers)}.")
+
+
+@reviews.command("change")
+def change_use(
+    use: Annotated[str, typer.Argument(help="Id of a use, as in the address of its page.")],
+    name: Annotated[str | None, typer.Option(help="Its name.")] = None,
+    description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    margin: Annotated[str | None, typer.Option(help="Points of accuracy that may be lost, or none.")] = None,
+    speed: Annotated[str | None, typer.Option(help="Times as fast by time per answer, at least, or none.")] = None,
+    answers: Annotated[str | None, typer.Option(help="Times as long answers, at most, or none.")] = None,
+    cost: Annotated[str | None, typer.Option(help="Cost per solved task, at most, or none.")] = None,
+    approvals: Annotated[int | None, typer.Option(help="People who must approve.")] = None,
+    days: Annotated[str | None, typer.Option(help="For which an approval counts, or none: for ever.")] = None,
+) -> None:
+    """Change what a use asks for. What is left out stays. Approvals of what was asked before become stale."""
+    from fsd_core.review.review_service import ReviewService
+
+    bounds = {"margin": margin, "least_speedup": speed, "longest_answers": answers, "highest_cost": cost}
+    requirements = {field: _number(text) for field, text in bounds.items() if text is not None}
+    changes: dict[str, Any] = {"name": name, "description": description, "approvals": approvals}
+    changes = {field: value for field, value in changes.items() if value is not None}
+    changes |= {"requirements": requirements} if requirements else {}
+    changes |= {"days": _number(days)} if days is not None else {}
+    service = ReviewService(run_actions.open_repository(get_settings()))
+    changed = service.change_use(LOCAL, use, changes, service.use(use).described_at)
+    print(f"“{changed.name}” asks for something else now.")
+
+
+@reviews.command("evidence")
+def choose_evidence(
+    proposal: Annotated[str, typer.Argument(help="Id of an open proposal, as in the address of its page.")],
+    run: Annotated[list[str], typer.Option(help="Id of a run of its setting; repeat it for several.")],
+    baseline: Annotated[list[str], typer.Option(help="Id of a run to compare with; repeat it for several.")],
+    comment: Annotated[str, typer.Option(help="Why.")] = "",
+) -> None:
+    """Rest a proposal on other runs of its setting. Verdicts on the former ones become stale."""
+    from fsd_core.review.review_service import ReviewService
+
+    service = ReviewService(run_actions.open_repository(get_settings()))
+    service.choose_evidence(LOCAL, service.review(proposal), run, baseline, comment)
+    print(f"The proposal rests on {count(len(run), 'run')} and {count(len(baseline), 'baseline')} now.")
+
+
+def _number(text: str) -> str | None:
+    """Return a number as it was typed, which is validated where it is stored, or ``None`` for none."""
+    return None if text.strip().lower() == "none" else text
+
+
+notices = typer.Typer(help="Messages on reviews, to a webhook and by mail.", **options.TYPER_OPTIONS)
+
+
+@notices.command("test")
+def try_channels() -> None:
+    """Send a test message to the webhook and to each mail address, at once. Exits with 1 if one is not taken."""
+    from fsd_core.notices import configured_channels
+    from fsd_core.storage.messages import NoticeContent, OutboxMessage
+
+    channels, at = configured_channels(get_settings()), datetime.now(UTC)
+    if not channels.names:
+        raise Misconfigured("Nothing is configured: set FSD_WEBHOOK_URL, or FSD_SMTP_HOST, as docs/usage.md says.")
+    content = NoticeContent(
+        kind="test", at=at.isoformat(), use="", use_name="", who="", text="This is a test of FSD Lab's messages."
+    )
+    failed = False
+    for name in channels.names:
+        channel = channels.named(name)
+        recipients = channels.mail.all_recipients if name == "mail" and channels.mail else [""]
+        for recipient in recipients:
+            told = " ".join(filter(None, (name, recipient)))
+            try:
+                channel.send(OutboxMessage(secrets.token_hex(16), name, recipient, content, at))
+                print(f"{told}: {channel.place} has taken the message.")
+            except NotDelivered as error:
+                failed = True
+                output.say(f"{told}: {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+@notices.command("list")
+def list_unsent() -> None:
+    """List the messages that wait to be sent, and those that were given up, with why."""
+    messages = run_actions.open_repository(get_settings()).unsent_messages()
+    rows = [
+        (
+            f"{message.created_at:%Y-%m-%d %H:%M}",
+            " ".join(filter(None, (message.channel, message.recipient))),
+            message.content.text,
+            "given up" if message.given_up else f"{message.attempts} attempts",
+            message.error,
+        )
+        for message in messages
+    ]
+    if rows:
+        output.print_table(("Since", "To", "What", "State", "Why"), rows, figures=False)
+    else:
+        output.say("No message waits to be sent.")
+
+
+def annotate(
+    id: options.Id,
+    name: Annotated[str | None, typer.Option(help="New name of an experiment.")] = None,
+    note: Annotated[str | None, typer.Option(help="Takes the place of the note; an empty one removes it.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag to add; may be given several times.")] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="Tag to remove; may be given several times.")] = None,
+    archive: Annotated[bool | None, typer.Option("--archive/--unarchive", help="Hide it from lists, or not.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Name an experiment, or note, tag or archive an experiment or a run. Without options, print the current values."""
+    repository = run_actions.open_repository(get_settings())
+    work = find_work(repository, id)
+    kind = "experiment" if work.is_experiment else "run"
+
+    def now() -> RunView | ExperimentView:
+        return repository.experiment(work.id) if work.is_experiment else repository.run(work.id)
+
+    before = now()
+    tags = None
+    if tag or untag:
+        removed = set(read_tags(" ".join(untag or [])))
+        tags = tuple(t for t in read_tags(" ".join([*before.tags, *(tag or [])])) if t not in removed)
+    repository.annotate(kind, work.id, Edit(name, note, tags, archive), LOCAL, before.edits)
+    after = now()
+    title = {"name": after.name} if work.is_experiment else {}  # type: ignore[union-attr]
+    values = title | {"note": after.note, "tags": list(after.tags), "archived": after.archived}
+    if json:
+        output.print_json({f"{kind}_id": work.id} | values)
+        return
+    print(f"The {kind} {work.id}" + (f" ({title['name']})" if title else ""))
+    print(f"Note: {after.note or 'none'}")
+    print(f"Tags: {' '.join(after.tags) or 'none'}")
+    print(f"Archived: {'yes' if after.archived else 'no'}")

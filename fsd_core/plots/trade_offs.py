@@ -1,0 +1,649 @@
+"""Figures of runs side by side: quality and speed, over threshold and draft length, and all of them by name.
+
+Quality against throughput: what speed costs, with the settings that no other beats.
+
+Quality is accuracy or, if nothing is scored, the share of texts that equal the greedy target's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from fsd_core.analysis import matching
+from fsd_core.analysis.cells import (
+    PALETTE,
+    families,
+    interval,
+    measured,
+    metrics,
+    ratio_mixed,
+    run_names,
+    speedup,
+    throughput_ratio,
+)
+from fsd_core.analysis.recommendation import load_lines
+from fsd_core.errors import NotGiven, UnknownChoice
+from fsd_core.metrics import MIXED_MARK
+from fsd_core.plots import acceptance, curves
+from fsd_core.plots.style import (
+    LABEL_FONT,
+    MUTED,
+    TEXT,
+    between,
+    error_bar,
+    escape,
+    faint,
+    figure,
+    height_for,
+    hover,
+    mixed_lines,
+    note,
+    places,
+)
+from fsd_core.statistics.intervals import Estimate, pareto_front
+from fsd_core.texts import count, decimals, number, written
+
+if TYPE_CHECKING:
+    from fsd_core.config import DecodingConfig
+    from fsd_core.storage.records import Prompts, RunView
+
+
+class TradeoffPoint(NamedTuple):
+    """One run: its speed and quality in percent, each with its interval."""
+
+    run_id: str
+    name: str
+    threshold: float | None
+    speed: float
+    speed_low: float
+    speed_high: float
+    quality: float
+    quality_low: float
+    quality_high: float
+    prompts: int
+    on_front: bool
+    mixed: tuple[str, ...] = ()
+    """conditions that differ within the speed"""
+
+
+class TradeoffGroup(NamedTuple):
+    """The points of one line."""
+
+    name: str
+    colour: str
+    symbol: str
+    points: list[TradeoffPoint]
+
+
+class QualityMeasure(NamedTuple):
+    """A metric of text quality."""
+
+    key: str
+    title: str
+    axis: str
+
+
+ACCURACY_AXIS = QualityMeasure("accuracy", "Accuracy", "Accuracy (% of prompts)")
+SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
+
+
+class SpeedMeasure(NamedTuple):
+    """A measure of speed: its unit and the title of its axis."""
+
+    unit: str
+    axis: str
+
+
+TOKENS = SpeedMeasure("tokens/s", "Throughput (tokens per second)")
+ANSWERS = SpeedMeasure("answers/s", "Throughput (answers per second)")
+"""for a measured series without tokens, such as images"""
+
+
+class TradeoffInfo(NamedTuple):
+    """Data of the figure. ``measure`` is its quality. ``left_out`` counts runs that lack it, or the speed."""
+
+    measure: QualityMeasure
+    groups: list[TradeoffGroup]
+    front: list[TradeoffPoint]
+    left_out: int
+    speed: SpeedMeasure = TOKENS
+
+
+def tradeoff_info(runs: Sequence[RunView]) -> TradeoffInfo:
+    """Return the points of the runs that have the quality, and those on the Pareto front.
+
+    The quality is accuracy if any run has one, or if none has a share of same texts. The speed is in tokens a second if
+    any run has tokens. What was measured elsewhere is never on the front, for nothing here has verified it.
+    """
+    with_tokens = [run for run in measured(runs) if _speed(run, TOKENS)[1]]
+    unit = TOKENS if with_tokens else ANSWERS
+    timed = with_tokens or [run for run in measured(runs) if _speed(run, ANSWERS)[1]]
+    has_accuracy = any(metrics(run)["accuracy"] is not None for run in timed)
+    measure = (
+        ACCURACY_AXIS
+        if has_accuracy or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed)
+        else SAME_TEXT
+    )
+    scored = [run for run in timed if _quality(run, measure)[1] is not None]
+    names = run_names(scored)
+    verified = [run for run in scored if not run.measured_elsewhere]
+    best = pareto_front([(_speed(run, unit)[1], _quality(run, measure)[1]) for run in verified])
+    front = [_point(verified[index], measure, unit, names[verified[index].id], True) for index in best]
+    on_front = {point.run_id for point in front}
+    groups = [
+        TradeoffGroup(
+            f.name,
+            f.colour,
+            f.symbol,
+            [_point(run, measure, unit, names[run.id], run.id in on_front) for run in f.runs],
+        )
+        for f in families(scored)
+    ]
+    return TradeoffInfo(measure, groups, front, len(runs) - len(scored), unit)
+
+
+def _speed(run: RunView, unit: SpeedMeasure) -> tuple[Any, Any, Any]:
+    """Return a run's speed between the ends of its interval. Answers a second are the inverse of the time of one."""
+    if unit is TOKENS:
+        return interval(run, "tokens_per_second")
+    fast, answer, slow = interval(run, "seconds_per_answer")
+    return (1 / slow, 1 / answer, 1 / fast) if answer else (None, None, None)
+
+
+def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
+    """Return a run's quality between the ends of its interval. The greedy target equals itself, so it has 1."""
+    greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
+    if measure is SAME_TEXT and greedy_target:
+        return 1.0, 1.0, 1.0
+    return interval(run, measure.key)
+
+
+def _point(
+    run: RunView, measure: QualityMeasure, unit: SpeedMeasure, name: str, on_front: bool
+) -> TradeoffPoint:  # fmt: skip
+    low, value, high = (100 * end for end in _quality(run, measure))
+    slow, speed, fast = _speed(run, unit)
+    ends = speed, slow, fast, value, low, high
+    return TradeoffPoint(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
+
+
+def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
+    """Draw quality over throughput. Up and to the right is better. The run whose id is ``marked`` gets a ring."""
+    fig = figure(
+        f"{data.measure.title} against throughput",
+        data.speed.axis,
+        data.measure.axis,
+        height=height_for(len(data.groups), 400),
+    )
+    if not data.groups:
+        return note(fig, "No run with a measured accuracy is chosen.")
+    if len(data.front) > 1:
+        fig.add_scatter(
+            x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
+            line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
+        )  # fmt: skip
+    spread = _spread([point for group in data.groups for point in group.points])
+    fig.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
+    labelled = iter(_labels(data.groups, *spread))
+    for group in data.groups:
+        speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
+        bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
+        fig.add_scatter(
+            x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
+            text=[text for text, _ in labels], textposition=[position for _, position in labels],
+            textfont={"size": LABEL_FONT}, cliponaxis=False,
+            marker={"color": group.colour, "symbol": group.symbol, "size": 10},
+            error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
+            error_y=error_bar(
+                qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
+            ),
+            hoverinfo="text", hovertext=[_tradeoff_hover(p, data) for p in group.points],
+        )  # fmt: skip
+    ringed = next((point for group in data.groups for point in group.points if point.run_id == marked), None)
+    if ringed is not None:
+        fig.add_scatter(
+            x=[ringed.speed], y=[ringed.quality], mode="markers", name="The answer", hoverinfo="skip",
+            marker={"symbol": "circle-open", "size": 24, "color": TEXT, "line": {"width": 3}},
+        )  # fmt: skip
+    return fig
+
+
+Range = tuple[float, float]
+
+
+def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
+    """Return the ranges of both axes: all intervals, with room for labels beside them."""
+    return (
+        _around([end for p in points for end in (p.speed_low, p.speed_high)]),
+        _around([end for p in points for end in (p.quality_low, p.quality_high)]),
+    )
+
+
+def _around(ends: Sequence[float]) -> Range:
+    padding = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+    return min(ends) - padding, max(ends) + padding
+
+
+def _labels(groups: Sequence[TradeoffGroup], x: Range, y: Range) -> list[tuple[str, str]]:
+    """Return the thresholds as texts with their positions. A text is empty if its point has no threshold or no room."""
+    points = [point for group in groups for point in group.points]
+    coordinates = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
+    texts = ["" if p.threshold is None else f"T {p.threshold:g}" for p in points]
+    return [
+        (text if position else "", position or "top right")
+        for text, position in zip(texts, places(coordinates, texts), strict=True)
+    ]
+
+
+def _quality_text(p: TradeoffPoint) -> str:
+    ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
+    text = written(p.quality, *ends, points=True, digits=1)
+    return text._replace(value=f"{text.value} %").with_ends(" ({} to {})")
+
+
+def _tradeoff_hover(p: TradeoffPoint, data: TradeoffInfo) -> str:
+    return hover(
+        p.name,
+        f"{data.measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
+        f"{p.speed:.1f} {data.speed.unit}{MIXED_MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
+        "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
+        *mixed_lines(p.mixed),
+    )
+
+
+# Below the middle of its slot, where the label's line ends. The mark extends a little beyond the bar.
+BAR = (0.06, 0.48)
+MARK_PLACE = (0.0, 0.54)
+ROW, LINE = 42, 20
+"""pixels of a bar with its label, and of one more line"""
+_LONGEST = 44
+"""maximum characters of a label on one line of a phone"""
+
+
+class Bar(NamedTuple):
+    """One run: its speed-up over the baseline with an interval, and its tokens per second."""
+
+    run_id: str
+    name: str
+    colour: str
+    tokens_per_second: float
+    speedup: float
+    low: float | None
+    high: float | None
+    mixed: tuple[str, ...] = ()
+    """conditions that differ within the tokens per second"""
+    speedup_mixed: tuple[str, ...] = ()
+    """the same for the speed-up"""
+
+
+class ThroughputInfo(NamedTuple):
+    """Data of the figure. ``baseline`` is the name of the run that all others are divided by."""
+
+    baseline: str | None
+    bars: list[Bar]
+
+
+def throughput_info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> ThroughputInfo:
+    """Return one bar per run that has a throughput and shares prompts with the baseline, in the given order. Empty if
+    the baseline has none."""
+    timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
+    if baseline is None or not baseline.metrics or not metrics(baseline)["tokens_per_second"]:
+        return ThroughputInfo(None, [])
+    names = run_names(timed if any(run.id == baseline.id for run in timed) else [*timed, baseline])
+    colours = {run.id: family.colour for family in families(timed) for run in family.runs}
+    bars = [
+        Bar(
+            run.id,
+            names[run.id],
+            colours[run.id],
+            metrics(run)["tokens_per_second"],
+            *ratio,
+            run.speed_mixed,
+            ratio_mixed(run, baseline),
+        )
+        for run in timed
+        if (ratio := throughput_ratio(run, baseline, prompts)) is not None
+    ]
+    return ThroughputInfo(names[baseline.id], bars)
+
+
+def draw_throughput(data: ThroughputInfo) -> go.Figure:
+    """Draw bars from top to bottom in the order of the table. Right of the mark at 1 is faster."""
+    labels = [_label(bar, data.baseline or "") for bar in data.bars]
+    is_long = max((len(name) + len(figures) for name, figures in labels), default=0) > _LONGEST
+    row, separator = (ROW + LINE, "<br>") if is_long else (ROW, " · ")
+    fig = figure(
+        "Throughput relative to the baseline",
+        "Tokens per second, × the baseline's",
+        "",
+        height=max(300, 110 + row * len(data.bars)),
+    )
+    if not data.bars:
+        return note(fig, "The baseline has no measured throughput.")
+    speedups = [bar.speedup for bar in data.bars]
+    fig.add_bar(
+        orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=BAR[1] - BAR[0], offset=BAR[0],
+        marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
+        error_x=error_bar(speedups, [_ends(bar)[0] for bar in data.bars], [_ends(bar)[1] for bar in data.bars], MUTED),
+        hoverinfo="text", hovertext=[_throughput_hover(bar, data.baseline or "") for bar in data.bars],
+    )  # fmt: skip
+    # Names are above their bars: beside them they would take half of a narrow screen.
+    fig.add_scatter(
+        x=[0] * len(data.bars), y=[escape(bar.name) for bar in data.bars], mode="text", textposition="top right",
+        text=[separator.join(label) for label in labels],
+        showlegend=False, hoverinfo="skip",
+    )  # fmt: skip
+    # So no line may run from top to bottom: the 1 is marked at each bar, and labels replace a grid.
+    for index in range(len(data.bars)):
+        fig.add_shape(
+            type="line", x0=1, x1=1, y0=index + MARK_PLACE[0], y1=index + MARK_PLACE[1],
+            line={"dash": "dot", "width": 2, "color": TEXT},
+        )  # fmt: skip
+    fig.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)
+    return fig.update_xaxes(rangemode="tozero", showgrid=False)
+
+
+def _ends(bar: Bar) -> tuple[float, float]:
+    """Return the ends of the bar's interval, or its own value twice if it has none."""
+    return (bar.speedup if bar.low is None else bar.low), (bar.speedup if bar.high is None else bar.high)
+
+
+def _label(bar: Bar, baseline: str) -> tuple[str, str]:
+    """Return the bar's name, and its figures."""
+    digits = max(1, decimals(bar.speedup, bar.low, bar.high))
+    mark, ratio_mark = MIXED_MARK * bool(bar.mixed), MIXED_MARK * bool(bar.speedup_mixed)
+    ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"
+    return escape(bar.name), f"{bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
+
+
+def _throughput_hover(bar: Bar, baseline: str) -> str:
+    speed = f"{bar.tokens_per_second:.1f} tokens/s{MIXED_MARK * bool(bar.mixed)}"
+    if bar.name == baseline:
+        return hover(bar.name, speed, "The baseline", *mixed_lines(bar.mixed))
+    ratio = f"{bar.speedup:.2f}×{MIXED_MARK * bool(bar.speedup_mixed)} the baseline{between(*_ends(bar), digits=2)}"
+    return hover(bar.name, speed, ratio, *mixed_lines(bar.speedup_mixed))
+
+
+class ThresholdMeasure(NamedTuple):
+    """A metric that is plotted against the threshold. ``scale`` converts it to the unit of its axis."""
+
+    key: str
+    title: str
+    axis: str
+    scale: float
+    unit: str
+
+
+ACCEPTANCE_RATE = ThresholdMeasure(
+    "acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", 100.0, " %"
+)
+ACCEPTANCE_LENGTH = ThresholdMeasure(
+    "mean_acceptance_length", "Mean acceptance length against threshold", "Tokens per target forward", 1.0, ""
+)
+
+
+class ThresholdValue(NamedTuple):
+    """One run's value with its interval, in the unit of the axis."""
+
+    name: str
+    threshold: float | None
+    value: float
+    low: float
+    high: float
+
+
+class ThresholdLine(NamedTuple):
+    """The runs of one rule and divergence, by threshold. A run without a threshold is a level line."""
+
+    name: str
+    colour: str
+    symbol: str
+    values: list[ThresholdValue]
+
+    @property
+    def means(self) -> list[tuple[float, float]]:
+        """(threshold, mean over its runs): the line passes here if several seeds were run."""
+        by_threshold: dict[float, list[float]] = {}
+        for v in self.values:
+            if v.threshold is not None:
+                by_threshold.setdefault(v.threshold, []).append(v.value)
+        return [(t, sum(values) / len(values)) for t, values in sorted(by_threshold.items())]
+
+
+class ThresholdInfo(NamedTuple):
+    """Data of the figure. ``lines`` have finite thresholds. ``references`` have none (exact SD), or an infinite one
+    (the draft alone)."""
+
+    measure: ThresholdMeasure
+    lines: list[ThresholdLine]
+    references: list[ThresholdLine]
+
+
+def threshold_info(runs: Sequence[RunView], measure: ThresholdMeasure) -> ThresholdInfo:
+    """Return the values of the runs that speculate. Baselines draft nothing, so they have none."""
+    drafted = [r for r in measured(runs) if r.decoding.drafter is not None and metrics(r)[measure.key] is not None]
+    names = run_names(drafted)
+    lines: list[ThresholdLine] = []
+    references: list[ThresholdLine] = []
+    for family in families(drafted):
+        values = [_value(run, names[run.id], measure) for run in family.runs]
+        if tuned := [v for v in values if v.threshold is not None and math.isfinite(v.threshold)]:
+            lines.append(ThresholdLine(family.name, family.colour, family.symbol, tuned))
+        off = ", T off" if family.runs[0].decoding.divergence else ""
+        for threshold, suffix in ((None, off), (math.inf, ", T = ∞")):
+            if level := [v for v in values if v.threshold == threshold]:
+                references.append(ThresholdLine(family.name + suffix, family.colour, family.symbol, level))
+    return ThresholdInfo(measure, lines, references)
+
+
+def _value(run: RunView, name: str, measure: ThresholdMeasure) -> ThresholdValue:
+    low, value, high = (end * measure.scale for end in interval(run, measure.key))
+    return ThresholdValue(name, run.decoding.threshold, value, low, high)
+
+
+def draw_threshold(data: ThresholdInfo) -> go.Figure:
+    """Draw points with intervals, a line through the mean of each threshold, and a level line for runs without one."""
+    fig = figure(
+        data.measure.title,
+        "Threshold T (in the units of each divergence)",
+        data.measure.axis,
+        height=height_for(len(data.lines) + len(data.references)),
+    )
+    if not data.lines:
+        return note(fig, "Choose runs with a threshold to see what it changes.")
+    thresholds = [t for line in data.lines for t, _ in line.means]
+    margin = 0.04 * (max(thresholds) - min(thresholds)) or 0.05
+    ends = [min(thresholds) - margin, max(thresholds) + margin]
+    for line in data.references:
+        for index, v in enumerate(line.values):
+            fig.add_scatter(
+                x=ends, y=[v.value, v.value], mode="lines", name=escape(line.name), legendgroup=escape(line.name),
+                showlegend=index == 0, line={"dash": "dash", "width": 1.6, "color": line.colour},
+                hoverinfo="text", hovertext=[_threshold_hover(v, data.measure)] * 2,
+            )  # fmt: skip
+    for line in data.lines:
+        group = escape(line.name)
+        fig.add_scatter(
+            x=[t for t, _ in line.means], y=[mean for _, mean in line.means], mode="lines", legendgroup=group,
+            showlegend=False, line={"width": 1.8, "color": line.colour}, hoverinfo="skip",
+        )  # fmt: skip
+        values = [v.value for v in line.values]
+        fig.add_scatter(
+            x=[v.threshold for v in line.values], y=values, mode="markers", name=group, legendgroup=group,
+            marker={"color": line.colour, "symbol": line.symbol, "size": 9},
+            error_y=error_bar(values, [v.low for v in line.values], [v.high for v in line.values], line.colour),
+            hoverinfo="text", hovertext=[_threshold_hover(v, data.measure) for v in line.values],
+        )  # fmt: skip
+    return fig.update_xaxes(range=ends)
+
+
+def _threshold_hover(v: ThresholdValue, measure: ThresholdMeasure) -> str:
+    ends = (None, None) if v.low == v.high else (v.low, v.high)
+    text = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
+    return hover(v.name, text._replace(value=text.value + measure.unit).with_ends(" ({} to {})"))
+
+
+class LengthPoint(NamedTuple):
+    """One run: its draft length, and its throughput relative to the baseline's."""
+
+    name: str
+    tokens: int
+    speed: Estimate
+    mixed: tuple[str, ...]
+
+
+class DraftLengthCurve(NamedTuple):
+    """Settings that differ only in the draft length and the seed, by length."""
+
+    name: str
+    colour: str
+    symbol: str
+    lengths: list[LengthPoint]
+
+
+class LengthsInfo(NamedTuple):
+    """Data of the figure. ``baseline`` is the name of the run that all times per answer are compared with."""
+
+    baseline: str | None
+    curves: list[DraftLengthCurve]
+
+
+def draft_lengths_info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> LengthsInfo:
+    """Return the settings that were run with several draft lengths on prompts of the baseline."""
+    if baseline is None or not baseline.metrics:
+        return LengthsInfo(None, [])
+    names = run_names([*measured(runs), *([] if any(run.id == baseline.id for run in runs) else [baseline])])
+    groups: dict[tuple, list[LengthPoint]] = {}
+    rules: dict[tuple, DecodingConfig] = {}
+    for run in measured(runs):
+        topology, speed = run.decoding.topology, speedup(run, baseline, prompts)
+        if topology is None or speed is None or run.pair != baseline.pair:
+            continue
+        key = run.task, run.decoding.model_copy(update={"topology": topology.model_copy(update={"length": 1})})
+        rules.setdefault(key, run.decoding)
+        groups.setdefault(key, []).append(
+            LengthPoint(names[run.id], topology.length, speed, ratio_mixed(run, baseline))
+        )
+    curves = []
+    for key, lengths in groups.items():
+        if len({point.tokens for point in lengths}) > 1:
+            rule, label = rules[key].acceptance, rules[key].label
+            name = " · ".join(part for part in label.split(" · ") if not part.startswith("γ "))
+            colour = PALETTE[len(curves) % len(PALETTE)]
+            curves.append(DraftLengthCurve(name, colour, rule.symbol, sorted(lengths, key=lambda point: point.tokens)))
+    return LengthsInfo(names[baseline.id], curves)
+
+
+def draw_draft_lengths(data: LengthsInfo) -> go.Figure:
+    """Draw a line for each setting, through the mean of its seeds."""
+    fig = figure(
+        "Speed over the draft length", "Draft length γ (tokens)", "× as fast as the baseline, by time per answer",
+        height=height_for(len(data.curves)),
+    )  # fmt: skip
+    if not data.curves:
+        return note(fig, "Choose runs that differ in their draft length.")
+    for curve in data.curves:
+        by_length: dict[int, list[float]] = {}
+        for point in curve.lengths:
+            by_length.setdefault(point.tokens, []).append(point.speed.value)
+        group, values = escape(curve.name), [point.speed.value for point in curve.lengths]
+        lows, highs = (
+            [point.speed.value if end is None else end for point, end in zip(curve.lengths, side, strict=True)]
+            for side in ([point.speed.low for point in curve.lengths], [point.speed.high for point in curve.lengths])
+        )
+        fig.add_scatter(
+            x=list(by_length), y=[sum(speeds) / len(speeds) for speeds in by_length.values()], mode="lines",
+            legendgroup=group, showlegend=False, line={"width": 1.8, "color": curve.colour}, hoverinfo="skip",
+        )  # fmt: skip
+        fig.add_scatter(
+            x=[point.tokens for point in curve.lengths], y=values, mode="markers", name=group, legendgroup=group,
+            marker={"color": curve.colour, "symbol": curve.symbol, "size": 9},
+            error_y=error_bar(values, lows, highs, curve.colour), hoverinfo="text",
+            hovertext=[
+                hover(
+                    point.name,
+                    f"{point.speed.value:.2f}×{MIXED_MARK * bool(point.mixed)} as fast as {data.baseline}"
+                    f"{between(low, high, digits=2)}, by time per answer",
+                    *mixed_lines(point.mixed),
+                )
+                for point, low, high in zip(curve.lengths, lows, highs, strict=True)
+            ],
+        )  # fmt: skip
+    return fig
+
+
+Draw = Callable[[Sequence["RunView"], "RunView | None", "Prompts"], go.Figure]
+"""called with the runs, the baseline, and the counts of their prompts"""
+
+COMPARISON_FIGURES: Mapping[str, Draw] = {
+    "tradeoff": lambda runs, *_: draw_tradeoff(tradeoff_info(runs)),
+    "acceptance_rate": lambda runs, *_: draw_threshold(threshold_info(runs, ACCEPTANCE_RATE)),
+    "acceptance_length": lambda runs, *_: draw_threshold(threshold_info(runs, ACCEPTANCE_LENGTH)),
+    "answers": lambda runs, baseline, prompts: acceptance.draw_answers(
+        acceptance.answers_info(runs, baseline, prompts)
+    ),
+    "throughput": lambda runs, baseline, prompts: draw_throughput(throughput_info(runs, baseline, prompts)),
+    "positions": lambda runs, *_: acceptance.draw_positions(acceptance.positions_info(runs)),
+    "requests": lambda runs, *_: acceptance.draw_requests(acceptance.requests_info(runs)),
+}
+"""figures of all runs together"""
+FIRST_FIGURE = "tradeoff"
+"""the one that a comparison answers with"""
+
+_MARGIN = 2.0
+"""default points for the figure at equal accuracy"""
+MATCHED: Mapping[str, Draw] = {
+    "matched": lambda runs, baseline, prompts: curves.draw_matched_curves(matching.match(runs, baseline, prompts)),
+    "equal_accuracy": lambda runs, baseline, prompts: curves.draw_within(
+        matching.match(runs, baseline, prompts), _MARGIN
+    ),
+    "draft_lengths": lambda runs, baseline, prompts: draw_draft_lengths(draft_lengths_info(runs, baseline, prompts)),
+    "predicted": lambda runs, *_: curves.draw_predicted(curves.info(runs)),
+}
+"""figures of rules at matched points, speed over the draft length, and predictions by replay"""
+
+OVER_LOAD: Mapping[str, Draw] = {
+    name: lambda runs, baseline, prompts, what=what: curves.draw_load_curves(load_lines(runs, baseline, prompts), what)
+    for name, what in curves.SPEEDS_BY_LOAD.items()
+}
+"""figures of speed over the load"""
+
+DIVERGENCE_FIGURE = "divergences"
+"""the histogram of one run: the loosest of those that are given"""
+FIGURE_NAMES = (*COMPARISON_FIGURES, *MATCHED, *OVER_LOAD, DIVERGENCE_FIGURE)
+
+
+def named_figure(
+    name: str, runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, *,
+    cost: str = "target_passes", margin: float = _MARGIN, marked: str | None = None,
+) -> go.Figure:  # fmt: skip
+    """Return the figure of this name, one of ``FIGURE_NAMES``.
+
+    ``cost`` (a key of ``matching.COSTS``) and ``margin`` (points) are those of the figures at matched points, and
+    ``marked`` is the id of the run that the first figure marks. Raises ``InvalidSetting`` for an unknown name,
+    ``UnknownName`` for an unknown cost.
+    """
+    if name == FIRST_FIGURE:
+        return draw_tradeoff(tradeoff_info(runs), marked)
+    if name == DIVERGENCE_FIGURE:
+        run = acceptance.telling(acceptance.judged(runs)) or next(iter(runs), None)
+        if run is None:
+            raise NotGiven("The divergences of no run were asked for: name a run.")
+        return acceptance.draw_divergence(acceptance.divergence_info(run))
+    if name == "matched":
+        return curves.draw_matched_curves(matching.match(runs, baseline, prompts, cost))
+    if name == "equal_accuracy":
+        return curves.draw_within(matching.match(runs, baseline, prompts, cost), margin)
+    if (draw := {**COMPARISON_FIGURES, **MATCHED, **OVER_LOAD}.get(name)) is None:
+        raise UnknownChoice(f"There is no figure {name[:40]!r}: expected one of {', '.join(FIGURE_NAMES)}.")
+    return draw(runs, baseline, prompts)
+
+
+def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
+    """Return the figures of all runs together: accuracy against throughput, acceptance rate and length against
+    threshold, answers, throughput, acceptance by position and over requests."""
+    return [draw(runs, baseline, prompts) for draw in COMPARISON_FIGURES.values()]

@@ -1,1 +1,0 @@
-"""SQLAlchemy over SQLite or PostgreSQL, behind one repository."""

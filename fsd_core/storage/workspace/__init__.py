@@ -1,1 +1,0 @@
-"""Everything that people made and measured, as one file."""

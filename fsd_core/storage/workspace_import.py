@@ -1,0 +1,645 @@
+"""Import of an exported file into a database: checked in one of its own, then merged in one transaction.
+
+Allowed values of a measurement in the rows of an imported file. Pages and tables compute with them.
+
+A column of numbers holds any number, and one of JSON anything. Their readers accept less.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from sqlalchemy import Connection, MetaData, create_engine, delete, func, select, text, update
+from sqlalchemy import insert as plain_insert
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.calibration_config import GRANTED, read_sweep
+from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.errors import FsdError, InvalidSetting, NotEnough, Taken
+from fsd_core.frozen import Frozen, content_hash, text_hash
+from fsd_core.roles import ROLES, folded
+from fsd_core.settings import sqlite_url
+from fsd_core.storage.catalogue import ReportContent, checked_view_name, checked_view_page, checked_view_query
+from fsd_core.storage.opening import Database, insert, open_database, upgrade
+from fsd_core.storage.records import UNENDED
+from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
+from fsd_core.storage.reviews import VERDICTS
+from fsd_core.storage.runs import known_pair
+from fsd_core.storage.tables import (
+    Base,
+    ChangeRow,
+    EngineReadingRow,
+    ExperimentRow,
+    GenerationRow,
+    MarkRow,
+    MeasurementSessionRow,
+    MlflowDeletionRow,
+    OwnPairRow,
+    ReportRow,
+    ReviewEventRow,
+    RunRow,
+    SavedViewRow,
+    SettingRow,
+    TaskRow,
+    TraceRow,
+)
+from fsd_core.storage.workspace_export import TABLES, Archive, damaged, names, opened, plain, read_row, row_values
+
+LARGEST_NUMBER = 1e15
+"""beside which no figure of a measurement stands, and whose square is still a number"""
+LONGEST_TRACE = 32_000_000
+"""bytes of JSON; 16 times as many once it is read"""
+_LONGEST_PLACE = 60
+
+_Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
+_Amount = Annotated[float, Field(ge=0, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
+_Count = Annotated[int, Field(ge=0, strict=True)]
+_Figures = list[_Number | None]
+_Fact = str | _Number | bool | None
+
+
+class _Bound(Frozen):
+    """A rate at a number of drafts."""
+
+    drafts: _Count
+    rate: _Number
+    low: _Number | None
+    high: _Number | None
+
+
+class _Bounds(Frozen):
+    """Results of :mod:`fsd_core.evaluation.bounds` at one temperature."""
+
+    temperature: _Number
+    positions: _Count
+    seed: int
+    optima: dict[str, list[_Bound]]
+    verifiers: dict[str, list[_Bound]]
+
+
+class _Metrics(Frozen):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]  # pyrefly: ignore[bad-override]
+    bounds: list[_Bounds] = Field(default_factory=list)
+    engine: dict[str, _Fact | list[_Number]] | None = None
+    """counts of a running engine"""
+
+
+class _Provenance(Frozen):
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Fact | dict[str, _Fact]]  # pyrefly: ignore[bad-override]
+    versions: dict[str, _Fact] | None = None
+    weights: dict[str, str] | None = None
+
+
+class _Run(Frozen):
+    """Columns of a run beside those that say what was asked for."""
+
+    position: _Count
+    prompts_done: _Count
+    prompts_total: _Count
+    decoding_seconds: _Amount
+    losses: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], _Count] | None
+    metrics: _Metrics | None
+    predicted: _Metrics | None
+    provenance: _Provenance | None
+
+
+class _Session(Frozen):
+    conditions: dict[str, _Fact] | None
+
+
+class _Prompt(Frozen):
+    """The figures of one prompt."""
+
+    position: _Count
+    turn: _Count
+    outcome: Literal["correct", "wrong", "truncated", "failed", "unscored"]
+    stop_reason: Literal["eos", "length", "context", "error"]
+    tokens: _Count
+    thought_tokens: _Count
+    rounds: _Count
+    drafted: _Count
+    accepted: _Count
+    fuzzy: _Count
+    negative_log_likelihood: _Number
+    seconds: _Amount
+    time_to_first_token: _Amount
+    cpu_seconds: _Amount | None
+    latency: _Amount | None
+    energy: _Amount | None
+    device_memory: _Count | None
+
+
+class UnreadableValue(ValueError):
+    """A value that no page could show. The message says which, in a few words."""
+
+
+_ROUND = tuple(get_type_hints(RoundRecord).values())
+# The last fields have defaults, and rounds of earlier versions end before some of them.
+_DEFAULTED = sum(field.default is not MISSING for field in fields(RoundRecord))
+_ROUNDS: TypeAdapter[Any] = TypeAdapter(
+    list[Union[*(tuple[_ROUND[: len(_ROUND) - missing]] for missing in range(_DEFAULTED + 1))]]  # pyrefly: ignore
+)
+
+
+def check_measurements(session: Session) -> None:
+    """Check all runs, their measurement sessions and their prompts. Raises ``UnreadableValue``."""
+    for model, row, who in (
+        (_Run, RunRow, (RunRow.id,)),
+        (_Session, MeasurementSessionRow, (MeasurementSessionRow.run_id,)),
+        (_Prompt, GenerationRow, (GenerationRow.run_id, GenerationRow.position)),
+    ):
+        named = [getattr(row, name) for name in model.model_fields]
+        for values in session.execute(select(*who, *named).execution_options(yield_per=500)):
+            try:
+                model.model_validate(dict(zip(model.model_fields, values[len(who) :], strict=True)))
+            except ValidationError as error:
+                place, problem = _first(error)
+                raise UnreadableValue(f"{place} of {_subject(values[: len(who)])} ({problem})") from None
+
+
+def check_trace(data: bytes) -> None:
+    """Check that gzipped data holds the rounds of a text. Raises ``UnreadableValue``."""
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        text = inflate.decompress(data, LONGEST_TRACE)
+        if not inflate.eof:
+            raise UnreadableValue(f"the rounds of a text (cut off, or more than {LONGEST_TRACE:,} bytes)")
+        _ROUNDS.validate_json(text, strict=True)
+    except (zlib.error, ValidationError):
+        raise UnreadableValue("the rounds of a text") from None
+
+
+def _subject(values: tuple[Any, ...]) -> str:
+    run, *position = values
+    return f"prompt {position[0] + 1} of the run {run[:8]}" if position else f"the run {run[:8]}"
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    """Return the first place that is wrong, such as ``metrics.accuracy``, and what is wrong there."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if not _is_of_union(part))[:_LONGEST_PLACE]
+    return place, first["msg"].lower()
+
+
+def _is_of_union(part: str | int) -> bool:
+    """Whether a part of a place names a type of a union, which nobody has written."""
+    return isinstance(part, str) and (part in ("str", "bool") or any(mark in part for mark in ("[", "constrained")))
+
+
+CUT_OFF = "It was exported before it had ended: resume it to continue at its next prompt."
+_ENDED = ("finished", "failed", "cancelled")
+_BATCH_ROWS, _BATCH_BYTES = 500, 8_000_000
+_ID = re.compile("[0-9a-f]{32}")
+_TASK = re.compile("[a-z0-9][a-z0-9-]*")
+
+
+@contextmanager
+def staged(file: Path, scratch: Path) -> Iterator[Database]:
+    """Yield the file's contents in a database in the folder ``scratch``, which is deleted after the block.
+
+    Runs that had not ended are cancelled at the time of the export, because no worker here has them. Raises what
+    :func:`opened` raises, and ``InvalidSetting`` if there is no room.
+    """
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=scratch) as folder:
+        url = sqlite_url(Path(folder) / "staged.db")
+        with opened(file) as archive:
+            manifest = archive.manifest
+            if 3 * archive.bytes > shutil.disk_usage(folder).free:
+                raise NotEnough(
+                    f"Importing {file} needs {3 * archive.bytes / 1e9:,.1f} GB in {scratch}: free some space first."
+                )
+            upgrade(url, to=manifest.revision)
+            _load(url, file, archive)
+        upgrade(url)
+        database = open_database(url)
+        try:
+            with database.session() as session:
+                _check(session, file)
+                ended = {"status": "cancelled", "error": CUT_OFF, "finished_at": manifest.exported_at}
+                session.execute(update(RunRow).where(RunRow.status.in_(UNENDED)).values(ended))
+            yield database
+        finally:
+            database.close()
+
+
+def _load(url: str, file: Path, archive: Archive) -> None:
+    """Load all rows, unchanged, into tables of the file's own revision."""
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            tables = MetaData()
+            tables.reflect(connection)
+            table_names = [model.__tablename__ for model in TABLES if model.__tablename__ in tables.tables]
+            if missing := set(archive.manifest.members) ^ set(table_names):
+                raise damaged(file, f"its tables are not those of its revision: {min(missing)[:40]}")
+            for name in table_names:
+                batch, size = [], 0
+                for row, length in archive.rows(name):
+                    batch.append(read_row(tables.tables[name], row))
+                    size += length
+                    if len(batch) == _BATCH_ROWS or size > _BATCH_BYTES:
+                        connection.execute(plain_insert(tables.tables[name]), batch)
+                        batch, size = [], 0
+                if batch:
+                    connection.execute(plain_insert(tables.tables[name]), batch)
+            _check_references(connection, file)
+    except FsdError:
+        raise
+    except IntegrityError as error:
+        raise damaged(file, f"two of its rows have one key: {error.orig}") from error
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
+    finally:
+        engine.dispose()
+
+
+def _check_references(connection: Connection, file: Path) -> None:
+    broken = connection.execute(text("PRAGMA foreign_key_check")).first()
+    if broken is not None:
+        raise damaged(file, f"a row of {broken[0]} belongs to a row of {broken[2]} that is not there")
+
+
+def _check(session: Session, file: Path) -> None:
+    """Check that every value can be read. Raises ``DataDamaged``, or ``InvalidSetting`` for a setting whose rule or
+    drafter is unknown here."""
+    for setting in session.execute(select(SettingRow.id, SettingRow.config)):
+        try:
+            parsed = SettingConfig.model_validate(setting.config)
+        except (ValidationError, FsdError, ValueError):
+            raise InvalidSetting(
+                f"The setting {setting.id} of {file} cannot be read here, so nothing was imported: install the package "
+                "that its rule or drafter is from, or update FSD Lab."
+            ) from None
+        if parsed.id != setting.id:
+            raise damaged(file, f"the setting {setting.id} is not what its id says")
+    try:
+        for experiment in session.execute(select(ExperimentRow.id, ExperimentRow.config)):
+            read_sweep(experiment.config)
+            _require(_ID.fullmatch(experiment.id))
+        for run in session.execute(select(RunRow.id, RunRow.setting_id, RunRow.config, RunRow.status)):
+            _require(RunConfig.model_validate(run.config).setting.id == run.setting_id)
+            _require(_ID.fullmatch(run.id) and run.status in (*UNENDED, *_ENDED))
+        for pair in session.scalars(select(OwnPairRow)):
+            _require(PAIR_NAME.fullmatch(pair.name) and text_hash(pair.models) == pair.version)
+            _require(is_name_of_models(pair.models))
+        for report in session.scalars(select(ReportRow).execution_options(yield_per=1)):
+            content = ReportContent.model_validate(report.content)
+            _require(_ID.fullmatch(report.id) and content_hash(content) == report.version)
+            _require(content.title == report.title)
+        for view in session.scalars(select(SavedViewRow)):
+            _require(_ID.fullmatch(view.id) and checked_view_page(view.page))
+            _require(checked_view_name(view.name) == view.name and folded(view.name) == view.folded)
+            _require(checked_view_query(view.query) == view.query)
+        for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
+            _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
+        for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):
+            _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256)
+            check_trace(trace.data)
+        for mark in session.execute(select(MarkRow.position, MarkRow.verdict, MarkRow.note)):
+            _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_TEXT)
+        check_measurements(session)
+        for reading in session.scalars(select(EngineReadingRow.reading)):
+            _require(all(value is None or isinstance(value, int | str | list) for value in reading.values()))
+        _check_reviews(session)
+        for entry in session.execute(select(ChangeRow.kind, ChangeRow.act, ChangeRow.role)):
+            _require(
+                entry.kind in ("run", "experiment") and entry.act in ("changed", "deleted") and entry.role in ROLES
+            )
+        for model, group in ((ReviewEventRow, ReviewEventRow.use_id), (ChangeRow, ChangeRow.subject)):
+            ends = func.min(model.sequence), func.max(model.sequence), func.count(model.id)
+            for first, last, entries in session.execute(select(*ends).group_by(group)):
+                _require(first == 1 and last == entries)
+    except UnreadableValue as error:
+        raise damaged(file, f"a value in it cannot be read: {error}") from None
+    except (ValueError, TypeError) as error:  # DataDamaged among them
+        raise damaged(file, "a value in it cannot be read") from error
+
+
+def _check_reviews(session: Session) -> None:
+    """Raise ``ValueError`` for an event that cannot be read, that concerns a proposal not made before, or that names a
+    setting which is not in the file."""
+    proposed: set[tuple[str, str]] = set()
+    settings = set(session.scalars(select(SettingRow.id)))
+    for row in session.scalars(select(ReviewEventRow).order_by(ReviewEventRow.use_id, ReviewEventRow.sequence)):
+        event = read_event(row.act)
+        _require(event.kind == row.kind and row.role in ROLES)
+        named = [getattr(event, name, None) for name in ("setting", "former")]
+        if unknown := next((id for id in named if id is not None and id not in settings), None):
+            raise UnreadableValue(f"the setting {unknown}, which the use {row.use_id[:40]!r} names, is not in the file")
+        if isinstance(event, Proposed):
+            proposed.add((row.use_id, event.proposal))
+        elif event.about is not None and not isinstance(event, AliasMoved):  # whose proposal need not be in the log
+            _require((row.use_id, event.about) in proposed)
+
+
+def _require(condition: object) -> None:
+    if not condition:
+        raise ValueError
+
+
+_BATCH = 100
+Entry = TypeVar("Entry", ReviewEventRow, ChangeRow)
+REQUEST_COLUMNS = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
+"""columns of a run that define the request, and never change"""
+_ELSEWHERE = "Import the file into an empty database instead, or delete it here first."
+
+
+class Prompt(NamedTuple):
+    """Digests of one prompt of a run, for comparison: of its record, and of its trace if that is stored."""
+
+    digest: str
+    trace: str | None
+
+    def same(self, other: Prompt) -> bool:
+        return self.digest == other.digest and (self.trace == other.trace or None in (self.trace, other.trace))
+
+
+def new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
+    """Return new experiments. One that is here gets the time that was granted to it later."""
+    new = []
+    for incoming in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
+        existing = target.get(ExperimentRow, incoming.id)
+        if existing is None:
+            new.append(incoming)
+        elif (_request(existing), existing.created_at) != (_request(incoming), incoming.created_at):
+            raise Taken(f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}")
+        elif incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0):
+            existing.config = dict(incoming.config)
+    return new
+
+
+def _request(experiment: ExperimentRow) -> dict[str, Any]:
+    """Return the experiment's configuration, without the time that a calibration was granted later."""
+    return {name: value for name, value in experiment.config.items() if name != GRANTED}
+
+
+def new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
+    """Return the positions of the prompts to add, by run of the file; ``None`` leaves the run alone."""
+    additions: dict[str, list[int] | None] = {}
+    for incoming_run in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
+        incoming = _prompts(source, incoming_run.id)
+        existing_run = target.get(RunRow, incoming_run.id)
+        if existing_run is None:
+            additions[incoming_run.id] = sorted(incoming)
+            continue
+        if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in REQUEST_COLUMNS):
+            raise Taken(f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}")
+        existing = _prompts(target, existing_run.id)
+        if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
+            raise Taken(
+                f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
+                f"record. {_ELSEWHERE}"
+            )
+        further, missing = sorted(incoming.keys() - existing.keys()), existing.keys() - incoming.keys()
+        if further and (missing or existing_run.status in UNENDED):
+            raise Taken(
+                f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
+            )
+        additions[existing_run.id] = further or None
+    return additions
+
+
+def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
+    columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id", "run_id", "sitting_id")]
+    statement = select(*columns, MeasurementSessionRow.conditions, TraceRow.sha256).select_from(GenerationRow)
+    statement = statement.outerjoin(MeasurementSessionRow, MeasurementSessionRow.id == GenerationRow.sitting_id)
+    statement = statement.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(
+        GenerationRow.run_id == run_id
+    )
+    prompts = {}
+    for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
+        # A measurement session without conditions is added when a run continues; see GenerationStore.
+        values = plain(row) | {"conditions": row["conditions"] or None, "sha256": None}
+        content = json.dumps(values, sort_keys=True).encode()
+        prompts[row["position"]] = Prompt(hashlib.sha256(content).hexdigest(), row["sha256"])
+    return prompts
+
+
+def new_events(source: Session, target: Session) -> list[ReviewEventRow]:
+    """Return the entries of the file's review log that are not here."""
+    new: list[ReviewEventRow] = []
+    for use in source.scalars(select(ReviewEventRow.use_id).distinct().order_by(ReviewEventRow.use_id)):
+        log = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
+        new += _continued(f"the use '{use}'", source.scalars(log).all(), target.scalars(log).all())
+    return new
+
+
+def new_changes(source: Session, target: Session) -> list[ChangeRow]:
+    """Return new changes, except those to subjects that exist here but were deleted in the file."""
+    new: list[ChangeRow] = []
+    subjects = select(ChangeRow.kind, ChangeRow.subject).distinct().order_by(ChangeRow.subject)
+    for kind, subject in source.execute(subjects):
+        model = RunRow if kind == "run" else ExperimentRow
+        if source.get(model, subject) is None and target.get(model, subject) is not None:
+            continue
+        log = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
+        new += _continued(f"the {kind} {subject}", source.scalars(log).all(), target.scalars(log).all())
+    return new
+
+
+def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries that the file's log adds to the existing one.
+
+    Raises ``InvalidSetting`` if neither continues the other.
+    """
+    logs = [[row_values(entry, "id") for entry in log] for log in (incoming, existing)]
+    if any(left != right for left, right in zip(*logs, strict=False)):
+        raise Taken(
+            f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
+            "Import the file into an empty database instead."
+        )
+    return incoming[len(existing) :]
+
+
+_EDITED_COLUMNS = ("name", "note", "tags", "archived", "edits")
+"""columns whose values follow from the log of changes"""
+
+
+class Imported(NamedTuple):
+    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``existing``)."""
+
+    experiments: int
+    runs: int
+    prompts: int
+    events: int
+    existing: int
+    tasks: int
+
+
+def import_file(database: Database, file: Path, scratch: Path) -> Imported:
+    """Add what the file has and the database lacks; all or nothing.
+
+    A run that exists here with the same or more prompts is left alone. A run with more prompts in the file gets these.
+    Raises ``InvalidSetting``, with nothing written, if the two have diverged. Also raises what
+    :func:`fsd_core.storage.workspace_import.staged` raises.
+    """
+    with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
+        experiments = new_experiments(source, target)
+        runs = new_prompts(source, target)
+        events = new_events(source, target)
+        changes = new_changes(source, target)
+        tasks = _add_tasks(source, target)
+        _add_settings(source, target)
+        target.add_all(ExperimentRow(**row_values(row)) for row in experiments)
+        target.flush()
+        added = {id: positions for id, positions in runs.items() if positions is not None}
+        existing = len(runs) - len(added)
+        present = _present(target, RunRow, added)
+        for id, positions in added.items():
+            _add_prompts(source, target, id, positions, new=id not in present)
+        _add_marks(source, target)
+        _add_readings(source, target, added)
+        _add_reports(source, target)
+        _add_views(source, target)
+        target.execute(
+            delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
+        )
+        target.add_all(ReviewEventRow(**row_values(row, "id")) for row in sorted(events, key=lambda row: row.id))
+        _add_changes(source, target, changes)
+        prompts = sum(len(positions) for positions in added.values())
+        return Imported(len(experiments), len(added), prompts, len(events), existing, tasks)
+
+
+def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str]:
+    key = model.__table__.columns["id"]
+    wanted = list(ids)
+    present: set[str] = set()
+    for start in range(0, len(wanted), 500):
+        present.update(session.scalars(select(key).where(key.in_(wanted[start : start + 500]))))
+    return present
+
+
+def _add_tasks(source: Session, target: Session) -> int:
+    """Add missing versions and return their number. A version is the hash of its content, so equal versions are the
+    same."""
+    count = 0
+    for incoming in source.scalars(select(OwnPairRow)):
+        if target.get(OwnPairRow, (incoming.name, incoming.version)) is None:
+            target.add(OwnPairRow(**row_values(incoming)))
+    for incoming in source.scalars(select(TaskRow).execution_options(yield_per=1)):
+        if target.get(TaskRow, (incoming.name, incoming.version)) is None:
+            target.add(TaskRow(**row_values(incoming)))
+            target.flush()
+            target.expunge_all()  # so that a large one does not stay in memory
+            count += 1
+    return count
+
+
+def _add_settings(source: Session, target: Session) -> None:
+    """Add missing settings. An id is the hash of the content, so equal ids are the same setting. Models that are known
+    here keep the name that they have here."""
+    for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
+        values = row_values(row)
+        values["pair"] = known_pair(target, row.config.get("identity", "")) or row.pair
+        target.execute(insert(target, SettingRow).values(values).on_conflict_do_nothing())
+
+
+def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:
+    """Log changes, and give their subjects the names, notes and tags that follow from them."""
+    target.flush()
+    for kind, subject in {(change.kind, change.subject) for change in changes}:
+        model = RunRow if kind == "run" else ExperimentRow
+        incoming, existing = source.get(model, subject), target.get(model, subject)
+        if incoming is not None and existing is not None:
+            # MLflow's copies show the name of the experiment.
+            if isinstance(existing, ExperimentRow) and existing.name != getattr(incoming, "name", None):
+                target.execute(update(RunRow).where(RunRow.experiment_id == subject).values(mlflow_synced_at=None))
+            for name in _EDITED_COLUMNS:
+                if hasattr(existing, name):
+                    setattr(existing, name, getattr(incoming, name))
+    target.add_all(ChangeRow(**row_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
+
+
+def _add_prompts(source: Session, target: Session, run_id: str, positions: list[int], *, new: bool) -> None:
+    """Add a run with the prompts at these positions, or add these to an existing run, which then ends like the
+    file's."""
+    incoming = source.get_one(RunRow, run_id)
+    if new:
+        run = RunRow(**row_values(incoming))
+        target.add(run)
+    else:
+        run = target.get_one(RunRow, run_id)
+        for name, value in row_values(incoming, "id", *REQUEST_COLUMNS, *_EDITED_COLUMNS).items():
+            setattr(run, name, value)
+        run.mlflow_synced_at = None
+    target.flush()
+    session_ids = _session_ids(source, target, run_id)
+    wanted = set(positions)
+    columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id")]
+    rows = select(*columns, TraceRow.data, TraceRow.sha256).select_from(GenerationRow)
+    rows = rows.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(GenerationRow.run_id == run_id)
+    rows = rows.order_by(GenerationRow.position).execution_options(yield_per=_BATCH)
+    for part in source.execute(rows).mappings().partitions():
+        for values in map(dict, part):
+            data, checksum = values.pop("data"), values.pop("sha256")
+            if values["position"] in wanted:
+                values["sitting_id"] = session_ids.get(values["sitting_id"])
+                target.add(GenerationRow(**values, trace=TraceRow(data=data, sha256=checksum) if data else None))
+        target.flush()
+        target.expunge_all()  # so that a large run does not stay in memory
+
+
+def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int]:
+    """Return the ids here of the file's measurement sessions of a run. Sessions with equal conditions are merged."""
+    statement = (
+        select(MeasurementSessionRow).where(MeasurementSessionRow.run_id == run_id).order_by(MeasurementSessionRow.id)
+    )
+    existing = list(target.scalars(statement))
+    ids = {}
+    for incoming in source.scalars(statement):
+        match = next((stored for stored in existing if stored.conditions == incoming.conditions), None)
+        if match is None:
+            match = MeasurementSessionRow(**row_values(incoming, "id"))
+            target.add(match)
+            target.flush()
+            existing.append(match)
+        ids[incoming.id] = match.id
+    return ids
+
+
+def _add_readings(source: Session, target: Session, runs: Iterable[str]) -> None:
+    """Add what engines' counters said about runs that are added or went on."""
+    for incoming in source.scalars(select(EngineReadingRow).where(EngineReadingRow.run_id.in_(list(runs)))):
+        target.merge(EngineReadingRow(**row_values(incoming)))
+
+
+def _add_marks(source: Session, target: Session) -> None:
+    """Add marks. Of two marks by one person on one output, the later one counts."""
+    for incoming in source.scalars(select(MarkRow)):
+        existing = target.get(MarkRow, (incoming.run_id, incoming.position, incoming.who))
+        if existing is None or existing.at < incoming.at:
+            target.merge(MarkRow(**row_values(incoming)))
+
+
+def _add_reports(source: Session, target: Session) -> None:
+    """Add missing reports. A report never changes, so two of one id are the same."""
+    for incoming in source.scalars(select(ReportRow).execution_options(yield_per=1)):
+        if target.get(ReportRow, incoming.id) is None:
+            target.add(ReportRow(**row_values(incoming)))
+
+
+def _add_views(source: Session, target: Session) -> None:
+    """Add missing views. Of two versions of one view the later one counts. A name that is taken here stays whose it
+    is."""
+    for incoming in source.scalars(select(SavedViewRow).order_by(SavedViewRow.id)):
+        existing = target.get(SavedViewRow, incoming.id)
+        of_name = (SavedViewRow.page == incoming.page) & (SavedViewRow.folded == incoming.folded)
+        taken = target.scalar(select(SavedViewRow.id).where(of_name, SavedViewRow.id != incoming.id))
+        if taken is None and (existing is None or existing.at < incoming.at):
+            target.merge(SavedViewRow(**row_values(incoming)))

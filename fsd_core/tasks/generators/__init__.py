@@ -1,1 +1,0 @@
-"""Generated problems: the tasks that ship, and the training data of the shipped weights."""

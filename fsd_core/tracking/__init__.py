@@ -1,1 +1,0 @@
-"""Mirroring to MLflow, and the provenance of results."""

@@ -1,0 +1,322 @@
+"""Pairs and running engines by name: checked, kept and fetched."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+
+from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
+from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, parts_of
+from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Named
+from fsd_core.engines.client import check_engine, check_sampling, check_told
+from fsd_core.engines.connection import EngineHosts
+from fsd_core.errors import DataDamaged, FsdError, Malformed, NotApplicable, Taken, UnknownName, WrongState
+from fsd_core.models.model_pairs import MODEL_PAIRS, folders_named, get_pair, pair_title, unknown_pair
+from fsd_core.models.pair_check import (
+    CPU,
+    DeviceMemory,
+    PairCheck,
+    check_pair,
+    fingerprints,
+    identity_of,
+    models_by_role,
+)
+from fsd_core.models.sources import HubModel, missing_models, obtained, remember_moved
+from fsd_core.roles import Person, require
+from fsd_core.rules import Served
+from fsd_core.settings import Settings, get_settings
+from fsd_core.storage.messages import PairFetchJob
+from fsd_core.storage.records import UNENDED, fingerprint_of, same_weights
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import JobView, ServedEngine
+    from fsd_core.storage.repository import Repository
+
+
+KEY_PREFIX = "ENGINE_KEY"
+"""beginning of the names of variables that pages and programs may name, so that nobody sends another secret away"""
+ADD_ROLE = "admin"
+"""of people who name endpoints: prompts and keys go where they say"""
+MOST_HARDWARE = 100
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def checked_variable(name: str) -> str:
+    """Return the name of a variable with a key. Raises ``InvalidSetting``."""
+    if name and not _VARIABLE.fullmatch(name):
+        raise Malformed(
+            "The name of the key's variable cannot be used: expected one such as ENGINE_KEY. Give the name, never the "
+            "key."
+        )
+    return name
+
+
+def checked_hardware(text: str) -> str:
+    """Return the hardware of an engine, as a person described it. Raises ``InvalidSetting``."""
+    text = text.strip()
+    if len(text) > MOST_HARDWARE or not text.isprintable():
+        raise Malformed(f"The hardware cannot be used: expected one line of at most {MOST_HARDWARE} characters.")
+    return text
+
+
+def add_endpoint(
+    repository: Repository, settings: Settings, person: Person, values: Mapping[str, str], *, check: bool = True
+) -> str:
+    """Keep an endpoint that somebody gives on a page or by a call. Return what is known of it, as a sentence.
+
+    ``values``: ``endpoint``, ``url``, ``model``, ``engine``, ``key_variable`` and ``hardware``. Raises ``Refused``
+    without the role and for an address that may not be asked, ``InvalidSetting``, and with ``check``
+    ``EngineUnavailable``.
+    """
+    require(person, ADD_ROLE, "Adding an endpoint")
+    variable, hardware = checked_variable(values["key_variable"].strip()), checked_hardware(values["hardware"])
+    if variable and not variable.startswith(KEY_PREFIX):
+        raise Malformed(
+            f"The key's variable {variable} cannot be named here: expected one that begins with {KEY_PREFIX}, so that "
+            "no other secret is sent to an engine. The command line takes any."
+        )
+    given = {name: values[name].strip() for name in ("endpoint", "url", "model", "engine")}
+    served, guarded = Served.checked(**given), settings.access_is_on
+    hosts = EngineHosts.of(settings) if guarded else None
+    if hosts is not None:
+        hosts.check(served)
+    found = described(served, check_engine(served, variable, hosts=hosts, quickly=True)) if check else "kept, unchecked"
+    repository.add_engine(served, variable, person.name, hardware=hardware, guarded=guarded)
+    return f"{served.endpoint} is {found}."
+
+
+def check_endpoint(repository: Repository, settings: Settings, name: str, *, quickly: bool = True) -> str:
+    """Ask an engine whether it is there and has the model. Return what it says, as a sentence.
+
+    Raises ``UnknownName``, ``EngineUnavailable`` and ``Refused``.
+    """
+    engine = repository.engine(name)
+    hosts = EngineHosts.of(settings) if engine.guarded else None
+    facts = check_engine(engine.served, engine.key_variable, hosts=hosts, quickly=quickly)
+    return f"{name} is {described(engine.served, facts)}."
+
+
+def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = False) -> Served | None:
+    """Return the engine whose setting is to be found; ``None`` for no name: our own loop's. No engine is asked.
+
+    ``restarted``: whether a command starts it for each value. Raises ``UnknownName``, and ``EngineUnavailable`` for one
+    that is told no rule while it runs, unless it is restarted.
+    """
+    if not name:
+        return None
+    served = repository.engine(name).served
+    if not restarted:
+        check_told(served)
+    return served
+
+
+def described(served: Served, facts: Mapping[str, Any]) -> str:
+    """Return an engine's own facts, in a few words."""
+    context = f", context {facts['max_model_len']} tokens" if "max_model_len" in facts else ""
+    return f"{facts['engine']} with {served.model}{context}"
+
+
+def check_shared(options: Iterable[str], named: Named) -> None:
+    """Raise ``InvalidSetting`` if one of these options is of our own loop, and not of prompts and sampling. ``named``
+    gives the name of an option in sentences."""
+    if ours := [name for name in options if name in METHOD_OPTIONS and name not in SHARED_OPTIONS]:
+        option = METHOD_OPTIONS[ours[0]]
+        raise NotApplicable(
+            f"{named(option, None)} does not apply to an endpoint, which drafts and judges in its own way: leave it "
+            "out."
+        )
+
+
+def endpoint_decodings(engines: Sequence[ServedEngine], shared: Mapping[str, Any]) -> list[DecodingConfig]:
+    """Return the decoding of endpoints, which has what a method and its baseline share. No engine is asked.
+
+    ``shared``: see ``DecodingConfig.shared``. Raises ``InvalidSetting`` for sampling that an engine does not take.
+    """
+    decodings = [DecodingConfig(acceptance=engine.served, **shared) for engine in engines]
+    for engine, decoding in zip(engines, decodings, strict=True):
+        check_sampling(engine.served, decoding.sampling)
+    return decodings
+
+
+def device_memory(repository: Repository | None) -> DeviceMemory:
+    """Return the memory of the worker's device, as it last reported it; this machine's if it never did, or cannot
+    tell."""
+    worker = repository.worker() if repository else None
+    if worker is None or worker.memory is None:
+        return DeviceMemory(CPU, psutil.virtual_memory().total)
+    return DeviceMemory(worker.device, worker.memory)
+
+
+Config = TypeVar("Config", bound=RunConfig | SweepConfig)
+_PREFIXES = ("path:", "hub:", MODELS)
+
+
+def checked_pair_name(name: str) -> str:
+    """Return a name under which a pair can be kept. Raises ``InvalidSetting``."""
+    if not PAIR_NAME.fullmatch(name):
+        raise Malformed(
+            f"The pair's name {name[:60]!r} cannot be used: expected 1 to 40 small letters, digits, dots and hyphens, "
+            "such as support-7b."
+        )
+    if name in MODEL_PAIRS:
+        raise Taken(f"The name '{name}' is that of a pair of the program: choose another one.")
+    return name
+
+
+def add_checked(repository: Repository, name: str, models: str, who: str) -> PairCheck:
+    """Keep a pair under a name, unless it cannot be used. Returns what was found of it.
+
+    Where models that were measured under the name are not here and these are the same, the name is theirs, and they are
+    loaded from these folders from then on: settings that were measured keep their ids.
+
+    ``models``: the name that says its models. Raises ``InvalidSetting`` for a name that cannot be kept, and what
+    ``get_pair`` raises.
+    """
+    name, checked = checked_pair_name(name.strip()), check_pair(get_pair(models), device_memory(repository))
+    if checked.problems:
+        return checked
+    measured = [it for it in repository.pair_versions(name) if _weights(repository, it)]
+    same = [it for it in measured if _are_same(repository, it, models)]
+    if old := next((it for it in same if (away := _away(it)) and parts_of(models) | away == parts_of(it)), ""):
+        folders = models_of(models)
+        moves = {model: folders[role] for role, model in models_of(old).items() if model != folders[role]}
+        remember_moved(moves, get_settings().home)
+        repository.add_pair(name, old, who)
+        checked.notes.append(f"Its weights are those that were measured: they were in {', '.join(moves)}.")
+        return checked
+    repository.add_pair(name, models, who)
+    _placed(repository, identity_of(models), models)
+    if measured and not same and not checked.missing:
+        checked.notes.append(
+            f"These are not the models that were measured as {name} ({', '.join(models_of(measured[0]).values())}): "
+            "weights, tokenizer, dtype or template differ. Those have other settings and runs. If you meant them, add "
+            "the pair again with their folders."
+        )
+    return checked
+
+
+def identified(repository: Repository, config: Config, identity: str | None = None) -> Config:
+    """Return a configuration with the identity of its pair, and under the name by which these models are known. All
+    that is stored comes from here. ``identity``: of models that are in memory already."""
+    asked: Any = config.setting if isinstance(config, RunConfig) else config
+    home = get_settings().home.absolute()
+    if inside := [folder for folder in folders_named(asked.pair) if folder.is_relative_to(home)]:
+        remember_moved({str(folder): str(folder.relative_to(home)) for folder in inside}, home)
+    identity = identity_of(asked.pair) if identity is None else identity
+    found = {"identity": identity, "pair": _placed(repository, identity, asked.pair)}
+    if isinstance(config, RunConfig):
+        found = {"setting": config.setting.model_copy(update=found)}
+    return config.model_copy(update=found)
+
+
+def _placed(repository: Repository, identity: str, pair: str) -> str:
+    """Return the name by which models with an identity are known from now on: as before if they are still in its
+    folders, and somebody gave it or nobody gave the other; else ``pair``."""
+    known, given = repository.pair_of(identity), repository.given_names()
+    if known and (known in given or pair not in given) and identity_of(known) == identity:
+        return known
+    if identity:
+        repository.place_models(identity, pair)
+    return pair
+
+
+def _are_same(repository: Repository, old: str, new: str) -> bool:
+    """Return whether models have the fingerprints that were measured, and the dtype and template arguments."""
+    parts, found = parts_of(new), models_by_role(get_pair(new))
+    if parts.keys() != parts_of(old).keys() or parts | models_of(old) != parts_of(old):
+        return False
+    here = {role: folder for role, model in found if (folder := obtained(model)) is not None}
+    return same_weights(fingerprints(here), _weights(repository, old))
+
+
+def _weights(repository: Repository, pair: str) -> dict[str, str]:
+    """Return the fingerprints that a pair was measured with last, by role; empty if it was not."""
+    measured = next((run.weights for run in repository.runs(pair=pair) if run.weights), {})
+    return {role: fingerprint_of(origin) for role, origin in measured.items()}
+
+
+def _away(pair: str) -> dict[str, str]:
+    """Return the folders that a pair's name says and that are not here, by role."""
+    named = models_of(pair).items()
+    return {role: it for role, it in named if not (HUB_ID.fullmatch(it) or os.path.isdir(folder_of(it)))}
+
+
+def recorded_name(repository: Repository, name: str) -> str:
+    """Return the name under which runs of a pair are recorded: of a pair that somebody has named, its models.
+
+    Raises ``UnknownName``, which lists the known ones, for a name that nobody has given.
+    """
+    if name in MODEL_PAIRS or name.startswith(_PREFIXES):
+        return name
+    own = {pair.name: pair.models for pair in repository.own_pairs()}
+    if name not in own:
+        raise unknown_pair(name, own)
+    return own[name]
+
+
+def offered_pairs(repository: Repository) -> list[tuple[str, str]]:
+    """Return the titles of all pairs that can be chosen, with the names under which their runs are recorded."""
+    own = [(pair.name, pair.models) for pair in repository.own_pairs()]
+    return [*own, *((spec.title, name) for name, spec in MODEL_PAIRS.items())]
+
+
+def check_offered(repository: Repository, pair: object) -> None:
+    """Raise ``UnknownName`` for a pair that the lists do not offer."""
+    if all(pair != name for _, name in offered_pairs(repository)):
+        raise UnknownName(
+            f"The list has no model pair called '{str(pair)[:80]}': choose one of it, or name models of your own on "
+            "the page Experiments."
+        )
+
+
+def known_models(repository: Repository | None) -> list[Path | HubModel]:
+    """Return the targets and drafts of all pairs, whether they are here or not."""
+    names = [*MODEL_PAIRS, *(pair.models for pair in (repository.own_pairs() if repository else ()))]
+    models: dict[Path | HubModel, None] = {}
+    for name in names:
+        with suppress(FsdError):  # a folder that is gone
+            spec = get_pair(name)
+            models |= dict.fromkeys(model for model in (spec.target, spec.draft) if model is not None)
+    return list(models)
+
+
+_PRIORITY = 5  # before experiments that have not begun
+
+
+def pair_fetches(repository: Repository) -> Mapping[str, JobView]:
+    """Return the newest fetch of each pair, by the name under which its runs are recorded."""
+    newest: dict[str, JobView] = {}
+    for job in repository.latest_jobs(PairFetchJob.kind):
+        try:
+            newest.setdefault(PairFetchJob.read(job.payload).pair, job)
+        except DataDamaged:  # of another version
+            continue
+    return newest
+
+
+def request_pair_fetch(repository: Repository, pair: str) -> JobView:
+    """Let the worker fetch what is missing of a pair, unless a job does so already. Returns the job.
+
+    A fetch that was stopped goes on where it was. Raises ``InvalidSetting`` if nothing is missing, and what
+    ``get_pair`` raises.
+    """
+    if not missing_models(get_pair(pair)):
+        raise WrongState(f"Nothing of {pair_title(pair)} is missing: all of its models are here.")
+    job = pair_fetches(repository).get(pair)
+    if job is None or job.status not in UNENDED:
+        job = repository.job(repository.enqueue(PairFetchJob(pair), _PRIORITY))
+    return job
+
+
+def cancel_pair_fetch(repository: Repository, pair: str) -> None:
+    """Stop the fetch of a pair. What has arrived is kept. Raises ``UnknownName`` if nothing fetches it."""
+    job = pair_fetches(repository).get(pair)
+    if job is None or job.status not in UNENDED:
+        raise UnknownName(f"Nothing of {pair_title(pair)} is being fetched now.")
+    repository.request_cancel(job.id)

@@ -1,8 +1,8 @@
 """Everything that was tried against the program: ``python -m tests.tools.attack``, or ``make attack``.
 
 Every trial runs in a process and a folder of its own, two at a time, on loopback alone, and is ended when it takes too
-long. Each prints one line; the command fails if one trial fails. ``--table FILE`` writes the lines into FILE, between
-the marks that docs/reliability.md has for them. Needs Linux, root for the trials with small disks, chromium.
+long. Each prints one line; the command fails if one trial fails. ``--table FILE`` writes how many held into
+FILE, and the lines of those that fell, between the marks that docs/reliability.md has for them. Needs Linux, root for the trials with small disks, chromium.
 """
 
 from __future__ import annotations
@@ -199,16 +199,17 @@ def row(name: str) -> tuple[bool, str]:
     return held, f"| {trial.promise} | {trial.title} | {result if held else f'**fell**: {result}'} | {seconds:.0f} s |"
 
 
-def write_table(file: Path, rows: list[str], seconds: float) -> None:
-    """Puts the rows between the marks of ``file``."""
+def write_table(file: Path, rows: list[tuple[bool, str]], seconds: float) -> None:
+    """Puts a line on the trials between the marks of ``file``, and the rows of those that fell."""
     told = (
         f"{len(rows)} trials in {seconds:.0f} s, {AT_ONCE} at a time, on {os.cpu_count()} processors "
         f"({platform.machine()}, Python {platform.python_version()}), commit {commit()}."
     )
-    head = ["| Promised | Tried | What came of it | Took |", "|---|---|---|---|"]
+    fell = [line for held, line in rows if not held]
+    table = ["| Promised | Tried | What came of it | Took |", "|---|---|---|---|", *fell, ""] if fell else []
     before, _, rest = file.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    file.write_text("\n".join([before + BEGIN, "", *head, *rows, "", told, "", END + after]))
+    file.write_text("\n".join([before + BEGIN, "", *table, told, "", END + after]))
 
 
 def main() -> int:
@@ -227,7 +228,7 @@ def main() -> int:
     seconds, fell = time.monotonic() - begun, sum(not held for held, _ in rows)
     print(f"{len(rows)} trials in {seconds:.0f} s, {fell} fell")
     if options.table:
-        write_table(options.table, [line for _, line in rows], seconds)
+        write_table(options.table, rows, seconds)
     return 1 if fell else 0
 
 

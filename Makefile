@@ -8,6 +8,7 @@
 # make test-engines  the plug-in for vLLM on vLLM's CPU build, in an environment of its own (docs/engines.md)
 # make test-ray   runs of an experiment on a real Ray cluster of two nodes, in an environment of its own (docs/machines.md)
 # make test-newest  the contract tests with the newest of what pyproject.toml allows, in an environment of its own
+# make docs       docs/reference.md: every command, option, variable and column, as the program has them
 # make freeze     what the program shows the outside, as tests/frozen holds it; a reviewer reads the diff
 # make lock       the versions of everything, from the short lists requirements*.in
 # make test-gpu   every method on a CUDA device, against the CPU (docs/performance.md)
@@ -28,7 +29,7 @@ NEWEST := .venv-newest
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 GATE := $(PYTEST) -m "not long and not wide"
 
-.PHONY: run test gate test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock freeze attack coverage-table
+.PHONY: run test gate test-all test-fast test-long test-paused test-engines test-ray test-newest test-gpu lint lock docs freeze attack coverage-table
 .DELETE_ON_ERROR:
 
 # What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
@@ -90,6 +91,9 @@ lint: $(DEVELOPMENT)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyrefly check
+
+docs: $(RUNTIME)
+	$(BIN)/python -m fsd_core docs > docs/reference.md
 
 freeze: $(DEVELOPMENT)
 	$(BIN)/python -m tools.freeze

@@ -45,7 +45,7 @@ from dashboard.review.review_page import log_routes
 from dashboard.runs import runs_page
 from dashboard.runs.opened_experiment import annotation_endpoints
 from dashboard.runs.runs_page import workspace_routes
-from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes
+from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes, reference_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.requests import (
     PREVIEW_PATH,
@@ -300,6 +300,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
         # Where a proxy says who somebody is, who connects must stay who it is, whatever a header says of clients.
         app.add_middleware(ForwardedHeaders, proxies=settings.proxies, clients=settings.access != "proxy")
     app.include_router(preview_routes())
+    app.include_router(reference_routes())
     app.include_router(export_routes(repository))
     app.include_router(figure_routes(repository))
     app.include_router(report_routes(repository))

@@ -1,4 +1,4 @@
-"""Plain HTTP beside the pages: calls for programs, approved settings, health, and errors as problem documents.
+"""Plain HTTP beside the pages: calls for programs, approved settings, the reference, health, errors as problems.
 
 API for programs: the setting that is approved for a use. Responses can be cached and revalidated by their ETag.
 
@@ -24,10 +24,12 @@ from starlette.datastructures import URL, MutableHeaders, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
+from dashboard.server.requests import root_of
 from dashboard.server.sign_in import bare_page
 from dashboard.ui.endpoint import Endpoint, answer_schema, call, effects_of
-from dashboard.ui.templates import render
+from dashboard.ui.templates import Html, frozen_html, render
 from dashboard.ui.view import Polled
+from fsd_core.cli import reference
 from fsd_core.errors import (
     FsdError,
     InvalidSetting,
@@ -39,6 +41,7 @@ from fsd_core.errors import (
     UnknownName,
 )
 from fsd_core.middleware import NOTHING_HERE, READING_METHODS, AllowList, looks_for_page, refuse
+from fsd_core.reports import markdown_html
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.review_service import ReviewService
@@ -301,6 +304,25 @@ def api_routes(repository: Repository) -> APIRouter:
     return router
 
 
+def reference_routes() -> APIRouter:
+    """Return the route ``/reference``: what ``python -m fsd_core docs`` prints, as a page."""
+    router = APIRouter()
+
+    @router.get("/reference")
+    def page(request: Request) -> HTMLResponse:
+        root = root_of(request)
+        return HTMLResponse(bare_page(root, "Reference", render("server/pages.html", "reference", root, _reference())))
+
+    return router
+
+
+@cache
+def _reference() -> Html:
+    from fsd_core.cli.commands import app  # whose commands import torch when they run
+
+    return frozen_html(markdown_html(reference.text(app), anchors=True))
+
+
 _OPEN = {
     "GET": (
         r"/",
@@ -314,7 +336,7 @@ _OPEN = {
         r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/endpoint.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
-        r"/api/v1",
+        r"/api/v1|/reference",
         API_PATHS,
         MLFLOW_PATH,
         *PATTERNS["GET"],

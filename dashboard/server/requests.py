@@ -46,7 +46,7 @@ def given(arguments: Sequence[str]) -> dict[str, str]:
     parser = _Parser(
         prog="python app.py",
         description="Serve FSD Lab's pages, with its worker, and print their address.",
-        epilog="Every other setting is a variable of the environment: docs/usage.md lists them.",
+        epilog="Every other setting is a variable of the environment: `python -m fsd_core docs` lists them.",
         allow_abbrev=False,
     )
     parser.add_argument("--host", help="address to listen on (FSD_HOST; default: 127.0.0.1, this machine alone)")

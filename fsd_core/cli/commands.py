@@ -19,6 +19,7 @@ from fsd_core.cli import (
     common,
     measuring_commands,
     output,
+    reference,
     result_commands,
     team_commands,
     upkeep_commands,
@@ -128,6 +129,12 @@ app.command("runs")(catalogue_commands.list_runs)
 app.command("export")(upkeep_commands.export_workspace)
 app.command("import")(upkeep_commands.import_workspace)
 app.command("import-results")(result_commands.import_results)
+
+
+@app.command()
+def docs() -> None:
+    """Print every command, option and variable, and the columns of a comparison's CSV, as Markdown."""
+    print(reference.text(app), end="")
 
 
 @app.command()

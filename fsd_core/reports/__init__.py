@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.plots.printed import plain_title, printed
 from fsd_core.storage.catalogue import ReportFigure, ReportRun, ReportView
+from fsd_core.texts import slug
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
@@ -105,9 +107,15 @@ def figure_svg(report: ReportView, index: int) -> bytes:
     return printed(figure, "svg")
 
 
-def markdown_html(text: str) -> str:
-    """Return Markdown as HTML. HTML in the text is text, and a picture is a link, so that nothing is fetched."""
-    return _markdown().render(text)
+def markdown_html(text: str, anchors: bool = False) -> str:
+    """Return Markdown as HTML, with ``anchors`` of its headings. HTML in the text is text, and a picture is a link, so
+    that nothing is fetched."""
+    markdown = _markdown()
+    tokens = markdown.parse(text)
+    for opening, heading in pairwise(tokens) if anchors else ():
+        if opening.type == "heading_open":
+            opening.attrSet("id", slug(heading.content, len(heading.content)))
+    return markdown.renderer.render(tokens, markdown.options, {})
 
 
 @cache

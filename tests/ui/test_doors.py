@@ -48,6 +48,7 @@ OPEN = {
     ("GET", "/export/review.{extension}"),
     ("GET", "/export/workspace.zip"),
     ("GET", "/export/task.jsonl"),
+    ("GET", "/reference"),
     ("GET", "/api/v1"),
     ("POST", "/api/v1/calls/{name}"),
     ("GET", "/api/v1/uses"),

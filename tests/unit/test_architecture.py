@@ -18,12 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 WEB_PROCESS = """
 import sys
 import app
+from dashboard.server.api import reference_routes
 from dashboard.web import build_app
 from fsd_core.settings import Settings
+from starlette.requests import Request
 settings = Settings(home=sys.argv[1], mlflow_ui=False)
 app.upgrade(settings.resolved_database_url)
 build_app(app.Repository(app.open_database(settings.resolved_database_url)), settings)
 app.Supervisor(settings)
+assert b"FSD_HOME" in reference_routes().routes[0].endpoint(Request({"type": "http", "headers": []})).body
 print("STUBS", sys.modules["gradio.component_meta"].create_or_modify_pyi.__module__)
 print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "transformers", "mlflow"}))
 """

@@ -1,4 +1,4 @@
-"""What the documents say exists: commands parse; options, files, links, variables, labels and columns are there.
+"""What the documents say exists: commands parse; options, files, links, variables and labels are there.
 
 ``tests/integration/test_documents_run.py`` runs the commands.
 """
@@ -18,15 +18,12 @@ from typing import Any
 import pytest
 import typer
 
-from dashboard.compare.compared_runs import compare
-from dashboard.compare.export import table
 from dashboard.server import requests
+from fsd_core.cli import reference
 from fsd_core.cli.commands import app
 from fsd_core.config.options import ALIASES
 from fsd_core.settings import Settings, get_settings
-from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import Base
-from tests.tools import plausible, reference
 from tests.tools.documents import (
     DOCUMENTS,
     RESULTS,
@@ -295,11 +292,6 @@ def test_python_that_is_shown_compiles_and_json_is_json() -> None:
                 assert block.language in (*SHELL, "text", "http", "bibtex", "nginx", "ini"), block.place
 
 
-def test_the_reference_is_what_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FSD_HOME")
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.text(), "run python -m tests.tools.reference"
-
-
 def test_each_file_of_results_has_its_command_commit_and_machine() -> None:
     files = {path.name for path in RESULTS.glob("*.csv") if not path.name.endswith(".matched.csv")} - {"index.csv"}
     rows = index()
@@ -319,10 +311,3 @@ NOT_TOLD = {
       for kind in ("math", "mt", "qa", "rag", "summarization", "translation")),
 }  # fmt: skip
 """comparisons that no table of the page is of"""
-
-
-def test_every_column_of_a_comparison_is_explained(repository: Repository) -> None:
-    id = plausible.add_finished(repository, limit=3)
-    comparison = compare(repository, [run.id for run in repository.experiment(id).runs], None, 2.0)
-    for column in table(comparison).columns:
-        assert reference.column_meaning(column), column

@@ -2,7 +2,8 @@
 
 Every trial runs in a process and a folder of its own, two at a time, on loopback alone, and is ended when it takes too
 long. Each prints one line; the command fails if one trial fails. ``--table FILE`` writes how many held into
-FILE, and the lines of those that fell, between the marks that docs/reliability.md has for them. Needs Linux, root for the trials with small disks, chromium.
+FILE, and the lines of those that fell, between the marks that docs/reliability.md has for them. Needs Linux, root for
+the trials with small disks, chromium.
 """
 
 from __future__ import annotations

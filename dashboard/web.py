@@ -32,18 +32,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard import people, reports, settings, start, theory
 from dashboard.compare import compare_page
-from dashboard.compare.compare_page import comparison_endpoints
+from dashboard.compare.compare_page import comparison_calls
 from dashboard.compare.export import export_routes, figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.custom_tasks_panel import task_routes
-from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.playground import playground_page
-from dashboard.reports import report_endpoints, report_routes
+from dashboard.reports import report_calls, report_routes
 from dashboard.review import review_page
-from dashboard.review.review_endpoints import review_endpoints, use_endpoints
+from dashboard.review.review_calls import review_calls, use_calls
 from dashboard.review.review_page import log_routes
 from dashboard.runs import runs_page
-from dashboard.runs.opened_experiment import annotation_endpoints
+from dashboard.runs.opened_experiment import annotation_calls
 from dashboard.runs.runs_page import workspace_routes
 from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes, reference_routes
 from dashboard.server.mlflow_pages import mlflow_routes
@@ -58,9 +58,9 @@ from dashboard.server.requests import (
     replace_gradios_preview,
 )
 from dashboard.server.sign_in import login_routes, logout_routes
-from dashboard.tables.saved_views_panel import view_endpoints
+from dashboard.tables.saved_views_panel import view_calls
+from dashboard.ui.api_call import ApiCall, answer_in_json, offer
 from dashboard.ui.components import link
-from dashboard.ui.endpoint import Endpoint, answer_in_json, offer
 from dashboard.ui.page import (
     FAVICON,
     HEAD,
@@ -264,16 +264,16 @@ def pages_of(settings: Settings) -> list[Page]:
     return [page for page in PAGES if settings.access != "none" or not page.needs_accounts]
 
 
-def endpoints_of(repository: Repository, settings: Settings) -> list[Endpoint]:
+def calls_of(repository: Repository, settings: Settings) -> list[ApiCall]:
     """Return the calls for programs."""
     return [
-        *experiment_endpoints(repository, settings),
-        *annotation_endpoints(repository, settings.home),
-        *comparison_endpoints(repository, settings.root_path),
-        *use_endpoints(repository),
-        *review_endpoints(repository, settings.root_path),
-        *report_endpoints(repository, settings.root_path),
-        *view_endpoints(repository, settings.root_path),
+        *experiment_calls(repository, settings),
+        *annotation_calls(repository, settings.home),
+        *comparison_calls(repository, settings.root_path),
+        *use_calls(repository),
+        *review_calls(repository, settings.root_path),
+        *report_calls(repository, settings.root_path),
+        *view_calls(repository, settings.root_path),
     ]
 
 
@@ -308,7 +308,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
     app.include_router(api_routes(repository))
-    app.include_router(call_routes(endpoints_of(repository, settings)))
+    app.include_router(call_routes(calls_of(repository, settings)))
     app.include_router(mlflow_routes(settings, repository))
     if settings.access == "password":
         app.include_router(login_routes(repository, settings.session_cookie))
@@ -351,7 +351,7 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     """Return all pages, each under a header with the navigation and the worker's status."""
     blocks = Pages(title="FSD Lab", analytics_enabled=False, fill_width=True)
     with blocks:  # before the pages, whose events would take the endpoints' names
-        offer(endpoints_of(repository, settings))
+        offer(calls_of(repository, settings))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
     waiting, pages = WaitingCount(repository), pages_of(settings)

@@ -119,7 +119,7 @@ def decimals(value: float, low: float | None, high: float | None) -> int:
     return min(max(0, -math.floor(math.log10(scale))), MOST_DECIMALS)
 
 
-def number(value: float | None, digits: int, signed: bool = False, times: float = 1) -> str:
+def number_text(value: float | None, digits: int, signed: bool = False, times: float = 1) -> str:
     """Return ``value``, ``times`` so much, with a true minus sign, and a plus sign if ``signed``. A rounded zero has no
     sign.
 
@@ -164,9 +164,11 @@ def written(
     """
     ends = [] if low is None or high is None else [low, high]
     precision = digits if digits is not None and not ends else decimals(value, low, high)
-    texts = [number(end, precision) for end in ends]
+    texts = [number_text(end, precision) for end in ends]
     figure = (
-        Written(_points(value, precision), *map(_whole, texts)) if points else Written(number(value, precision), *texts)
+        Written(_points(value, precision), *map(_whole, texts))
+        if points
+        else Written(number_text(value, precision), *texts)
     )
     return figure._replace(mark=ROUGH_MARK) if rough and not ends else figure
 
@@ -184,9 +186,9 @@ def percent(share: float | None, low: float | None = None, high: float | None = 
 
 def _points(value: float, digits: int) -> str:
     """Return a percentage with enough digits that only all reads ``100`` and only none reads ``0``."""
-    while digits < MOST_DECIMALS and _whole(number(value, digits)) in ("0", "100") and value not in (0.0, 100.0):
+    while digits < MOST_DECIMALS and _whole(number_text(value, digits)) in ("0", "100") and value not in (0.0, 100.0):
         digits += 1
-    return _whole(number(value, digits))
+    return _whole(number_text(value, digits))
 
 
 def _whole(text: str) -> str:

@@ -30,8 +30,8 @@ from starlette.routing import Mount
 
 import fsd_core
 from dashboard.server.api import API_VERSION
-from dashboard.ui.endpoint import Endpoint, answer_schema, arguments_of, effects_of
-from dashboard.web import build_app, endpoints_of
+from dashboard.ui.api_call import ApiCall, answer_schema, arguments_of, effects_of
+from dashboard.web import build_app, calls_of
 from fsd_core.cli.commands import app as command_line
 from fsd_core.errors import FsdError
 from fsd_core.review.review_service import ReviewService
@@ -57,7 +57,7 @@ def frozen() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         repository, settings = new_repository(home), Settings(home=home, mlflow_ui=False)
-        app, calls = built(lambda: build_app(repository, settings)), endpoints_of(repository, settings)
+        app, calls = built(lambda: build_app(repository, settings)), calls_of(repository, settings)
         files = {
             "commands.txt": "\n".join(_commands(typer.main.get_command(command_line), ())),
             "variables.txt": "".join(_variables()),
@@ -105,7 +105,7 @@ def _routes(app: Any) -> Iterator[str]:
     yield from (f"{method} {path}\n" for method, path in sorted(set(routes(own))))
 
 
-def _call(call: Endpoint) -> dict[str, Any]:
+def _call(call: ApiCall) -> dict[str, Any]:
     return {
         "about": inspect.getdoc(call),
         "effects": effects_of(call)._asdict(),
@@ -125,7 +125,7 @@ def _apart(answer: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         return pool.submit(asyncio.run, answer).result()
 
 
-async def _tools(app: Any, calls: dict[str, Endpoint]) -> list[Any]:
+async def _tools(app: Any, calls: dict[str, ApiCall]) -> list[Any]:
     request_ctx.set(SimpleNamespace(request=None))  # type: ignore[arg-type]  # Gradio looks for a choice of tools there
     (server,) = {id(blocks): blocks.mcp_server_obj for blocks in _blocks(app)}.values()
     listed = await server.mcp_server.request_handlers[types.ListToolsRequest](types.ListToolsRequest())

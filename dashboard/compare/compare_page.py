@@ -48,8 +48,8 @@ from dashboard.compare.sections import (
 )
 from dashboard.tables.run_record import RunAnswer, run_record, settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
+from dashboard.ui.api_call import ApiCall, checked_limit
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
-from dashboard.ui.endpoint import Endpoint, checked_limit
 from dashboard.ui.templates import Html, addressed, joined, render, script
 from dashboard.ui.view import Asked, Updates, Values, View, digest
 from fsd_core.analysis.cells import displayed_columns, run_names
@@ -554,7 +554,7 @@ class ComparisonAnswer(TypedDict):
     page: str
 
 
-def comparison_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+def comparison_calls(repository: Repository, root_path: str) -> list[ApiCall]:
     def list_runs(search: str = "", experiment: Id = "", limit: int = 20, archived: bool = False) -> list[RunAnswer]:
         """Return the latest runs with their options and metrics, newest first.
 

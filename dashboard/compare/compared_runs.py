@@ -11,7 +11,7 @@ from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.analysis.cells import Cell, cells, run_names, shared
-from fsd_core.analysis.comparability import ended_by_context, read_differently, rendered_differently
+from fsd_core.analysis.comparability import count_context_ends, read_differently, rendered_differently
 from fsd_core.analysis.recommendation import Recommendation, Slowdown, comparable_times, recommend, slowdown
 from fsd_core.config.model_names import called
 from fsd_core.errors import InvalidSetting, UnknownName
@@ -20,7 +20,7 @@ from fsd_core.evaluation.versus import equal_text, rank_by_time
 from fsd_core.metrics import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed, taken_sentence
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.evidence import is_calibration_round, pooled, whole_rounds
-from fsd_core.statistics.paired import Verdict, checked_margin, identical, verdict
+from fsd_core.statistics.paired import Verdict, checked_margin, identical_verdict, verdict
 from fsd_core.storage.records import UNENDED, same_model
 from fsd_core.texts import count
 
@@ -98,7 +98,7 @@ def comparability(runs: Sequence[RunView], names: dict[str, str], prompts: Promp
         reasons.append(f"No answer could be read in some texts, which count as wrong: {_list(texts)}.")
     if versions := read_differently(runs):
         reasons.append(versions)
-    if ended := ended_by_context(runs, prompts):
+    if ended := count_context_ends(runs, prompts):
         reasons.append(
             "The model's context ended different numbers of answers to the same prompts "
             f"({_list([f'{number} of {names[run_id]}' for run_id, number in ended.items()])}): those were cut where "
@@ -340,7 +340,7 @@ def _verdict(cells: Sequence[Cell], margin: float | None, same_text: bool) -> Ve
     paired = next((cell.paired for cell in cells if cell.paired is not None), None)
     if paired is None:
         return None
-    return identical(paired) if same_text and not paired.sequential else verdict(paired, margin)
+    return identical_verdict(paired) if same_text and not paired.sequential else verdict(paired, margin)
 
 
 class RunProgress(NamedTuple):

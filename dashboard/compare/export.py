@@ -37,7 +37,7 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.tables.logs import download, harmless
 from dashboard.tables.run_record import OPTION_TITLES, by_sampling, of_run, value_text
-from dashboard.ui.endpoint import answered
+from dashboard.ui.api_call import answered
 from dashboard.ui.page import STYLE_SHEETS
 from dashboard.ui.templates import Html, document, downloads, joined, moment
 from fsd_core.analysis.cells import Cell, delta_columns, delta_text, displayed_columns, only_model
@@ -53,11 +53,11 @@ from fsd_core.analysis.matching import (
     tables,
 )
 from fsd_core.config.model_names import called
-from fsd_core.config.options import settings_read
+from fsd_core.config.options import effective_settings
 from fsd_core.engines.kinds import measured_on
 from fsd_core.errors import DatabaseUnavailable, NotGiven, UnknownName
 from fsd_core.metrics import MIXED_MARK, Metric, compared, mixed_sentence, short_commit
-from fsd_core.plots.printed import PRINT_FORMATS, light, plain_title, printed
+from fsd_core.plots.printed import PRINT_FORMATS, on_white, plain_title, printed
 from fsd_core.plots.style import EXPORT_CONFIG
 from fsd_core.plots.trade_offs import MATCHED, comparison_figures, named_figure
 from fsd_core.storage.records import origin_text, other_figures
@@ -318,7 +318,7 @@ def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
 
 def _setup(comparison: ComparedRuns) -> str:
     """Return the settings that all runs share, and the machines."""
-    flat = [settings_read(run.config) for run in comparison.runs]
+    flat = [effective_settings(run.config) for run in comparison.runs]
     same_keys = [
         key
         for key in SHARED_SETTINGS
@@ -441,7 +441,7 @@ def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
         "prompts_done": run.prompts_done,
         "reading_versions": ", ".join(map(str, run.reading_versions)),
     }
-    record |= settings_read(run.config)
+    record |= effective_settings(run.config)
     record["task_version"] = run.task.partition("@")[2] or None
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
     record |= {f"figure {name}": figure.value for name, figure in other_figures(run.metrics).items()}
@@ -608,7 +608,7 @@ def figure_page(drawn: DrawnFigure) -> str:
     title, subject = plain_title(drawn.figure), f"{drawn.subject}. FSD Lab."
     page = document("compare/figure.html", "page", _STYLES, title=title, subject=subject)
     script = pio.to_html(
-        light(drawn.figure), full_html=False, include_plotlyjs=True, config=EXPORT_CONFIG, default_height="100%"
+        on_white(drawn.figure), full_html=False, include_plotlyjs=True, config=EXPORT_CONFIG, default_height="100%"
     )
     return page.replace(_ONE_MARKER, script, 1)
 

@@ -325,7 +325,7 @@ class FurtherFigures(Section):
             for name, figure in zip(FURTHER, figures, strict=True):
                 addressed(figure, name, now.query)
             updates |= {self.row: gr.Row(visible=bool(now.begun)), **dict(zip(self.plots, figures, strict=True))}
-        judged, names = acceptance.judged(now.runs), run_names(now.runs)
+        judged, names = acceptance.runs_with_judged_tokens(now.runs), run_names(now.runs)
         choices = [(names[run.id], run.id) for run in judged]
         if asked.differs("runs of divergences", choices):
             updates[self.run] = gr.Dropdown(choices, visible=bool(choices))
@@ -503,7 +503,7 @@ class PromptPairsPanel(Section):
         By default they are those of the address's prompt, or else the baseline and the most lenient of the other runs.
         """
         others = [run for run in runs if run.id != baseline.id]
-        lenient = acceptance.telling(acceptance.judged(runs))
+        lenient = acceptance.telling(acceptance.runs_with_judged_tokens(runs))
         defaults = baseline, lenient if lenient in others else next(iter(others), None)
         if prompt:
             by_id = {run.id: run for run in runs}

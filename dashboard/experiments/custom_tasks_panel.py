@@ -13,8 +13,8 @@ import gradio as gr
 from fastapi import APIRouter, Response
 
 from dashboard.tables.run_record import lines_link
+from dashboard.ui.api_call import answered
 from dashboard.ui.components import button, notice, show
-from dashboard.ui.endpoint import answered
 from dashboard.ui.fields import UPLOAD, uploaded
 from dashboard.ui.templates import Html, moment, render, script
 from dashboard.ui.view import Act, Asked, Updates, View, count_in

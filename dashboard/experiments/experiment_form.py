@@ -43,12 +43,12 @@ from fsd_core.config.options import (
     Named,
     Option,
     checked,
+    effective_options,
     knob_of,
     loads_of,
     method,
     methods,
     options_of,
-    options_read,
     readable,
     reads,
 )
@@ -382,7 +382,7 @@ def _of_run(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
     except UnknownName:
         return {}
     get_pair(run.pair)
-    options = options_read(run.config)
+    options = effective_options(run.config)
     rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN_RULES]
     values: dict[str, Any] = {
         "pair": run.pair, "task": run.task, "limit": run.config.limit, "seeds": f"{run.seed}",

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse
 from typing_extensions import TypedDict
 
 from dashboard.ui import components
+from dashboard.ui.api_call import ApiCall, answered, checked_limit
 from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, show, table
-from dashboard.ui.endpoint import Endpoint, answered, checked_limit
 from dashboard.ui.fields import Pager
 from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, joined, moment, render
 from dashboard.ui.view import Act, Asked, Updates, View
@@ -194,7 +194,7 @@ class ReportAnswer(ReportNameAnswer):
     deleted_runs: list[str]
 
 
-def report_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+def report_calls(repository: Repository, root_path: str) -> list[ApiCall]:
     def list_reports(limit: int = 20) -> list[ReportNameAnswer]:
         """Return the latest saved reports, newest first, each with the addresses of its page and of its HTML file.
 

@@ -15,9 +15,9 @@ from dashboard.review.propose_form import (
     EvidenceFields,
     baselines_of,
     choices_of,
-    ids_in,
     measurements_of,
     reviewers_field,
+    selected_ids,
 )
 from dashboard.tables.logs import deed_text, requirements_text, setting_link
 from dashboard.tables.prompt_pairs import Pair, Pairing, PairReader, RunPair, Show, pair_up
@@ -86,7 +86,7 @@ class OtherEvidence:
     def choose_evidence(self, values: Values, asked: Asked) -> Updates:
         """Rest the proposal that the address names on the runs that were chosen."""
         review = self.service.review(asked.address.get("proposal", ""))
-        runs, baselines = (ids_in(values[field]) for field in self.fields.both)
+        runs, baselines = (selected_ids(values[field]) for field in self.fields.both)
         _, _, evidence = values[self._seen].partition(" ")
         comment = values[self.comment]
         self.service.choose_evidence(asked.person, review, runs, baselines, comment, evidence, values.key)

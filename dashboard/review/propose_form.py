@@ -111,7 +111,7 @@ def choices_of(measurements: Iterable[Measurement]) -> Choices:
     return list(dict.fromkeys((_name(runs), _value(runs)) for runs in measurements))
 
 
-def ids_in(values: Sequence[str] | None) -> list[str]:
+def selected_ids(values: Sequence[str] | None) -> list[str]:
     """Return the ids of the runs in the values of a field."""
     return [id for value in values or () for id in value.split(",")]
 
@@ -255,7 +255,7 @@ class ProposeForm:
 
     def propose(self, values: Values, asked: Asked) -> Updates:
         """Store the proposal, with the first use if there is none, and return a link to it."""
-        runs, baselines = (ids_in(values[field]) for field in self.evidence.both)
+        runs, baselines = (selected_ids(values[field]) for field in self.evidence.both)
         use, rationale = values[self.use] or "", values[self.rationale]
         if not use:
             use = self.use_form.make(self.service, values, asked, _second_key(values.key)).id

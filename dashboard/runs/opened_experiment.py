@@ -11,8 +11,8 @@ from dashboard.runs.run_list import SELECTION, runs_html
 from dashboard.tables.logs import changes_html
 from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, calibration_html, experiment_record, run_record
 from dashboard.ui import components
+from dashboard.ui.api_call import ApiCall, does
 from dashboard.ui.components import archive_button, notice, section, show, tags_html
-from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.templates import Html, joined, render, texts_done
 from dashboard.ui.view import Asked, Updates, Values, View, count_in, person_of
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -166,7 +166,7 @@ def header_html(e: ExperimentView, repository: Repository) -> Html:
     return render("runs/experiment.html", "header", e, about, buttons, isinstance(e.config, CalibrationConfig))
 
 
-def annotation_endpoints(repository: Repository, home: Path) -> list[Endpoint]:
+def annotation_calls(repository: Repository, home: Path) -> list[ApiCall]:
     @does(repeatable=True)
     def annotate(
         kind: Literal["run", "experiment"],

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
 from dashboard.server.requests import root_of
 from dashboard.server.sign_in import bare_page
-from dashboard.ui.endpoint import Endpoint, answer_schema, call, effects_of
+from dashboard.ui.api_call import ApiCall, answer_schema, effects_of, run_call
 from dashboard.ui.templates import Html, frozen_html, render
 from dashboard.ui.view import Polled
 from fsd_core.cli import reference
@@ -88,7 +88,7 @@ API_VERSION = "1.1"
 """of what lies below ``/api/v1``: the second number grows when something is added, and nothing is ever taken away"""
 
 
-def call_routes(endpoints: Sequence[Endpoint]) -> APIRouter:
+def call_routes(endpoints: Sequence[ApiCall]) -> APIRouter:
     """Return the routes ``/api/v1``, which lists the calls, and ``/api/v1/calls/NAME``."""
     router, by_name = APIRouter(prefix="/api/v1"), {endpoint.__name__: endpoint for endpoint in endpoints}
 
@@ -117,7 +117,7 @@ def call_routes(endpoints: Sequence[Endpoint]) -> APIRouter:
             if name not in by_name:
                 raise UnknownName(f"There is no call '{name[:64]}': GET /api/v1 lists those that are.")
             arguments = _arguments(await request.body())
-            content = await run_sync(call, by_name[name], arguments, request)
+            content = await run_sync(run_call, by_name[name], arguments, request)
         except FsdError as error:
             return problem_document(error)
         return Response(orjson.dumps(content), media_type="application/json", headers={"Cache-Control": "no-store"})
@@ -318,7 +318,7 @@ def reference_routes() -> APIRouter:
 
 @cache
 def _reference() -> Html:
-    from fsd_core.cli.commands import app  # whose commands import torch when they run
+    from fsd_core.cli.commands import app
 
     return frozen_html(markdown_html(reference.text(app), anchors=True))
 
@@ -334,7 +334,7 @@ _OPEN = {
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
         r"/export/figure\.(png|svg|pdf|html)|/embed/figure",
         r"/export/report\.(html|svg)",
-        r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/endpoint.py)
+        r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/api_call.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
         r"/api/v1|/reference",
         API_PATHS,

@@ -33,7 +33,7 @@ from dashboard.ui.view import Asked, Updates, View, digest
 from fsd_core.analysis.cells import accuracy_difference, ratio_mixed, speedup
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.config import RunConfig
-from fsd_core.config.options import settings_read
+from fsd_core.config.options import effective_settings
 from fsd_core.config.run_config import USUAL_BASELINES
 from fsd_core.errors import FsdError, NoEquivalent, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
@@ -370,7 +370,7 @@ def setting_page(repository: Repository, setting_id: str) -> Html:
     setting = repository.setting(setting_id)
     runs = runs_of(repository, setting_id)
     uses = history.uses_of(repository.review_log())
-    read = settings_read(RunConfig(setting=setting.config))
+    read = effective_settings(RunConfig(setting=setting.config))
     values = {
         OPTION_TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")
     }

@@ -24,7 +24,7 @@ from fsd_core.calibration.summary import (
 )
 from fsd_core.config import VERIFIERS
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.config.options import OPTIONS, options_read, settings_read
+from fsd_core.config.options import OPTIONS, effective_options, effective_settings
 from fsd_core.engines.kinds import measured_on
 from fsd_core.errors import FsdError
 from fsd_core.metrics import compared
@@ -189,7 +189,7 @@ class SettingsTable(NamedTuple):
 
 def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsTable:
     """Return every setting of the runs, or only those in which they differ."""
-    flat = [settings_read(run.config) for run in runs]
+    flat = [effective_settings(run.config) for run in runs]
     keys = [key for key in OPTION_TITLES if any(key in values for values in flat)]
     keys += sorted({key for values in flat for key in values} - set(keys))
     if differences_only and len(runs) > 1:
@@ -290,7 +290,7 @@ def run_record(run: RunView) -> RunAnswer:
         "label": run.label,
         "setting": run.setting_id,
         "pair": run.pair,
-        "options": options_read(run.config),
+        "options": effective_options(run.config),
         "task": run.task,
         "task_version": run.task.partition("@")[2] or None,
         "seed": run.seed,

@@ -10,8 +10,8 @@ import gradio as gr
 from typing_extensions import TypedDict
 
 from dashboard.ui import components
+from dashboard.ui.api_call import ApiCall, does
 from dashboard.ui.components import KEEP_PLACE, button, empty_state, notice, show
-from dashboard.ui.endpoint import Endpoint, does
 from dashboard.ui.templates import Html, moment, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View, person_of
 from fsd_core.errors import UnknownName
@@ -116,7 +116,7 @@ class ViewAnswer(TypedDict):
     address: str
 
 
-def view_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+def view_calls(repository: Repository, root_path: str) -> list[ApiCall]:
     def described(view: SavedView) -> ViewAnswer:
         return {
             "view": view.id,

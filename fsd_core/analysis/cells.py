@@ -15,7 +15,7 @@ from fsd_core.evaluation.versus import clusters_of, versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared, differences
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import PairedDifference, holm, paired_difference, sequential_difference
-from fsd_core.texts import ROUGH_MARK, decimals, number
+from fsd_core.texts import ROUGH_MARK, decimals, number_text
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
@@ -350,11 +350,11 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
     if metric.as_ratio or delta.low is not None:
         digits = decimals(*delta)
     if metric.as_ratio:
-        text = f"{number(delta.value, max(digits, 1))}×{' as fast' * metric.as_speedup}"
-        ends = (number(end, max(digits, 1)) for end in delta[1:] if end is not None)
+        text = f"{number_text(delta.value, max(digits, 1))}×{' as fast' * metric.as_speedup}"
+        ends = (number_text(end, max(digits, 1)) for end in delta[1:] if end is not None)
     else:
-        text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
-        ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
+        text = number_text(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
+        ends = (number_text(end, digits, signed=True) for end in delta[1:] if end is not None)
     rough = metric.is_rough(delta.value, delta.low) and abs(delta.value - metric.as_ratio) > _ROUNDING
     return ROUGH_MARK * rough + text, " to ".join(ends)
 

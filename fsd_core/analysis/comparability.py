@@ -43,7 +43,7 @@ def rendered_differently(runs: Sequence[RunView], prompts: Prompts) -> list[int]
     return sorted({position for (_, _, position), seen in hashes.items() if len(seen) > 1})
 
 
-def ended_by_context(runs: Sequence[RunView], prompts: Prompts) -> dict[str, int]:
+def count_context_ends(runs: Sequence[RunView], prompts: Prompts) -> dict[str, int]:
     """Return by run how many answers the context ended, of the prompts that all runs have done.
 
     Empty if it ended equally many of each: then no run had more room than another.

@@ -50,7 +50,7 @@ from fsd_core.statistics.tradeoff import (
     within,
 )
 from fsd_core.tasks import TASKS
-from fsd_core.texts import count, decimals, number, upper_first, written
+from fsd_core.texts import count, decimals, number_text, upper_first, written
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
@@ -405,10 +405,10 @@ def _lost(quality: Quality, line: KnobLine, row: AtCost, is_clear: bool) -> Matc
         )
     value, low, high = quality.displayed(Estimate(row.difference, *(row.interval or ())))
     digits = decimals(value, low, high)
-    interval = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
+    interval = " to ".join(number_text(end, digits, signed=True) for end in (low, high) if end is not None)
     tied = _not_enough(row.prompts, "tell it from the first") if row.prompts else "not told apart"
     status = {LEADS: "loses least" if is_clear else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
-    text = f"{number(value, digits, signed=True)}{quality.unit}"
+    text = f"{number_text(value, digits, signed=True)}{quality.unit}"
     return MatchedCell(text, interval, status, row.rank, line.between(row.position))
 
 
@@ -416,13 +416,21 @@ def _gained(line: KnobLine, row: WithinLoss, is_clear: bool) -> MatchedCell:
     if row.ratio is None or row.position is None:
         return MatchedCell(comparison="loses more at all its values")
     low, high = row.interval or (None, None)
-    interval = "" if high is None else f"{number(low, 2)} to {number(high, 2)}" if low else f"at most {number(high, 2)}"
+    interval = (
+        ""
+        if high is None
+        else f"{number_text(low, 2)} to {number_text(high, 2)}"
+        if low
+        else f"at most {number_text(high, 2)}"
+    )
     prefix = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
     status = {LEADS: "fastest" if is_clear else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
     if not row.is_shown:
         status = _not_enough(row.prompts, "show a gain")
     mark = MIXED_MARK if any(point.mixed for point in line.points) else ""
-    return MatchedCell(f"{prefix}{number(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.position))
+    return MatchedCell(
+        f"{prefix}{number_text(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.position)
+    )
 
 
 def _not_enough(prompts: int | None, what: str) -> str:
@@ -546,11 +554,11 @@ def absence(matched: MatchedComparison) -> str:
 
 def _interval(values: Sequence[float | None], digits: int, *, signed: bool, unit: str) -> str:
     value, low, high = values
-    text = number(value or 0.0, digits, signed) + unit
+    text = number_text(value or 0.0, digits, signed) + unit
     return (
         text
         if low is None or high is None
-        else f"{text} ({number(low, digits, signed)} to {number(high, digits, signed)})"
+        else f"{text} ({number_text(low, digits, signed)} to {number_text(high, digits, signed)})"
     )
 
 

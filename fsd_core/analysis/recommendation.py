@@ -22,7 +22,7 @@ from fsd_core.rules import Served
 from fsd_core.statistics.intervals import quotient_interval
 from fsd_core.statistics.paired import Verdict
 from fsd_core.storage.records import UNENDED
-from fsd_core.texts import count, decimals, number, percent
+from fsd_core.texts import count, decimals, number_text, percent
 
 if TYPE_CHECKING:
     from fsd_core.statistics.intervals import Estimate
@@ -447,4 +447,4 @@ class _Answer(NamedTuple):
         exact = self.fastest_exact
         other = self.runs[exact] if exact is not None and exact != run.id else self.baseline
         times = speedup(run, other, self.prompts) if other.id != run.id else None
-        return f"{number(times.value, max(1, decimals(*times)))} × {self.short(other.id)}" if times else ""
+        return f"{number_text(times.value, max(1, decimals(*times)))} × {self.short(other.id)}" if times else ""

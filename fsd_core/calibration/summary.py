@@ -23,7 +23,7 @@ from fsd_core.metrics import taken_sentence
 from fsd_core.statistics.paired import about
 from fsd_core.storage.records import Trial
 from fsd_core.tasks.custom.custom_task import find_task
-from fsd_core.texts import count, number
+from fsd_core.texts import count, number_text
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, PromptCounts, RunView
@@ -247,12 +247,12 @@ def _speeds(finding: SettingResult) -> str:
         return "the others are held against it" if is_told else _over_target(finding)
     ends = finding.over_exact_interval
     interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
-    over_exact = f"{number(finding.over_exact, 2)} ×{interval} as fast as exact SD"
+    over_exact = f"{number_text(finding.over_exact, 2)} ×{interval} as fast as exact SD"
     return f"{over_exact} there, by time per answer" if is_told else f"{over_exact} and {_over_target(finding)}"
 
 
 def _over_target(finding: SettingResult) -> str:
-    return f"{number(finding.over_target, 2)} × as fast as the target alone, by time per answer"
+    return f"{number_text(finding.over_target, 2)} × as fast as the target alone, by time per answer"
 
 
 def calibration_status(
@@ -406,9 +406,9 @@ def finalist_row(result: SettingResult) -> FinalistRow:
         label=result.decoding.label,
         certainty="sure" if result.sure else "not sure",
         prompts=str(result.prompts),
-        difference=number(result.difference, 1, signed=True, times=100),
-        at_least=number(result.at_least, 1, signed=True, times=100),
-        accepted=number(result.acceptance, 0, times=100),
-        over_exact=number(result.over_exact, 2),
+        difference=number_text(result.difference, 1, signed=True, times=100),
+        at_least=number_text(result.at_least, 1, signed=True, times=100),
+        accepted=number_text(result.acceptance, 0, times=100),
+        over_exact=number_text(result.over_exact, 2),
         interval=f"{ends.low:.2f} to {ends.high:.2f}" if ends else "",
     )

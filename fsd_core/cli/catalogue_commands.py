@@ -52,7 +52,7 @@ def tasks() -> None:
 
 def list_runs(
     search: Annotated[str, typer.Option(help="Words of a setting, a task, a name, a note or a tag.")] = "",
-    limit: Annotated[int, options.number("--limit", int, "Runs, the newest first; 1 to 1000.", 1, 1000)] = 30,
+    limit: Annotated[int, options.number_option("--limit", int, "Runs, the newest first; 1 to 1000.", 1, 1000)] = 30,
     archived: Annotated[bool, typer.Option("--archived", help="With archived runs.")] = False,
     json: options.Json = False,
 ) -> None:

@@ -102,7 +102,7 @@ def read_number(flag: str, kind: type, low: float | None = None, high: float | N
     return read
 
 
-def number(flag: str, kind: type, help: str, low: float | None = None, high: float | None = None) -> Any:
+def number_option(flag: str, kind: type, help: str, low: float | None = None, high: float | None = None) -> Any:
     """Return a numeric Typer option for ``Annotated``; see :func:`read_number`."""
     return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
 
@@ -218,7 +218,7 @@ def run_of(option_values: dict[str, Any]) -> dict[str, Any]:
 def _documented(name: str) -> Any:
     option = OPTIONS[name]
     if option.type in (int, float):
-        return number(flag(option), option.type, f"{option.help}.")
+        return number_option(flag(option), option.type, f"{option.help}.")
     return typer.Option(flag(option), help=f"{option.help}.", callback=recorded_pair if name == "pair" else None)
 
 
@@ -240,7 +240,7 @@ Fresh = Annotated[
 ]
 PricePerHour = Annotated[
     float | None,
-    number(
+    number_option(
         "--price-per-hour", float,
         "Price of this machine per hour, in any currency: costs are recorded. [default: FSD_PRICE_PER_HOUR]",
     ),

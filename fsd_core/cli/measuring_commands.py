@@ -100,7 +100,7 @@ def run(
 @options.taking(("pair", *METHOD_OPTIONS, "task", "limit", "dtype", "device", "batch"), swept=True)
 def sweep(
     seed: Annotated[
-        list[int] | None, options.number("--seed", int, "Seed; may be given several times. [default: 0]")
+        list[int] | None, options.number_option("--seed", int, "Seed; may be given several times. [default: 0]")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
@@ -195,21 +195,25 @@ _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minute
 def calibrate(
     within: Annotated[
         float | None,
-        options.number("--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"),
+        options.number_option(
+            "--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"
+        ),
     ] = None,
     accepted: Annotated[
-        float | None, options.number("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
+        float | None, options.number_option("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
     ] = None,
     fastest: Annotated[bool, typer.Option("--fastest", help="Instead: the fastest, whatever it costs.")] = False,
     minutes: Annotated[
-        float | None, options.number("--minutes", float, "Of decoding that may be spent. [default: 10]")
+        float | None, options.number_option("--minutes", float, "Of decoding that may be spent. [default: 10]")
     ] = None,
     limit: Annotated[
-        int | None, options.number("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
+        int | None, options.number_option("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
     ] = None,
     choosing: Annotated[
         int | None,
-        options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
+        options.number_option(
+            "--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"
+        ),
     ] = None,
     endpoint: EndpointToCalibrate = None,
     restart: Restart = None,
@@ -349,16 +353,16 @@ def bench(
         str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
     ] = None,
     probability: Annotated[
-        float, options.number("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
+        float, options.number_option("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
     ] = 0.8,
     limit: options.Limit = 50,
     draft_length: Annotated[
-        int, options.number("--draft-length", int, "Tokens drafted per round, here and by transformers.")
+        int, options.number_option("--draft-length", int, "Tokens drafted per round, here and by transformers.")
     ] = 5,
     threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="FSD's threshold on js.")] = "0.1",
     max_new_tokens: options.MaxNewTokens = 128,
     threads: Annotated[
-        int | None, options.number("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
+        int | None, options.number_option("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
     ] = None,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
@@ -467,7 +471,7 @@ def delete(
     from fsd_core.review.review_service import resting_on
 
     resting = resting_on(repository, (run.id for run in work.runs))
-    question = f"Delete the {output.deletion(repository, kind, work.id)}?"
+    question = f"Delete the {output.deletion_text(repository, kind, work.id)}?"
     output.confirm(" ".join(filter(None, (question, resting, "This cannot be undone."))), yes)
 
     run_actions.delete(repository, settings.home, kind, work.id)
@@ -491,10 +495,11 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
 def bounds(
     id: options.Id,
     temperature: Annotated[
-        float | None, options.number("--temperature", float, "Temperature of p and q. [default: the run's, or 1]")
+        float | None,
+        options.number_option("--temperature", float, "Temperature of p and q. [default: the run's, or 1]"),
     ] = None,
     positions: Annotated[
-        int, options.number("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
+        int, options.number_option("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
     ] = 48,
     seed: options.Seed = 0,
     json: options.Json = False,

@@ -61,7 +61,7 @@ def confirm(question: str, yes: bool) -> None:
         raise InvalidSetting("Nothing was deleted.")
 
 
-def deletion(repository: Repository, kind: str, id: str) -> str:
+def deletion_text(repository: Repository, kind: str, id: str) -> str:
     """Describe what deleting a run or an experiment removes."""
     removed = repository.deletion(**{f"{kind}_id": id})
     counts = [f"{removed.runs:,} run{'' if removed.runs == 1 else 's'}"] if kind == "experiment" else []

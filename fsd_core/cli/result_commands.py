@@ -33,9 +33,11 @@ OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part 
 def record(
     file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
     draft_length: Annotated[
-        int, options.number("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
+        int, options.number_option("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
     ] = 8,
-    top: Annotated[int, options.number("--top", int, "Tokens of either model that are told apart at a position.")] = 10,
+    top: Annotated[
+        int, options.number_option("--top", int, "Tokens of either model that are told apart at a position.")
+    ] = 10,
     full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
     costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
     json: options.Json = False,
@@ -246,7 +248,9 @@ def import_results(
     ] = "",
     prompts: Annotated[
         int | None,
-        options.number("--prompts", int, "With --mlflow-run: prompts measured, if its metrics do not say.", 1, 10**9),
+        options.number_option(
+            "--prompts", int, "With --mlflow-run: prompts measured, if its metrics do not say.", 1, 10**9
+        ),
     ] = None,
     task: Annotated[str, typer.Option(metavar="NAME", help="Task, in place of what a file says.")] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="Model, in place of what a file says.")] = "",

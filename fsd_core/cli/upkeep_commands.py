@@ -21,14 +21,16 @@ train = typer.Typer(help="Train the models that ship with the program.", **optio
 database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
 
 
-Batch = Annotated[int | None, options.number("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)]
+Batch = Annotated[
+    int | None, options.number_option("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)
+]
 Target = Annotated[
     str,
     typer.Option(help="The pair whose target it drafts for, or models:target= and the folder or id of a Llama."),
 ]
 OwnPrompts = Annotated[
     int | None,
-    options.number(
+    options.number_option(
         "--own-prompts", int, "Of the texts, answers to prompts that the target writes itself. [default: none, and all "
         "of a Llama of your own]", 0,
     ),
@@ -53,16 +55,21 @@ def train_bundled_pair(
 def train_draft(
     target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
-    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped draft]", 1)] = None,
+    steps: Annotated[
+        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped draft]", 1)
+    ] = None,
     texts: Annotated[
-        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1)
+        int | None,
+        options.number_option("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1),
     ] = None,
     existing: Annotated[
-        int | None, options.number("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
+        int | None, options.number_option("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
     ] = None,
     problems: Annotated[
         int | None,
-        options.number("--problems", int, "Texts it writes with each adapter. [default: as the shipped draft]", 1),
+        options.number_option(
+            "--problems", int, "Texts it writes with each adapter. [default: as the shipped draft]", 1
+        ),
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     batch: Batch = None,
@@ -89,15 +96,18 @@ def train_eagle_head(
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
     generation: Annotated[
         int | None,
-        options.number("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
+        options.number_option("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
     ] = None,
     test_steps: Annotated[
         int | None,
-        options.number("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
+        options.number_option("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
     ] = None,
-    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped head]", 1)] = None,
+    steps: Annotated[
+        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped head]", 1)
+    ] = None,
     texts: Annotated[
-        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1)
+        int | None,
+        options.number_option("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1),
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     batch: Batch = None,
@@ -123,7 +133,7 @@ def train_adapter(
     target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
     steps: Annotated[
-        int | None, options.number("--steps", int, "Batches. [default: as the shipped adapter]", 1)
+        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped adapter]", 1)
     ] = None,
     seed: options.Seed = 0,
 ) -> None:
@@ -142,8 +152,8 @@ def train_adapter(
 def train_trigrams(
     target: Annotated[str, typer.Option(help="The pair whose tokenizer and texts are taken.")] = "bundled",
     out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("trigrams"),
-    texts: Annotated[int, options.number("--texts", int, "Training texts that are counted.", 1)] = 3_000,
-    least: Annotated[int, options.number("--least", int, "Occurrences of a tri-gram that is kept.", 1)] = 1,
+    texts: Annotated[int, options.number_option("--texts", int, "Training texts that are counted.", 1)] = 3_000,
+    least: Annotated[int, options.number_option("--least", int, "Occurrences of a tri-gram that is kept.", 1)] = 1,
     seed: options.Seed = 0,
 ) -> None:
     """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
@@ -163,7 +173,9 @@ def train_linear_target(
             "attention, to compare with."
         ),
     ] = "all",
-    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the bundled target]", 1)] = None,
+    steps: Annotated[
+        int | None, options.number_option("--steps", int, "Batches. [default: as the bundled target]", 1)
+    ] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Train a target with grouped linear attention for the bundled pair's problems and draft, or continue."""
@@ -177,7 +189,7 @@ def train_linear_target(
 def train_card(
     what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",
     limit: Annotated[
-        int | None, options.number("--limit", int, "Prompts of each set. [default: as shipped]", 1)
+        int | None, options.number_option("--limit", int, "Prompts of each set. [default: as shipped]", 1)
     ] = None,
 ) -> None:
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
@@ -197,8 +209,10 @@ def train_card(
 def train_calibration(
     pair: Annotated[str, typer.Option(help="bundled, or path:FOLDER.")] = "bundled",
     task: Annotated[str | None, typer.Option(help="One with answers. Without it, the one that suits the pair.")] = None,
-    limit: Annotated[int, options.number("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
-    timed: Annotated[int, options.number("--timed", int, "Those written one by one, which decide the speed.", 1)] = 100,
+    limit: Annotated[int, options.number_option("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
+    timed: Annotated[
+        int, options.number_option("--timed", int, "Those written one by one, which decide the speed.", 1)
+    ] = 100,
 ) -> None:
     """Measure where leniency is free for a pair. The result is stored with the models and shown first on the pair's
     pages."""

@@ -180,7 +180,7 @@ def _rule(value: Any) -> Any:
 AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
 
 
-def shapes_of(rule: type[Rule]) -> tuple[str, ...]:
+def topologies_for(rule: type[Rule]) -> tuple[str, ...]:
     """Return the kinds of the topologies that a rule judges, its default first; baselines judge none."""
     return tuple(
         kind for structure in rule.shapes for kind, shape in TOPOLOGIES.items() if shape.judged_as == structure
@@ -189,7 +189,7 @@ def shapes_of(rule: type[Rule]) -> tuple[str, ...]:
 
 def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
     """Return a rule's topology: ``shape`` if the rule judges it, else its first; ``None`` for baselines."""
-    kinds = shapes_of(rule)
+    kinds = topologies_for(rule)
     return (shape if shape in kinds else kinds[0]) if kinds else None
 
 
@@ -278,7 +278,7 @@ class DecodingConfig(Frozen):
         if isinstance(topology, MissingTopology):
             return
         if topology.judged_as not in rule.shapes:
-            shapes = " or ".join(f"'{shape}'" for shape in shapes_of(type(rule)))
+            shapes = " or ".join(f"'{shape}'" for shape in topologies_for(type(rule)))
             alternatives = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
             raise IncompatibleOptions(
                 f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {alternatives}."

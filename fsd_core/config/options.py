@@ -24,7 +24,7 @@ from fsd_core.config.decoding_config import (
     SamplingConfig,
     TemplateConfig,
     chosen_shape,
-    shapes_of,
+    topologies_for,
 )
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
 from fsd_core.config.run_config import IN_FLIGHT, RunConfig, SettingConfig
@@ -202,7 +202,7 @@ _METHOD = "setting.decoding"
 
 def _topologies_to_choose() -> tuple[str, ...]:
     """Return the topologies of every rule that judges more than one."""
-    several = (shapes for rule in RULES.values() if len(shapes := shapes_of(rule)) > 1)
+    several = (shapes for rule in RULES.values() if len(shapes := topologies_for(rule)) > 1)
     return tuple(dict.fromkeys(shape for shapes in several for shape in shapes))
 
 
@@ -376,10 +376,10 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     if option.part == "drafter" and option.owners and _value_of(given, "drafter") not in option.owners:
         return "drafter", _value_of(given, "drafter"), list(option.owners)
     if option.part == "topology":
-        if option.name == "topology" and len(shapes_of(rule)) < 2:
-            return "rule", kind, [k for k, other in RULES.items() if len(shapes_of(other)) > 1]
-        if option.owners and not {*option.owners} & {*shapes_of(rule)}:
-            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*shapes_of(other)}]
+        if option.name == "topology" and len(topologies_for(rule)) < 2:
+            return "rule", kind, [k for k, other in RULES.items() if len(topologies_for(other)) > 1]
+        if option.owners and not {*option.owners} & {*topologies_for(rule)}:
+            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*topologies_for(other)}]
         shape = chosen_shape(rule, given.get("topology")) or ""
         if option.owners and shape not in option.owners:
             return "shape", shape, list(option.owners)
@@ -420,7 +420,7 @@ _RULE = "setting.decoding.acceptance"
 _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
 
 
-def settings_read(config: RunConfig) -> dict[str, Any]:
+def effective_settings(config: RunConfig) -> dict[str, Any]:
     """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
     flat = flatten(config.as_json())
     flat.pop("setting.identity", None)  # it says nothing to people
@@ -451,9 +451,9 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def options_read(config: RunConfig) -> dict[str, Any]:
+def effective_options(config: RunConfig) -> dict[str, Any]:
     """Return the method options that a run has read, by their names in the library and on the command line."""
-    values = settings_read(config)
+    values = effective_settings(config)
     keys = {name: METHOD_OPTIONS[name].key for name in options_of(config.setting.decoding)}
     return {name: values[key] for name, key in keys.items() if key in values}
 

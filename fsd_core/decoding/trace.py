@@ -53,7 +53,7 @@ class RoundRecord:
     """tokens that the target was fed, if the round has widths"""
 
 
-def pack(records: list[RoundRecord]) -> tuple[bytes, str]:
+def pack_rounds(records: list[RoundRecord]) -> tuple[bytes, str]:
     """Return the records as gzipped JSON, and its SHA-256 in hex."""
     data = gzip.compress(json.dumps([astuple(record) for record in records]).encode(), mtime=0)
     return data, hashlib.sha256(data).hexdigest()

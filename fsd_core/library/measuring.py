@@ -18,12 +18,12 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfi
 from fsd_core.config.options import (
     METHOD_OPTIONS,
     checked,
+    effective_options,
     experiment_name,
     in_python,
     loads_of,
     method,
     methods,
-    options_read,
 )
 from fsd_core.config.run_config import with_baselines
 from fsd_core.decoding.decoder import PairDecoder
@@ -140,7 +140,7 @@ class Comparison:
         need("pandas", "A comparison as a table")
         import pandas as pd
 
-        options = [options_read(run.config) for run in self.runs]
+        options = [effective_options(run.config) for run in self.runs]
         deltas = cells.cells(self.runs, self.baseline, self.prompts)
         first = ["label", *(name for name in METHOD_OPTIONS if any(name in values for values in options))]
         rows = [
@@ -229,7 +229,7 @@ class Comparison:
             raise UnknownName(f"There is no figure '{name}': expected one of {', '.join([*available, DIVERGENCE])}.")
         if row is not None and not 0 <= row < len(self.runs):
             raise UnknownChoice(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
-        run = self.runs[row] if row is not None else acceptance.telling(acceptance.judged(self.runs))
+        run = self.runs[row] if row is not None else acceptance.telling(acceptance.runs_with_judged_tokens(self.runs))
         return acceptance.draw_divergence(acceptance.divergence_info(run or self.baseline))
 
 

@@ -14,7 +14,7 @@ from fsd_core.analysis.cells import Cell, cells, delta_text, displayed_columns
 from fsd_core.calibration.summary import FINALIST_COLUMNS, finalist_row
 from fsd_core.metrics import MIXED_MARK, Metric, compared
 from fsd_core.storage.messages import EmittedToken
-from fsd_core.texts import DASH, decimals, number
+from fsd_core.texts import DASH, decimals, number_text
 
 if TYPE_CHECKING:
     from fsd_core.library.measuring import Comparison
@@ -75,9 +75,9 @@ def completion_view(completion: Completion, tokens: Sequence[EmittedToken]) -> s
     """Return the text with its tokens marked by their kinds, and its figures."""
     accepted = completion.acceptance_rate
     figures = [
-        f"{number(completion.tokens_per_second, 0)} tokens/s",
+        f"{number_text(completion.tokens_per_second, 0)} tokens/s",
         "" if accepted is None else f"{accepted:.0%} of drafted tokens accepted",
-        f"mean acceptance length {number(completion.mean_acceptance_length, 2)}",
+        f"mean acceptance length {number_text(completion.mean_acceptance_length, 2)}",
     ]
     kinds = dict.fromkeys(token.kind for token in tokens)
     return _rendered("completion", completion.label, tokens, kinds, ", ".join(filter(None, figures)))

@@ -35,7 +35,7 @@ from fsd_core.rules.measured import LONGEST_SERIES_NAME, one_line
 from fsd_core.settings import Settings, get_settings
 from fsd_core.statistics.intervals import Estimate, keyed
 from fsd_core.tasks import Task, get_task
-from fsd_core.texts import DASH, number
+from fsd_core.texts import DASH, number_text
 from fsd_core.worker import run_actions
 from fsd_core.worker.named import engine_to_calibrate, identified
 
@@ -341,7 +341,7 @@ def _setting_row(check: Validated) -> list[str]:
 
 
 def _signed(value: float) -> str:
-    return number(value, 1, signed=True)
+    return number_text(value, 1, signed=True)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -383,7 +383,7 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
                 f"The two models do not share a tokenizer: {differing:,} tokens differ. Speculation compares them "
                 "token by token, so choose a draft of the target's family."
             )
-    target, head = (sources.number(configs.get(role, {}), "hidden_size") for role in ("target", "head"))
+    target, head = (sources.config_number(configs.get(role, {}), "hidden_size") for role in ("target", "head"))
     reads_target = not {"target_hidden_size", "transformer_layer_config"} & set(configs.get("head", {}))
     if reads_target and head is not None and target is not None and head != target:
         yield f"The head is {head} wide and the target {target}: choose the head that was trained for this target."
@@ -391,7 +391,7 @@ def _conflicts(folders: Mapping[str, Path], configs: Mapping[str, Mapping[str, A
 
 def _short_draft(configs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     both = [configs.get(role, {}) for role in ("target", "draft")]
-    if any(sources.number(config, *sources.CONTEXTS) is None for config in both):
+    if any(sources.config_number(config, *sources.CONTEXTS) is None for config in both):
         return  # the family's, which its class knows
     target, draft = map(sources.context, both)
     if draft < target:

@@ -187,7 +187,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, dict) else config
 
 
-def number(config: Mapping[str, Any], *names: str) -> int | None:
+def config_number(config: Mapping[str, Any], *names: str) -> int | None:
     """Return the first whole number among these fields of the text model, if there is one."""
     values = (text_config(config).get(name) for name in names)
     return next((value for value in values if isinstance(value, int) and not isinstance(value, bool)), None)
@@ -201,17 +201,17 @@ def context(config: Mapping[str, Any]) -> int:
     positions before, where a text becomes longer than in training. A cache holds the old ones, so that border is the
     context.
     """
-    positions = number(config, *CONTEXTS) or DEFAULT_CONTEXT
+    positions = config_number(config, *CONTEXTS) or DEFAULT_CONTEXT
     text = text_config(config)
     rope = text.get("rope_parameters") or text.get("rope_scaling")
     rope = rope if isinstance(rope, dict) else {}
     kinds = [kind for kind in rope.values() if isinstance(kind, dict)] or [rope]  # one for each kind of layer
-    original = number(config, "original_max_position_embeddings")
+    original = config_number(config, "original_max_position_embeddings")
     if any(_kind(kind) in _BORDERED for kind in kinds):
         borders = [kind.get("original_max_position_embeddings") or original or positions for kind in kinds]
         return min(positions, *borders)
     reached = min(_reached(kind, positions, original) for kind in kinds)
-    return max(reached, number(config, "model_max_length") or 0) if rope else reached
+    return max(reached, config_number(config, "model_max_length") or 0) if rope else reached
 
 
 def _kind(rope: Mapping[str, Any]) -> str:

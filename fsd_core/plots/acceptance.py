@@ -156,7 +156,7 @@ class DivergenceInfo(NamedTuple):
     counts: list[int]
 
 
-def judged(runs: Sequence[RunView]) -> list[RunView]:
+def runs_with_judged_tokens(runs: Sequence[RunView]) -> list[RunView]:
     """Return the runs that recorded divergences."""
     return [run for run in runs if (run.metrics or {}).get("divergence_histogram")]
 

@@ -38,7 +38,7 @@ from fsd_core.plots.style import (
 )
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.tradeoff import WithinLoss
-from fsd_core.texts import MINUS, number, upper_first, written
+from fsd_core.texts import MINUS, number_text, upper_first, written
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -254,7 +254,7 @@ def _interval_ends(value: Estimate) -> tuple[float, float]:
 
 
 def _quality_text(value: float, quality: Quality) -> str:
-    return f"{number(value, quality.digits, signed=True)} {quality.in_words}"
+    return f"{number_text(value, quality.digits, signed=True)} {quality.in_words}"
 
 
 def _matched_curves_hover(point: MatchedPoint, matched: MatchedComparison) -> str:

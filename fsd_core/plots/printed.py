@@ -266,7 +266,7 @@ def plain_title(figure: go.Figure) -> str:
     return plain(layout.title.text)
 
 
-def light(figure: go.Figure) -> go.Figure:
+def on_white(figure: go.Figure) -> go.Figure:
     """Return a copy of a figure for a page of its own: dark text on white, and no fixed height."""
     copy = go.Figure(figure)
     copy.update_layout(font_color=INK, paper_bgcolor=PAPER, plot_bgcolor=PAPER, height=None, autosize=True, meta=None)

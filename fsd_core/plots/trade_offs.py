@@ -45,7 +45,7 @@ from fsd_core.plots.style import (
     places,
 )
 from fsd_core.statistics.intervals import Estimate, pareto_front
-from fsd_core.texts import count, decimals, number, written
+from fsd_core.texts import count, decimals, number_text, written
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -356,7 +356,7 @@ def _label(bar: Bar, baseline: str) -> tuple[str, str]:
     """Return the bar's name, and its figures."""
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
     mark, ratio_mark = MIXED_MARK * bool(bar.mixed), MIXED_MARK * bool(bar.speedup_mixed)
-    ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"
+    ratio = "baseline" if bar.name == baseline else f"{number_text(bar.speedup, digits)}×{ratio_mark}"
     return escape(bar.name), f"{bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
 
 
@@ -630,7 +630,7 @@ def named_figure(
     if name == FIRST_FIGURE:
         return draw_tradeoff(tradeoff_info(runs), marked)
     if name == DIVERGENCE_FIGURE:
-        run = acceptance.telling(acceptance.judged(runs)) or next(iter(runs), None)
+        run = acceptance.telling(acceptance.runs_with_judged_tokens(runs)) or next(iter(runs), None)
         if run is None:
             raise NotGiven("The divergences of no run were asked for: name a run.")
         return acceptance.draw_divergence(acceptance.divergence_info(run))

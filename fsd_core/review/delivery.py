@@ -25,7 +25,7 @@ from fsd_core.config import RunConfig, SamplingConfig, SettingConfig
 from fsd_core.config.decoding_config import EVERYWHERE
 from fsd_core.config.drafting import FIXED
 from fsd_core.config.model_names import HUB_ID, called, is_name_of_models, parts_of, template_arguments_of
-from fsd_core.config.options import METHOD_OPTIONS, options_read
+from fsd_core.config.options import METHOD_OPTIONS, effective_options
 from fsd_core.config.vllm_plugin import (
     CONFIG_KEY,
     LEAST_TEMPERATURE,
@@ -129,7 +129,7 @@ def _check_plugin(setting: SettingConfig) -> None:
 
 
 def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
-    decoding, options = setting.decoding, options_read(RunConfig(setting=setting))
+    decoding, options = setting.decoding, effective_options(RunConfig(setting=setting))
     assert decoding.drafter is not None
     rule, length = decoding.acceptance, options["draft_length"]
     lossy = rule.kind in SERVED_RULES and not is_off(rule)
@@ -184,7 +184,7 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
 
 
 def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
-    options, rule = options_read(RunConfig(setting=setting)), setting.decoding.acceptance
+    options, rule = effective_options(RunConfig(setting=setting)), setting.decoding.acceptance
     length = options["draft_length"]
     if options["drafter"] == "prompt-lookup":
         flags = [
@@ -439,7 +439,7 @@ def _to_load(pair: str, weights: Weights) -> tuple[str, str]:
 
 
 def _options(setting: SettingConfig) -> dict[str, Any]:
-    return options_read(RunConfig(setting=setting))
+    return effective_options(RunConfig(setting=setting))
 
 
 def _location(model: Path | HubModel) -> dict[str, str]:

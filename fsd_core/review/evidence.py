@@ -22,10 +22,10 @@ from fsd_core.metrics import METRICS, MOST_TAKEN, taken
 from fsd_core.models.model_pairs import get_pair, named_models
 from fsd_core.models.sources import HubModel, PairSpec
 from fsd_core.statistics.intervals import Estimate, with_runaways
-from fsd_core.statistics.paired import identical, verdict
+from fsd_core.statistics.paired import identical_verdict, verdict
 from fsd_core.storage.records import READING_VERSIONS, Trial, same_model, same_weights
 from fsd_core.storage.review_events import Requirements
-from fsd_core.texts import count, decimals, number
+from fsd_core.texts import count, decimals, number_text
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -441,10 +441,10 @@ def _cost(bound: float, run: RunView, prompts: Prompts) -> RequirementCheck:
     if cost is None:
         return RequirementCheck("highest_cost", "undecided", f"no prompt is known to be solved, {at_price}")
     digits = decimals(*cost)
-    text, outcome = f"{number(cost.value, digits)} per solved task", "undecided"
+    text, outcome = f"{number_text(cost.value, digits)} per solved task", "undecided"
     if cost.low is None or cost.high is None:
         return RequirementCheck("highest_cost", outcome, f"{text} {at_price}, by too few prompts for an interval")
-    text += f" [{number(cost.low, digits)}, {number(cost.high, digits)}] {at_price}"
+    text += f" [{number_text(cost.low, digits)}, {number_text(cost.high, digits)}] {at_price}"
     if run.speed_mixed:
         text += f", but measured under conditions that differ in {', '.join(run.speed_mixed)}"
     elif (share := taken_of({run.id: prompts[run.id]})) is not None and share > MOST_TAKEN:
@@ -467,7 +467,7 @@ def _accuracy(
     if paired is None:
         return RequirementCheck("margin", "undecided", "no scored prompt in common with the baseline")
     if same_texts and same_distribution(run, baseline):
-        return RequirementCheck("margin", "met", f"{identical(paired).sentence(margin)}. {_EXACT}")
+        return RequirementCheck("margin", "met", f"{identical_verdict(paired).sentence(margin)}. {_EXACT}")
     result = verdict(paired, margin)
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(result.kind, "undecided")  # pyright: ignore[reportAssignmentType]
     if readings := read_differently([run, baseline]):
@@ -492,13 +492,13 @@ def _ratio(
     if ratio is None:
         return "no prompt in common with the baseline", "undecided"
     digits = decimals(*ratio)
-    text = f"{number(ratio.value, digits)} times {comparison}"
+    text = f"{number_text(ratio.value, digits)} times {comparison}"
     if ratio.low is None or ratio.high is None:
         return f"{text}{by}, decided by too few prompts for an interval", "undecided"
-    text += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]{by}"
+    text += f" [{number_text(ratio.low, digits)}, {number_text(ratio.high, digits)}]{by}"
     met, failed = (ratio.low >= bound, ratio.high < bound) if better > 0 else (ratio.high <= bound, ratio.low > bound)
     if rare is not None and worst is not None:
-        text += f"; {rare.sentence}, with them {number(worst, digits)} times"
+        text += f"; {rare.sentence}, with them {number_text(worst, digits)} times"
         if met and rare.prompts_lacking and better * worst < better * bound:
             return f"{text}. {count(rare.prompts_lacking, f'more {rare.unit}')} would show runaways of 1 %", "undecided"
     return text, "met" if met else "not met" if failed else "undecided"

@@ -27,7 +27,7 @@ import numpy as np
 
 from fsd_core.errors import OutOfRange
 from fsd_core.statistics.intervals import Interval, by_group, design_effect, numbered, sign_flip, sums
-from fsd_core.texts import count, number
+from fsd_core.texts import count, number_text
 
 LEVEL = 0.05
 """the chance of an error that all bets of one search share"""
@@ -133,7 +133,7 @@ class PairedDifference:
     @property
     def text(self) -> str:
         """In points, such as ``−0.9 points [−4.9, +2.5] on 112 prompts``."""
-        value, low, high = (number(100 * end, 1, signed=True) for end in (self.difference, *self.interval))
+        value, low, high = (number_text(100 * end, 1, signed=True) for end in (self.difference, *self.interval))
         return f"{value} points [{low}, {high}] on {self.prompts_text}"
 
     @property
@@ -303,7 +303,7 @@ class Verdict(NamedTuple):
         return f"Not enough prompts: about {self.prompts:,} in all would show it {what}, or worse"
 
 
-def identical(paired: PairedDifference) -> Verdict:
+def identical_verdict(paired: PairedDifference) -> Verdict:
     """Return the verdict on runs that wrote the same text for every prompt: there is nothing to test."""
     return Verdict("identical", None, None, paired.n)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import Refused, Taken
 from fsd_core.roles import LOCAL, ROLES, Person, same_name
-from fsd_core.storage.opening import Store, changed, insert, unknown
+from fsd_core.storage.opening import Store, changed, dialect_insert, unknown
 from fsd_core.storage.records import AccountEvent, AccountView, TokenView
 from fsd_core.storage.tables import AccountEventRow, ApiTokenRow, SignInAttemptRow, SignInRow, UserRow, now
 
@@ -115,7 +115,7 @@ class AccountStore(Store):
         """
         with self._database.session() as session:
             session.execute(delete(SignInAttemptRow).where(SignInAttemptRow.wait_until < now() - LONGEST_WAIT))
-            first = insert(session, SignInAttemptRow).values(key=key, failures=0, wait_until=now())
+            first = dialect_insert(session, SignInAttemptRow).values(key=key, failures=0, wait_until=now())
             session.execute(first.on_conflict_do_nothing())
             row = session.scalars(select(SignInAttemptRow).filter_by(key=key).with_for_update()).one()
             if row.wait_until > now():

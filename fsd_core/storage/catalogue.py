@@ -30,7 +30,7 @@ from fsd_core.errors import (
 from fsd_core.frozen import Frozen, content_hash, text_hash
 from fsd_core.roles import Person, folded, same_name
 from fsd_core.rules import Served
-from fsd_core.storage.opening import Database, Store, changed, get_row, insert, storable, unknown
+from fsd_core.storage.opening import Database, Store, changed, dialect_insert, get_row, storable, unknown
 from fsd_core.storage.records import OwnPair, ServedEngine, TaskView
 from fsd_core.storage.tables import EngineReadingRow, OwnPairRow, ReportRow, SavedViewRow, ServedEngineRow, TaskRow, now
 from fsd_core.texts import whole
@@ -52,7 +52,9 @@ class TaskStore(Store):
         updated = {"title": whole(title)[:LONGEST_TITLE], "added_by": whole(who), "added_at": moment}
         fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
         with self._database.session() as session:
-            row = insert(session, TaskRow).values(fixed | updated)  # another process may add the same at this moment
+            row = dialect_insert(session, TaskRow).values(
+                fixed | updated
+            )  # another process may add the same at this moment
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
         return TaskView(name, version, updated["title"], scorer, prompts, updated["added_by"], moment)
 
@@ -110,7 +112,7 @@ class OwnPairStore(Store):
         values = {"name": name, "version": text_hash(models), "models": models}
         updated = {"added_by": who, "added_at": now()}
         with self._database.session() as session:
-            row = insert(session, OwnPairRow).values(values | updated)  # another process may add the same now
+            row = dialect_insert(session, OwnPairRow).values(values | updated)  # another process may add the same now
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
         self._names = 0.0, {}
         return OwnPair(**values, **updated)
@@ -146,7 +148,7 @@ class ServedEngineStore(Store):
         values = {"served": served.as_json(), "key_variable": key_variable, "added_by": who}
         values |= {"added_at": now(), "hardware": hardware, "guarded": guarded}
         with self._database.session() as session:
-            row = insert(session, ServedEngineRow).values(name=served.endpoint, **values)
+            row = dialect_insert(session, ServedEngineRow).values(name=served.endpoint, **values)
             session.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
         return self.engine(served.endpoint)
 
@@ -173,7 +175,7 @@ class ServedEngineStore(Store):
         """Record what counters said about a stretch of a run, in place of an earlier reading of the same stretch."""
         values = {"reading": reading, "at": now()}
         with self._database.session() as session:
-            row = insert(session, EngineReadingRow).values(id=id, run_id=run_id, **values)
+            row = dialect_insert(session, EngineReadingRow).values(id=id, run_id=run_id, **values)
             session.execute(row.on_conflict_do_update(index_elements=["id"], set_=values))
 
     def readings(self, run_id: str) -> list[dict[str, Any]]:
@@ -376,7 +378,7 @@ class ViewStore(Store):
         }  # fmt: skip
         key = folded(values["name"])
         with self._database.session() as session:
-            added = insert(session, SavedViewRow).values(id=id, folded=key, who=person.name, at=now(), **values)
+            added = dialect_insert(session, SavedViewRow).values(id=id, folded=key, who=person.name, at=now(), **values)
             if not changed(session, added.on_conflict_do_nothing()):  # the name or the id is there
                 row = _named(session, page, key) or session.get_one(SavedViewRow, id)
                 _refuse_others(row, person)

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Select, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
-from fsd_core.decoding.trace import RoundRecord, pack, unpack
+from fsd_core.decoding.trace import RoundRecord, pack_rounds, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.metrics import Conditions, foreign_ratios
 from fsd_core.storage.opening import Store, changed, get_row, unknown
@@ -27,7 +27,7 @@ class GenerationStore(Store):
 
         ``conditions`` are those under which it was measured. Without them it belongs to no measurement session.
         """
-        data, checksum = pack(record.records)
+        data, checksum = pack_rounds(record.records)
         values = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "records"}
         with self._database.session() as session:
             # The lock on the run's row makes two recorders take turns. SQLite has one writer anyway.

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
-from fsd_core.storage.opening import Store, changed, get_row, insert, moment_of, new_id, unknown
+from fsd_core.storage.opening import Store, changed, dialect_insert, get_row, moment_of, new_id, unknown
 from fsd_core.storage.records import UNENDED, JobView, WorkerView
 from fsd_core.storage.runs import (
     close_sharing,
@@ -251,7 +251,7 @@ class WorkerStore(Store):
             values["heartbeat_at"] = moment_of(session)
             row = session.get(WorkerRow, name)
             if row is None:
-                first = insert(session, WorkerRow).values(name=name, started_at=now(), **values)
+                first = dialect_insert(session, WorkerRow).values(name=name, started_at=now(), **values)
                 session.execute(first.on_conflict_do_nothing())
                 return
             if (row.pid, row.host) != (pid, host):

@@ -406,7 +406,7 @@ def unknown(what: str, id: str | int) -> UnknownName:
     return UnknownName(f"There is no {what} '{id}': it was deleted, or the link is incomplete.")
 
 
-def insert(session: Session, model: type[Base]) -> sqlite.Insert | postgresql.Insert:
+def dialect_insert(session: Session, model: type[Base]) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that can say what to do if the row exists, even since this very moment."""
     return {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name](model)
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import DataDamaged, OutOfRange, Overtaken, Taken, UnknownChoice, UnknownName
 from fsd_core.roles import Person, same_name
 from fsd_core.storage.messages import NoticeContent, OutboxMessage
-from fsd_core.storage.opening import Store, changed, insert, new_id, storable
+from fsd_core.storage.opening import Store, changed, dialect_insert, new_id, storable
 from fsd_core.storage.records import LoggedEvent, MarkView, same_weights
 from fsd_core.storage.review_events import LONGEST_TEXT, Alias, AliasMoved, Proposed, ReviewEvent, read_event
 from fsd_core.storage.tables import GenerationRow, MarkRow, OutboxCursorRow, OutboxRow, ReviewEventRow, RunRow, now
@@ -219,7 +219,7 @@ class OutboxStore(Store):
                 session.execute(delete(model).where(other, *([_unsent()] if model is OutboxRow else [])))
             for channel in channels:
                 values = {"channel": channel, "since": now(), "last_event": last}
-                session.execute(insert(session, OutboxCursorRow).values(values).on_conflict_do_nothing())
+                session.execute(dialect_insert(session, OutboxCursorRow).values(values).on_conflict_do_nothing())
             rows = session.scalars(select(OutboxCursorRow))
             return {row.channel: OutboxCursor(row.since, row.last_event) for row in rows}
 
@@ -239,7 +239,7 @@ class OutboxStore(Store):
                     "content": message.content.as_json(), "created_at": message.created_at,
                     "due_at": message.created_at, "attempts": 0,
                 }  # fmt: skip
-                session.execute(insert(session, OutboxRow).values(values).on_conflict_do_nothing())
+                session.execute(dialect_insert(session, OutboxRow).values(values).on_conflict_do_nothing())
             for channel, last in (read or {}).items():
                 cursor = OutboxCursorRow.channel == channel, OutboxCursorRow.last_event < last
                 session.execute(update(OutboxCursorRow).where(*cursor).values(last_event=last))

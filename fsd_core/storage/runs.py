@@ -23,7 +23,7 @@ from fsd_core.errors import Taken, UnknownChoice, WrongState
 from fsd_core.frozen import text_digest
 from fsd_core.metrics import METRICS
 from fsd_core.storage.messages import ExperimentJob, ExperimentRunJob, RunJob
-from fsd_core.storage.opening import Store, changed, get_row, insert, new_id, unknown
+from fsd_core.storage.opening import Store, changed, dialect_insert, get_row, new_id, unknown
 from fsd_core.storage.records import (
     ORIGIN,
     UNDER_WAY,
@@ -472,7 +472,7 @@ def add_runs(
 def add_setting(session: Session, setting: SettingConfig) -> None:
     """Add a setting, unless it is there, under the name by which its models are known."""
     decoding, pair = setting.decoding, known_pair(session, setting.identity) or setting.pair
-    row = insert(session, SettingRow).values(
+    row = dialect_insert(session, SettingRow).values(
         id=setting.id, pair=checked_length(pair), label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
@@ -510,7 +510,7 @@ class LoggedRunStore(Store):
                 "decoding_seconds": figures.get("seconds") or 0.0, "provenance": {ORIGIN: origin},
                 "created_at": moment, "finished_at": moment,
             }  # fmt: skip
-            row = insert(session, RunRow).values(values).on_conflict_do_nothing(index_elements=[RunRow.id])
+            row = dialect_insert(session, RunRow).values(values).on_conflict_do_nothing(index_elements=[RunRow.id])
             if session.execute(row.returning(RunRow.id)).first() is not None:
                 return id, True
             stored = session.get_one(RunRow, id)

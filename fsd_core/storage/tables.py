@@ -361,7 +361,7 @@ class GenerationRow(Base):
 
 
 class TraceRow(Base):
-    """Every round of a generation: gzipped JSON, see ``fsd_core.decoding.trace.pack``."""
+    """Every round of a generation: gzipped JSON, see ``fsd_core.decoding.trace.pack_rounds``."""
 
     __tablename__ = "traces"
     generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id", ondelete="CASCADE"), primary_key=True)

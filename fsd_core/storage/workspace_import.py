@@ -34,7 +34,7 @@ from fsd_core.frozen import Frozen, content_hash, text_hash
 from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.catalogue import ReportContent, checked_view_name, checked_view_page, checked_view_query
-from fsd_core.storage.opening import Database, insert, open_database, upgrade
+from fsd_core.storage.opening import Database, dialect_insert, open_database, upgrade
 from fsd_core.storage.records import UNENDED
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
 from fsd_core.storage.reviews import VERDICTS
@@ -547,7 +547,7 @@ def _add_settings(source: Session, target: Session) -> None:
     for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
         values = row_values(row)
         values["pair"] = known_pair(target, row.config.get("identity", "")) or row.pair
-        target.execute(insert(target, SettingRow).values(values).on_conflict_do_nothing())
+        target.execute(dialect_insert(target, SettingRow).values(values).on_conflict_do_nothing())
 
 
 def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:

@@ -313,7 +313,7 @@ class LiveCodeBench(Programs):
         return "passed"
 
 
-def live_task(name: str) -> LiveCodeBench | None:
+def find_live_task(name: str) -> LiveCodeBench | None:
     """Return the task of a name such as ``livecodebench-v5-v6:2024-10-01..2025-01-31``; ``None`` for another name.
 
     Either day may be left out. Raises ``InvalidSetting`` for days and releases that there cannot be.

@@ -107,7 +107,7 @@ def settings(sampling: Mapping[str, float]) -> list[dict[str, Any]]:
     return [{**sampling, "acceptance": "autoregressive"}, *exact, *lenient]
 
 
-def judged(rows: Sequence[Row], solved: Sequence[Mapping[int, bool]]) -> list[Row]:
+def with_leniency_verdicts(rows: Sequence[Row], solved: Sequence[Mapping[int, bool]]) -> list[Row]:
     """Return the rows, each compared with the fastest exact one.
 
     Added are the ratio of speeds (``speedup``), the ``difference`` in accuracy with its interval of 95 % (``low`` to
@@ -190,7 +190,7 @@ def _measure(
             figures = {key: run.metrics[key] for key in _FIGURES if run.metrics.get(key) is not None}
             measured.append(option | figures | {"tokens_per_second": timed_run.metrics["tokens_per_second"]})
             solved.append({i: outcome == "correct" for i, outcome in written.outcomes[run.id].items()})
-    rows = judged(measured, solved)
+    rows = with_leniency_verdicts(measured, solved)
     for row in rows:
         report(row)
     exact, free = fastest(rows, "speculative"), fastest(rows, "fsd-reducible", "free")

@@ -122,7 +122,7 @@ def adapter_problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterato
         yield zero_shot_prompt(row["question"]), worked(row)
 
 
-def encoded(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:
+def encode_texts(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:
     """Yield problems as token ids. Those that are too long are left out."""
     for question, solution in source:
         answer = [*tokenizer(solution, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id)]
@@ -185,7 +185,7 @@ def train_adapter(
     torch.manual_seed(seed)
     lora = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     model: Any = get_peft_model(base, lora)
-    rows = encoded(tokenizer, chain([first], source))
+    rows = encode_texts(tokenizer, chain([first], source))
     watched = list(islice(rows, HELD_OUT_PROBLEMS))
     held_out, rows = adapter_stack(watched), (row for row in rows if row not in watched)
 

@@ -113,7 +113,7 @@ class RunSlice:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class BoundsCall:
     """Answered by ``bounds.Rates``."""
 
     pair_ref: PairRef
@@ -137,7 +137,7 @@ class Failed:
     run_id: str | None = None
 
 
-Call = DescribeCall | PairQuery | PlaygroundCall | RunSlice | Bounds
+Call = DescribeCall | PairQuery | PlaygroundCall | RunSlice | BoundsCall
 
 
 def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
@@ -158,7 +158,7 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
                 yield from _playground_chunks(call, device, seconds, deadline)
             case RunSlice():
                 yield from _written_prompts(call, device, deadline)
-            case Bounds(pair_ref, texts, sampling):
+            case BoundsCall(pair_ref, texts, sampling):
                 yield from bounds.rates(_pair(device, pair_ref), texts, sampling)
     except Exception as error:
         yield Failed(user_message(error))
@@ -290,7 +290,7 @@ class RemoteDevice:
         def ask(texts: list[bounds.SampledPositions], sampling: SamplingConfig) -> Iterator[bounds.Rates]:
             # One call per text, so that none takes long: a position takes about a second.
             for text in texts:
-                yield from self._ask(job_id, Bounds(pair_ref, (text,), sampling))
+                yield from self._ask(job_id, BoundsCall(pair_ref, (text,), sampling))
 
         return ask
 

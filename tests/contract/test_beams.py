@@ -23,7 +23,7 @@ from fsd_core.decoding import beams
 from fsd_core.decoding.beams import Beam, BeamBatch, BeamText
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.decoding.loop import TextMarks, compose
-from fsd_core.decoding.trace import pack, unpack
+from fsd_core.decoding.trace import pack_rounds, unpack
 from fsd_core.errors import IncompatibleModels, IncompatibleOptions, InvalidSetting, NotGiven
 from fsd_core.evaluation.aggregate import _trace_metrics
 from fsd_core.models.language_model import LanguageModel
@@ -249,7 +249,7 @@ class TestEnds:
                 recomputed_logits(TARGET, PROMPT + emitted[:i]).softmax(-1)[t].item() for i, t in enumerate(emitted)
             ]
             assert probabilities == pytest.approx(exact, abs=1e-4)
-            assert unpack(*pack(records)) == records
+            assert unpack(*pack_rounds(records)) == records
             reasons[beams.text.stop_reason] += 1
         assert reasons["eos"]
 

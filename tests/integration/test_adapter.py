@@ -21,7 +21,14 @@ from fsd_core.tasks.readings import final_number
 from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import draft
-from fsd_core.training.draft import ADAPTER_PLAN, adapter_batches, adapter_problems, adapter_stack, answer_loss, encoded
+from fsd_core.training.draft import (
+    ADAPTER_PLAN,
+    adapter_batches,
+    adapter_problems,
+    adapter_stack,
+    answer_loss,
+    encode_texts,
+)
 from fsd_core.training.loop import Schedule
 from fsd_core.training.target_texts import read_texts
 
@@ -67,7 +74,7 @@ def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:
 
 def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
     tokenizer, model = toy_tokenizer(), toy_model(len(toy_tokenizer()), seed=0, context=400)
-    rows = list(islice(encoded(tokenizer, adapter_problems(data, MIX, seed=0)), 5))
+    rows = list(islice(encode_texts(tokenizer, adapter_problems(data, MIX, seed=0)), 5))
     assert all(answer[-1] == tokenizer.eos_token_id for _, answer in rows)
     total, count = 0.0, 0
     with torch.no_grad():
@@ -80,7 +87,7 @@ def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
 
 
 def test_batches_hold_problems_of_like_length(data: Path) -> None:
-    rows = encoded(toy_tokenizer(), adapter_problems(data, MIX, seed=0))
+    rows = encode_texts(toy_tokenizer(), adapter_problems(data, MIX, seed=0))
     tokens, answers = next(adapter_batches(rows, 8, seed=0))
     lengths = [int(row.nonzero().max()) + 1 for row in answers]
     assert tokens.shape[0] == 8

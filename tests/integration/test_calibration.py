@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core.training import counting
-from fsd_core.training.counting import fastest, judged
+from fsd_core.training.counting import fastest, with_leniency_verdicts
 
 N = 400
 
@@ -26,7 +26,7 @@ def test_a_setting_is_free_traded_or_ruined_beside_the_fastest_exact_one():
         row("autoregressive", 100), row("speculative", 200), row("speculative", 250), row("fsd-reducible", 300, 0.05),
         row("fsd-reducible", 375, 0.1), row("fsd-reducible", 400, 0.3), row("fsd-reducible", 425, 0.6),
     ]  # fmt: skip
-    told = judged(rows, [solving(count) for count in (390, 390, 390, 390, 388, 372, 300)])
+    told = with_leniency_verdicts(rows, [solving(count) for count in (390, 390, 390, 390, 388, 372, 300)])
     assert [r["region"] for r in told] == ["free", "free", "free", "free", "free", "traded", "ruined"]
     assert [r["speedup"] for r in told] == pytest.approx([0.4, 0.8, 1, 1.2, 1.5, 1.6, 1.7])
     assert told[5]["difference"] == pytest.approx(-18 / N)
@@ -40,7 +40,7 @@ def test_too_few_problems_leave_a_small_loss_open():
     """Three problems lost and two won are no loss of four hundred; of forty nobody can tell."""
     for problems, region in ((400, "free"), (40, "open")):
         ours, theirs = {i: i >= 3 for i in range(problems)}, {i: i not in (5, 6) for i in range(problems)}
-        told = judged([row("speculative", 1), row("fsd-reducible", 2, 0.2)], [theirs, ours])
+        told = with_leniency_verdicts([row("speculative", 1), row("fsd-reducible", 2, 0.2)], [theirs, ours])
         assert told[1]["region"] == region
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.requests import Request as WebRequest
 
-from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.experiments.experiment_form import RULE_FIELDS, ExperimentForm
 from dashboard.experiments.own_models_panel import EnginesPanel, engines_html
 from dashboard.ui.view import Asked, Question, Values
@@ -48,7 +48,7 @@ def request(role: str = "admin") -> WebRequest:
 
 
 def calls_of(repository: Repository, settings: Settings) -> Calls:
-    return {one.__name__: one for one in experiment_endpoints(repository, settings)}
+    return {one.__name__: one for one in experiment_calls(repository, settings)}
 
 
 def given(engine: ToyEngine, **changed: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import fsd_core
-from dashboard.compare.compare_page import comparison_endpoints
+from dashboard.compare.compare_page import comparison_calls
 from dashboard.compare.compared_runs import ComparedRuns, compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export import csv_text
@@ -158,7 +158,7 @@ class Places:
         return frame.iloc[LENIENT][key]
 
     def api(self, key: str) -> float:
-        (_, compare_runs) = comparison_endpoints(self.repository, "")
+        (_, compare_runs) = comparison_calls(self.repository, "")
         rows = compare_runs([run.id for run in self.runs], "", self.target.id)["rows"]
         return rows[LENIENT][key]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import insert
 
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.decoding.trace import RoundRecord, pack
+from fsd_core.decoding.trace import RoundRecord, pack_rounds
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.metrics import conditions_of
 from fsd_core.storage import opening
@@ -132,7 +132,7 @@ class _Same(NamedTuple):
 
 @cache
 def _packed(records: _Same) -> tuple[bytes, str]:
-    return pack(records.made)
+    return pack_rounds(records.made)
 
 
 @cache

@@ -20,7 +20,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from dashboard.ui.endpoint import INSTRUCTIONS
+from dashboard.ui.api_call import INSTRUCTIONS
 from fsd_core import accounts
 from fsd_core.calibration.planning import CalibrationStep
 from fsd_core.calibration.summary import calibration_status, verdict

@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from dashboard.server import api
 from dashboard.server.api import API_VERSION, CALL_PATHS, ApiProblems, api_routes, call_routes
-from dashboard.ui.endpoint import Endpoint, answer_schema, effects_of
-from dashboard.web import endpoints_of
+from dashboard.ui.api_call import ApiCall, answer_schema, effects_of
+from dashboard.web import calls_of
 from fsd_core import accounts
 from fsd_core.accounts import KEY, identifier
 from fsd_core.middleware import BoundedBody, RequireSignIn
@@ -28,12 +28,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def endpoints(repository: Repository, tmp_path: Path) -> list[Endpoint]:
-    return endpoints_of(repository, Settings(home=tmp_path, access="password"))
+def endpoints(repository: Repository, tmp_path: Path) -> list[ApiCall]:
+    return calls_of(repository, Settings(home=tmp_path, access="password"))
 
 
 @pytest.fixture
-def client(repository: Repository, endpoints: list[Endpoint]) -> TestClient:
+def client(repository: Repository, endpoints: list[ApiCall]) -> TestClient:
     """The HTTP API where programs show tokens."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     identify = identifier(Settings(access="password"), repository)
@@ -63,14 +63,14 @@ HIDE_FROM_VOTERS = {"read_verdict", "compare_with_approved", "review_log"}
 """read, but not the same by everybody"""
 
 
-def test_the_docs_list_every_call(endpoints: list[Endpoint]) -> None:
+def test_the_docs_list_every_call(endpoints: list[ApiCall]) -> None:
     table = (ROOT / "docs/api.md").read_text().partition("## Endpoints")[2].partition("\n\n")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(listed) == sorted(endpoint.__name__ for endpoint in endpoints)
     assert all(re.fullmatch(CALL_PATHS, f"/api/v1/calls/{name}") for name in listed)
 
 
-def test_every_call_has_types_and_says_what_it_does(endpoints: list[Endpoint]) -> None:
+def test_every_call_has_types_and_says_what_it_does(endpoints: list[ApiCall]) -> None:
     for endpoint in endpoints:
         schema, effects = answer_schema(endpoint), effects_of(endpoint)
         jsonschema.Draft202012Validator.check_schema(schema)

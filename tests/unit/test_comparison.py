@@ -13,13 +13,13 @@ from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_record import settings_table
 from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, delta_text, ratio_mixed
 from fsd_core.config import DIVERGENCES
-from fsd_core.config.options import settings_read
+from fsd_core.config.options import effective_settings
 from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.distributions import divergence
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import paired_difference
 from fsd_core.storage.records import MeasurementSession, PromptCounts
-from fsd_core.texts import decimals, number, p_value
+from fsd_core.texts import decimals, number_text, p_value
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
@@ -41,13 +41,13 @@ TIME, NLL = METRICS["seconds_per_solved_task"], METRICS["negative_log_likelihood
     ],
 )
 def test_numbers_have_the_digits_that_their_interval_supports(value, low, high, shown):
-    assert number(value, decimals(value, low, high)) == shown
+    assert number_text(value, decimals(value, low, high)) == shown
 
 
 def test_signs_are_true_signs_and_zero_has_none():
-    assert number(-2.4, 1, signed=True) == "−2.4"
-    assert number(2.4, 0, signed=True) == "+2"
-    assert number(-0.04, 1, signed=True) == "0.0"
+    assert number_text(-2.4, 1, signed=True) == "−2.4"
+    assert number_text(2.4, 0, signed=True) == "+2"
+    assert number_text(-0.04, 1, signed=True) == "0.0"
 
 
 def test_p_values():
@@ -286,7 +286,7 @@ def test_the_top_k_of_a_divergence_is_a_setting_only_where_it_is_read():
 def test_which_divergences_read_top_k_is_what_computing_them_says(name):
     p, q = torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     one, two = (divergence(name, p, q, torch.tensor(0.5), top_k) for top_k in (1, 2))
-    read = settings_read(run_view(decoding("fsd", divergence=name, threshold=0.1), metrics()).config)
+    read = effective_settings(run_view(decoding("fsd", divergence=name, threshold=0.1), metrics()).config)
     assert ("setting.decoding.acceptance.divergence_top_k" in read) == (not torch.equal(one, two))
 
 

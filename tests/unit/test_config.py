@@ -25,7 +25,7 @@ from fsd_core.config import (
     Speculative,
     SweepConfig,
 )
-from fsd_core.config.options import method, settings_read
+from fsd_core.config.options import effective_settings, method
 from fsd_core.errors import FsdError, IncompatibleOptions, InvalidSetting, OutOfRange, UnknownChoice
 from fsd_core.frozen import before_fields, content_hash
 from fsd_core.ops.distributions import warp
@@ -171,7 +171,7 @@ def test_what_was_stored_before_a_rule_did_as_published_says_what_it_did(publish
         assert DecodingConfig.model_validate(decoding.as_json()) == decoding
         key = f"setting.decoding.acceptance.{name}"
         run = RunConfig(setting=SettingConfig(decoding=decoding), limit=1)
-        assert settings_read(run)[key] == getattr(decoding.acceptance, name)
+        assert effective_settings(run)[key] == getattr(decoding.acceptance, name)
     assert method({"acceptance": published.kind}).acceptance == published
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from dashboard.runs.opened_run import engine_html
 from fsd_core.config import RunConfig, SettingConfig
-from fsd_core.config.options import options_read, settings_read
+from fsd_core.config.options import effective_options, effective_settings
 from fsd_core.decoding.loop import compose
 from fsd_core.engines.kinds import NO_METRICS, engine_sentences, latency_sentence
 from fsd_core.errors import UnfitEngine
@@ -47,8 +47,8 @@ def test_a_run_at_a_request_rate_says_it_and_how_many_prompts_were_held_back() -
         "Measured on vLLM 0.32.0 at host:8000, 2.5 prompts a second, at most 64 at once.",
         "7 of 50 prompts were held back on arrival, since 64 were open: at this rate it fell behind.",
     ]
-    assert settings_read(run.config)["rate"] == 2.5  # in exports
-    assert "rate" not in settings_read(run_view(SERVED).config)
+    assert effective_settings(run.config)["rate"] == 2.5  # in exports
+    assert "rate" not in effective_settings(run_view(SERVED).config)
 
 
 def test_our_own_runs_say_nothing_of_engines_and_old_ones_nothing_of_latency() -> None:
@@ -62,8 +62,8 @@ def test_our_own_runs_say_nothing_of_engines_and_old_ones_nothing_of_latency() -
 def test_an_engine_is_no_rule_to_choose_and_no_loop_of_ours_writes_for_it() -> None:
     assert "served" not in RULES
     config = RunConfig(setting=SettingConfig(decoding=SERVED))
-    assert settings_read(config)["setting.decoding.acceptance.endpoint"] == "fast"
-    assert "max_new_tokens" in options_read(config)
+    assert effective_settings(config)["setting.decoding.acceptance.endpoint"] == "fast"
+    assert "max_new_tokens" in effective_options(config)
     assert SERVED.label == "Served · vLLM fast"
     with pytest.raises(UnfitEngine, match="fast"):
         compose(None, SERVED)  # pyright: ignore[reportArgumentType] - it is refused before the models are read

@@ -11,7 +11,7 @@ from dashboard.tables.logs import requirements_text
 from dashboard.ui.templates import ago, duration, durations, interval, moment, quantity
 from fsd_core.statistics.paired import Verdict
 from fsd_core.storage.review_events import Requirements
-from fsd_core.texts import Written, count, number, percent, written
+from fsd_core.texts import Written, count, number_text, percent, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -137,7 +137,7 @@ def test_a_figure_is_marked_only_where_its_kind_has_an_interval_that_it_lacks() 
 
 @pytest.mark.parametrize("unknown", [None, math.nan, math.inf, -math.inf])
 def test_what_is_no_finite_number_is_a_dash(unknown: float | None) -> None:
-    assert number(unknown, 2, signed=True, times=100) == "–"
+    assert number_text(unknown, 2, signed=True, times=100) == "–"
 
 
 def test_one_of_anything_is_one() -> None:

@@ -11,8 +11,8 @@ import orjson
 import pytest
 from starlette.requests import Request
 
-from dashboard.ui.endpoint import Endpoint, call
-from dashboard.web import endpoints_of
+from dashboard.ui.api_call import ApiCall, run_call
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.errors import FsdError
 from fsd_core.roles import Person
@@ -35,7 +35,7 @@ def value_of(kind: Any) -> Any:
     return [] if text.startswith("list") else {} if text.startswith("dict") else None
 
 
-def texts_of(endpoint: Endpoint) -> Iterator[tuple[str, Callable[[str], Any]]]:
+def texts_of(endpoint: ApiCall) -> Iterator[tuple[str, Callable[[str], Any]]]:
     """The arguments of a call that take a text, each with a function that puts one in."""
     for name, kind in get_type_hints(endpoint).items():
         if name in ("return", "request"):
@@ -55,7 +55,7 @@ def test_a_text_of_a_caller_reaches_nothing_but_a_sentence(repository: Repositor
     add_finished(repository)
     admin = Request({"type": "http", "headers": [], KEY: Person("Ann", "admin")})
     files, failures, asked = set(tmp_path.rglob("*")), [], 0
-    for endpoint in endpoints_of(repository, Settings(home=tmp_path)):
+    for endpoint in calls_of(repository, Settings(home=tmp_path)):
         hints, parameters = get_type_hints(endpoint), inspect.signature(endpoint).parameters
         empty = [name for name, one in parameters.items() if one.default is inspect.Parameter.empty]
         required = {name: value_of(hints[name]) for name in empty if name != "request"}
@@ -63,7 +63,7 @@ def test_a_text_of_a_caller_reaches_nothing_but_a_sentence(repository: Repositor
             for text in HOSTILE:
                 asked += 1
                 try:
-                    orjson.dumps(call(endpoint, required | {name: put(text)}, admin))
+                    orjson.dumps(run_call(endpoint, required | {name: put(text)}, admin))
                 except FsdError as error:
                     if len(str(error)) > LONGEST_ANSWER:
                         failures.append(f"{endpoint.__name__}({name}={text[:20]!r}): {len(str(error))} characters")

@@ -23,7 +23,7 @@ from fsd_core.roles import Person
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.paired import LEVEL, p_value, paired_difference, sequential_difference, verdict
 from fsd_core.storage.review_events import Requirements
-from fsd_core.texts import number
+from fsd_core.texts import number_text
 from tests.tools.plausible import new_repository
 from tests.tools.searched import CHOOSING, FRESH, LOSSY, MARGIN, ONE_LOST, SOLVED, Searched, search
 
@@ -40,7 +40,7 @@ def bound(searched: Searched) -> str:
     """The lower bound in points that the calibration tells of its first finalist."""
     told = searched.outcome.finalists[0].at_least
     assert told is not None
-    return number(100 * told, 1, signed=True)
+    return number_text(100 * told, 1, signed=True)
 
 
 def test_the_world_is_one_in_which_the_two_intervals_differ(searched: Searched) -> None:

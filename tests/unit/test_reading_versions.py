@@ -13,11 +13,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.compare.compare_page import comparison_endpoints, frozen_comparison
+from dashboard.compare.compare_page import comparison_calls, frozen_comparison
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export import csv_text, latex, markdown
 from dashboard.review.opened_proposal import proposal_html
-from dashboard.review.review_endpoints import review_answer
+from dashboard.review.review_calls import review_answer
 from dashboard.review.review_page import use_html
 from dashboard.runs.opened_run import notes_html, provenance_html
 from dashboard.server.api import api_routes
@@ -114,7 +114,7 @@ def test_compare_its_files_and_its_call_say_so(repository: Repository, runs: lis
     assert f"versions 1 and {READING_VERSION} of the reading" in latex(found)
     (metrics,) = frozen_comparison(found, "Two readings", "", ["metrics"]).tables
     assert TOLD in metrics.note
-    _, compare_runs = comparison_endpoints(repository, "")
+    _, compare_runs = comparison_calls(repository, "")
     assert compare_runs(runs=ids)["warnings"] == [warning]
     assert compare(repository, ids[:2], None).warnings == []
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from dashboard.experiments.experiments_page import experiments_html
-from dashboard.runs.opened_experiment import annotation_endpoints
+from dashboard.runs.opened_experiment import annotation_calls
 from dashboard.runs.opened_run import header_html
 from dashboard.ui import components
 from fsd_core.accounts import KEY
@@ -86,7 +86,7 @@ def test_a_call_that_would_lose_evidence_is_refused_with_the_names_of_the_uses(
     repository: Repository, experiment: ExperimentView
 ) -> None:
     propose(repository, experiment, "Support <b>", approve=True)
-    _, delete = annotation_endpoints(repository, get_settings().home)
+    _, delete = annotation_calls(repository, get_settings().home)
     asked = Request({"type": "http", KEY: BOB})
     for kind, id in (("run", experiment.runs[-1].id), ("experiment", experiment.id)):
         with pytest.raises(NotGiven) as refused:

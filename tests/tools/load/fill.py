@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import func, insert, select, update
 
-from fsd_core.decoding.trace import pack
+from fsd_core.decoding.trace import pack_rounds
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.storage.repository import Repository
@@ -36,7 +36,7 @@ def _record(repository: Repository, run: RunView, generations: list[GenerationRe
     with repository._database.session() as session:
         first = 1 + (session.scalar(select(func.max(GenerationRow.id))) or 0)
         rows = [{"id": i, "run_id": run.id, **_values(g, names)} for i, g in enumerate(generations, first)]
-        traces = [dict(zip(("data", "sha256"), pack(g.records), strict=True)) for g in generations]
+        traces = [dict(zip(("data", "sha256"), pack_rounds(g.records), strict=True)) for g in generations]
         session.execute(insert(GenerationRow), rows)
         session.execute(insert(TraceRow), [{"generation_id": i, **trace} for i, trace in enumerate(traces, first)])
         done = {"prompts_done": len(generations), "decoding_seconds": sum(g.seconds for g in generations)}

@@ -14,7 +14,7 @@ from dashboard.experiments.experiment_form import sweep_of
 from dashboard.experiments.experiments_page import check_candidates
 from dashboard.tables.run_record import ExperimentAnswer, experiment_record
 from dashboard.ui import components
-from dashboard.ui.endpoint import Endpoint, checked_limit, does
+from dashboard.ui.api_call import ApiCall, checked_limit, does
 from dashboard.ui.view import person_of
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.request import build_calibration
@@ -176,7 +176,7 @@ class TaskAnswer(TypedDict):
     notes: list[str]
 
 
-def pair_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
+def pair_calls(repository: Repository, settings: Settings) -> list[ApiCall]:
     def recorded(pair: str) -> str:
         name = recorded_name(repository, pair)
         check_folders(name, settings)
@@ -323,7 +323,7 @@ def _found(checked: PairCheck) -> FoundAnswer:
     return {"facts": checked.facts, "notes": checked.notes, "problems": checked.problems}
 
 
-def engine_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
+def engine_calls(repository: Repository, settings: Settings) -> list[ApiCall]:
     def list_endpoints() -> list[EndpointAnswer]:
         """Return the running engines that somebody has named, which start_experiment measures beside its settings."""
         return [
@@ -390,9 +390,9 @@ def engine_endpoints(repository: Repository, settings: Settings) -> list[Endpoin
     return [list_endpoints, add_endpoint, check_endpoint, remove_endpoint]
 
 
-def calibration_endpoints(
+def calibration_calls(
     repository: Repository, home: Path, folder: TaskFolder, recorded: Callable[[str], str]
-) -> list[Endpoint]:
+) -> list[ApiCall]:
     """Return the endpoints. ``recorded`` returns the name under which runs of a pair are recorded."""
 
     @does()
@@ -521,7 +521,7 @@ def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcom
     return {"runs": runs, "baselines": baselines}
 
 
-def experiment_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
+def experiment_calls(repository: Repository, settings: Settings) -> list[ApiCall]:
     home, folder, own_settings = settings.home, TaskFolder(settings.tasks_folder), settings
 
     def recorded(pair: str) -> str:
@@ -714,8 +714,8 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         cancel_experiment,
         resume_experiment,
     ]
-    endpoints += [*pair_endpoints(repository, settings), *engine_endpoints(repository, settings)]
-    return [*endpoints, *calibration_endpoints(repository, home, folder, recorded)]
+    endpoints += [*pair_calls(repository, settings), *engine_calls(repository, settings)]
+    return [*endpoints, *calibration_calls(repository, home, folder, recorded)]
 
 
 def _described(option: Option) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from dashboard.review.opened_proposal import BesideAnswer, beside_record
 from dashboard.tables.prompt_pairs import Show
-from dashboard.ui.endpoint import Endpoint, checked_limit, does
+from dashboard.ui.api_call import ApiCall, checked_limit, does
 from dashboard.ui.view import person_of
 from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.review.approvals import approval_of, check_setting
@@ -308,7 +308,7 @@ def review_answer(review: ProposalReview, quoted: Mapping[int, Quoted], root_pat
 _MOST_ACTS = 1000
 
 
-def review_endpoints(repository: Repository, root_path: str) -> list[Endpoint]:
+def review_calls(repository: Repository, root_path: str) -> list[ApiCall]:
     service = ReviewService(repository)
 
     def reviewed(proposal: Id, request: gr.Request) -> ReviewAnswer:
@@ -478,7 +478,7 @@ def _run_of(review: ProposalReview, prompt: int) -> str:
     return writers[prompt - 1]
 
 
-def use_endpoints(repository: Repository) -> list[Endpoint]:
+def use_calls(repository: Repository) -> list[ApiCall]:
     service = ReviewService(repository)
 
     def list_uses() -> list[UseAnswer]:

@@ -33,8 +33,8 @@ def answered(answer: Callable[[], Response], otherwise: int) -> Response:
         return PlainTextResponse(str(error), otherwise)
 
 
-Endpoint = Callable[..., Any]
-_Function = TypeVar("_Function", bound=Endpoint)
+ApiCall = Callable[..., Any]
+_Function = TypeVar("_Function", bound=ApiCall)
 
 INSTRUCTIONS = (
     "FSD Lab measures how far a language model may be sped up by speculative decoding, and what it costs in accuracy. "
@@ -74,12 +74,12 @@ def does(
     return mark
 
 
-def effects_of(endpoint: Endpoint) -> Effects:
+def effects_of(endpoint: ApiCall) -> Effects:
     """Return the effects of a call."""
     return getattr(endpoint, "effects", _READS)
 
 
-def answer_schema(endpoint: Endpoint) -> dict[str, Any]:
+def answer_schema(endpoint: ApiCall) -> dict[str, Any]:
     """Return the JSON schema of a call's answer: an object. Any other value is wrapped as ``result``."""
     answer = get_type_hints(inspect.unwrap(endpoint))["return"]
     schema = TypeAdapter(answer).json_schema(mode="serialization")
@@ -109,7 +109,7 @@ def checked_limit(limit: int, most: int = MOST_LISTED) -> int:
     return limit
 
 
-def offer(endpoints: Iterable[Endpoint]) -> None:
+def offer(endpoints: Iterable[ApiCall]) -> None:
     """Add functions as endpoints to the caller's Blocks context, by their names and past the queue.
 
     Their type hints make the schemas, and their docstrings (Google style) the descriptions. A parameter ``request`` is
@@ -165,7 +165,7 @@ def _annotations(effects: Effects) -> types.ToolAnnotations:
     )
 
 
-def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
+def run_call(function: ApiCall, arguments: Mapping[str, Any], request: Any) -> Any:
     """Call a function with arguments that a program gives, after validating them.
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
@@ -188,7 +188,7 @@ def call(function: Endpoint, arguments: Mapping[str, Any], request: Any) -> Any:
 
 
 @lru_cache(maxsize=256)
-def arguments_of(function: Endpoint) -> type[BaseModel]:
+def arguments_of(function: ApiCall) -> type[BaseModel]:
     """Return the model that validates a function's arguments."""
     hints = get_type_hints(function, include_extras=True)
     kinds = {name: kind for name, kind in hints.items() if name not in ("return", "request")}
@@ -196,7 +196,7 @@ def arguments_of(function: Endpoint) -> type[BaseModel]:
     return create_model(function.__name__, **fields)
 
 
-def _for_gradio(function: Endpoint) -> Endpoint:
+def _for_gradio(function: ApiCall) -> ApiCall:
     """Wrap a function so that its arguments are validated and its errors reach the caller as sentences."""
     signature = inspect.signature(function)
 
@@ -205,7 +205,7 @@ def _for_gradio(function: Endpoint) -> Endpoint:
         arguments = dict(signature.bind(*args, **named).arguments)
         request = arguments.pop("request", None)
         try:
-            return call(function, arguments, request)
+            return run_call(function, arguments, request)
         except FsdError as error:
             raise CallerError(str(error)) from None
 

@@ -1,6 +1,6 @@
 """How often statements about matched rules hold, simulated with a known truth.
 
-``FSD_TEST_LONG=1 python -m tests.unit.test_matched_coverage`` prints the table of docs/methods-tests.md.
+``FSD_TEST_LONG=1 python -m tests.unit.test_matched_coverage`` prints the rows; docs/methods-tests.md has some.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runaways that few prompts do not show: what an interval misses, and what is said and decided with them.
 
-``FSD_TEST_LONG=1 python -m tests.unit.test_rare_runaways`` prints the table of docs/methods-figures.md.
+``FSD_TEST_LONG=1 python -m tests.unit.test_rare_runaways`` prints what a sentence of docs/methods-figures.md sums up.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def test_it_is_said_in_words() -> None:
 
 
 def main() -> None:
-    """Print the table of docs/methods-figures.md: coverage alone → with runaways, and wrong verdicts."""
+    """Print the table that docs/methods-figures.md sums up: coverage alone → with runaways, and wrong verdicts."""
     print(
         "| runaways, changed | " + " | ".join(f"n = {n}" for n in PROMPTS) + " |\n" + "|---" * (len(PROMPTS) + 1) + "|"
     )

@@ -278,6 +278,7 @@ class OpenedProposal:
             self.changes = gr.Button("Request changes")
             self.decline = gr.Button("Decline", variant="stop")
             self.withdraw = gr.Button("Withdraw")
+        self.withdraw_barred = show()
         with gr.Row(elem_classes=["rev-forms"]):
             choices = [(title, name) for name, title in REQUIREMENT_TITLES.items()]
             self.requirement = gr.Dropdown(
@@ -312,8 +313,8 @@ class OpenedProposal:
     def outputs(self) -> list[Any]:
         """Components that :meth:`redraw` may change."""
         return [
-            self.proposal, self.evidence, self.author_notice, self.conversation, self.prompts, self.seen,
-            self.answer, *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
+            self.proposal, self.evidence, self.author_notice, self.withdraw_barred, self.conversation, self.prompts,
+            self.seen, self.answer, *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
             *self.other_evidence.outputs,
             *self.votes.outputs, *self.reader.outputs,
         ]  # fmt: skip
@@ -366,23 +367,23 @@ class OpenedProposal:
             return {}
         authors = [review.proposal.author, review.proposal.owner or ""]
         is_open, is_author = review.proposal.state == "open", review.proposal.is_by(person.name)
-        barred: str = author_html(review, person) if is_author or not is_open else ""
-        withdraws = is_open
+        judges = is_open and not is_author
+        barred = ""
         try:
             check_author(person, review, "Withdrawing it")
         except Refused as error:
-            barred, withdraws = barred or str(error), False
-        judges = is_open and not is_author
+            barred = str(error)
         return {
             self.proposal: html,
             self.evidence: evidence,
             self.conversation: conversation,
             self.beside: gr.Radio(visible=beside is not None),
             self.seen: seen,
-            self.author_notice: notice(barred, "warn") if barred else "",
+            self.author_notice: "" if judges else notice(author_html(review, person), "warn"),
+            self.withdraw_barred: notice(barred) if barred and judges else "",
             self.reviewers: gr.Dropdown(possible_reviewers(self.service.repository, authors)),
             self.ask: gr.Button(interactive=is_open),
-            self.withdraw: gr.Button(interactive=withdraws),
+            self.withdraw: gr.Button(interactive=is_open and not barred),
             self.waive: gr.Button(interactive=judges and bool(unsettled)),
             **{button: gr.Button(interactive=judges) for button in self._verdicts},
         }

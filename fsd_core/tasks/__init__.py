@@ -7,7 +7,7 @@ from fsd_core.plugins import Registry
 from fsd_core.tasks.base import Example, HubFile, Outcome, Score, Split, Task, as_lines, as_table, judged
 from fsd_core.tasks.choices import CommonsenseQA, Gpqa, Mmlu, TruthfulQa
 from fsd_core.tasks.code import HumanEval, Mbpp
-from fsd_core.tasks.live_code_bench import find_live_task, live_code_bench
+from fsd_core.tasks.livecodebench import find_live_task, live_code_bench
 from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench, SpeedBench, WholeSpecBench
 from fsd_core.tasks.word_problems import Arithmetic, Gsm8k, ShortProblems, WordProblems, aime_examinations
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from fsd_core.tasks import get_task
-from fsd_core.tasks.live_code_bench import _PRELUDE
+from fsd_core.tasks.livecodebench import _PRELUDE
 from tests.tools.live_problems import ADD, LONGEST, row, write_live_file
 from tests.tools.sizes import some
 

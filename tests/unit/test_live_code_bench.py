@@ -14,8 +14,8 @@ import pytest
 from fsd_core import sandbox
 from fsd_core.config import RunConfig
 from fsd_core.errors import FsdError, Stale, UnfitTask
-from fsd_core.tasks import TASKS, Example, get_task, live_code_bench
-from fsd_core.tasks.live_code_bench import read_tests, same_output
+from fsd_core.tasks import TASKS, Example, get_task, livecodebench
+from fsd_core.tasks.livecodebench import read_tests, same_output
 from tests.tools.live_problems import ADD, ADD_TESTS, LONGEST, LONGEST_TESTS, cases_of, packed, row, write_live_file
 from tests.tools.sizes import some
 
@@ -205,7 +205,7 @@ def test_hidden_tests_of_another_form_are_refused(name: str, tmp_path: Path, mon
 
 @pytest.mark.wide
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_code_bench, "LARGEST_TESTS", 1 << 20)
+    monkeypatch.setattr(livecodebench, "LARGEST_TESTS", 1 << 20)
     bomb = packed(bytes(1 << 28))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UnfitTask, match="more than 1,048,576 bytes"):

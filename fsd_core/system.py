@@ -1,4 +1,4 @@
-"""The operating system: files that appear whole, locks that it releases, and signals that end a process.
+"""The operating system: files that appear whole, locks, signals.
 
 Probe whether a folder can hold a database: two processes lock files in it in the ways that the program needs.
 

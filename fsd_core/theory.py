@@ -1,7 +1,7 @@
 """Limits of multi-draft speculative decoding, computed without torch.
 
 Distributions are arrays or tensors of shape [V] or [R,V]. :func:`fsd_core.rules.rates.acceptance_rate` computes what
-verifiers reach. numpy is imported on first use, because the rules import this package.
+verifiers reach.
 
 The optimal acceptance rate of multi-draft speculative decoding.
 
@@ -54,15 +54,6 @@ SAMPLING_TITLES: dict[DraftSampling, str] = {
     "without_replacement": "without replacement",
     "greedy": "greedy, the last sampled",
 }
-
-__all__ = ["DRAFT_SAMPLINGS", "DraftSampling", "optimal_acceptance"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "optimal_acceptance":
-        raise AttributeError(f"module 'fsd_core.theory' has no attribute '{name}'")
-
-    return optimal_acceptance
 
 
 Vector = NDArray[Any]

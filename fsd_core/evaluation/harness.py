@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -29,9 +29,11 @@ from fsd_core.models.conversation import kept_marks, opens_thought, split_though
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.models.prompt import prompt_hash, template_marks
 from fsd_core.storage.records import GenerationRecord, RunView
-from fsd_core.storage.repository import Repository
 from fsd_core.tasks import Score
 from fsd_core.tasks.base import Example, Said, Task
+
+if TYPE_CHECKING:
+    from fsd_core.storage.repository import Repository
 
 
 class TurnFailed(FsdError):

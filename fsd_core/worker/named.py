@@ -14,8 +14,6 @@ import psutil
 from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
 from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, parts_of
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, Named
-from fsd_core.engines.client import check_engine, check_sampling, check_told
-from fsd_core.engines.connection import EngineHosts
 from fsd_core.errors import DataDamaged, FsdError, Malformed, NotApplicable, Taken, UnknownName, WrongState
 from fsd_core.models.model_pairs import MODEL_PAIRS, folders_named, get_pair, pair_title, unknown_pair
 from fsd_core.models.pair_check import (
@@ -74,6 +72,9 @@ def add_endpoint(
     without the role and for an address that may not be asked, ``InvalidSetting``, and with ``check``
     ``EngineUnavailable``.
     """
+    from fsd_core.engines.client import check_engine
+    from fsd_core.engines.connection import EngineHosts
+
     require(person, ADD_ROLE, "Adding an endpoint")
     variable, hardware = checked_variable(values["key_variable"].strip()), checked_hardware(values["hardware"])
     if variable and not variable.startswith(KEY_PREFIX):
@@ -96,6 +97,9 @@ def check_endpoint(repository: Repository, settings: Settings, name: str, *, qui
 
     Raises ``UnknownName``, ``EngineUnavailable`` and ``Refused``.
     """
+    from fsd_core.engines.client import check_engine
+    from fsd_core.engines.connection import EngineHosts
+
     engine = repository.engine(name)
     hosts = EngineHosts.of(settings) if engine.guarded else None
     facts = check_engine(engine.served, engine.key_variable, hosts=hosts, quickly=quickly)
@@ -112,6 +116,8 @@ def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = 
         return None
     served = repository.engine(name).served
     if not restarted:
+        from fsd_core.engines.client import check_told
+
         check_told(served)
     return served
 
@@ -138,6 +144,8 @@ def endpoint_decodings(engines: Sequence[ServedEngine], shared: Mapping[str, Any
 
     ``shared``: see ``DecodingConfig.shared``. Raises ``InvalidSetting`` for sampling that an engine does not take.
     """
+    from fsd_core.engines.client import check_sampling
+
     decodings = [DecodingConfig(acceptance=engine.served, **shared) for engine in engines]
     for engine, decoding in zip(engines, decodings, strict=True):
         check_sampling(engine.served, decoding.sampling)

@@ -281,8 +281,7 @@ class Metric:
     compared: bool = True
     """whether Compare has a column for it"""
     timed: bool = False
-    """whether it is a speed or a time, which depends on the machine; :mod:`fsd_core.metrics` then tells when it
-    is not one figure"""
+    """whether it is a speed or a time, which depends on the machine; its conditions tell when it is not one figure"""
 
     @property
     def is_share(self) -> bool:

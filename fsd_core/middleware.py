@@ -33,7 +33,7 @@ async def refuse(
 
     What the client is still sending is read and dropped for a moment: a client whose connection is cut while it writes
     never sees the answer. Whoever has read the body before gives a ``receive`` that knows its end, as of
-    :func:`fsd_core.middleware.replayed`: there is nothing to wait for then.
+    :func:`replayed`: there is nothing to wait for then.
     """
     body = sentence.encode()
     own = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]

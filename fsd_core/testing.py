@@ -241,7 +241,7 @@ def check_rule(rule: type[Rule], count: int = 20_000) -> None:
     corrects as an acceptance rule does. If it promises the target's distribution, :func:`written_distribution` must
     equal it to ``ROUNDING``, and a χ² test over ``count`` tokens must agree. At its strict value it is speculative
     decoding token for token. A more lenient value of a monotone knob never accepts less. A verifier of several drafts
-    keeps the contract of :func:`fsd_core.testing.check_verifier`. A plug-in's author calls this in a test of
+    keeps the contract of :func:`check_verifier`. A plug-in's author calls this in a test of
     the package.
     """
     kind = kind_of(rule)

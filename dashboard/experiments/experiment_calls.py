@@ -34,21 +34,18 @@ from fsd_core.tasks.custom.custom_task import checked_name as checked_task_name
 from fsd_core.tasks.custom.reading import check, grouped, noted
 from fsd_core.texts import Id, Key
 from fsd_core.worker import run_actions
-from fsd_core.worker.named import (
-    ADD_ROLE,
+from fsd_core.worker.endpoints import ADD_ROLE, check_shared, endpoint_decodings, engine_to_calibrate
+from fsd_core.worker.endpoints import add_endpoint as add
+from fsd_core.worker.endpoints import check_endpoint as check_engine
+from fsd_core.worker.pair_names import (
     add_checked,
     cancel_pair_fetch,
-    check_shared,
     device_memory,
-    endpoint_decodings,
-    engine_to_calibrate,
     known_models,
     pair_fetches,
     recorded_name,
     request_pair_fetch,
 )
-from fsd_core.worker.named import add_endpoint as add
-from fsd_core.worker.named import check_endpoint as check_engine
 from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:

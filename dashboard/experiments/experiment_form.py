@@ -59,7 +59,7 @@ from fsd_core.rules import Served
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import TASKS, Task, get_task
 from fsd_core.tasks.custom.custom_task import find_task, kept_or_first, offered
-from fsd_core.worker.named import endpoint_decodings, engine_to_calibrate
+from fsd_core.worker.endpoints import endpoint_decodings, engine_to_calibrate
 
 if TYPE_CHECKING:
     from fsd_core.config import RunConfig

@@ -32,13 +32,10 @@ from fsd_core.rules import ENGINE_TITLES
 from fsd_core.settings import get_settings
 from fsd_core.storage.records import UNENDED
 from fsd_core.texts import count
-from fsd_core.worker.named import (
-    KEY_PREFIX,
-    MOST_HARDWARE,
+from fsd_core.worker.endpoints import KEY_PREFIX, MOST_HARDWARE, add_endpoint, check_endpoint
+from fsd_core.worker.pair_names import (
     add_checked,
-    add_endpoint,
     cancel_pair_fetch,
-    check_endpoint,
     checked_pair_name,
     device_memory,
     known_models,

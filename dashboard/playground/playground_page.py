@@ -48,7 +48,7 @@ from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import get_task
 from fsd_core.tasks.custom.custom_task import NARROW_HINT
 from fsd_core.worker import lent_gpu
-from fsd_core.worker.named import check_offered
+from fsd_core.worker.pair_names import check_offered
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings

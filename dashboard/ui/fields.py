@@ -22,7 +22,7 @@ from fsd_core.models.model_pairs import MODEL_PAIRS, USUAL_PROMPTS, calibration_
 from fsd_core.models.pair_check import HERE, badge_of
 from fsd_core.rules.base import divergence_fact, divergence_title, divergence_unit
 from fsd_core.texts import count
-from fsd_core.worker.named import device_memory, offered_pairs
+from fsd_core.worker.pair_names import device_memory, offered_pairs
 
 if TYPE_CHECKING:
     from fsd_core.storage.repository import Repository

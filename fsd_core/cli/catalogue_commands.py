@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fsd_core.cli import common as options
-from fsd_core.cli import output
+from fsd_core.cli import common, output
 from fsd_core.cli.output import download_bar
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, method
@@ -52,9 +51,9 @@ def tasks() -> None:
 
 def list_runs(
     search: Annotated[str, typer.Option(help="Words of a setting, a task, a name, a note or a tag.")] = "",
-    limit: Annotated[int, options.number_option("--limit", int, "Runs, the newest first; 1 to 1000.", 1, 1000)] = 30,
+    limit: Annotated[int, common.number_option("--limit", int, "Runs, the newest first; 1 to 1000.", 1, 1000)] = 30,
     archived: Annotated[bool, typer.Option("--archived", help="With archived runs.")] = False,
-    json: options.Json = False,
+    json: common.Json = False,
 ) -> None:
     """List runs with the ids that other commands take."""
     from fsd_core.config.model_names import called
@@ -100,7 +99,7 @@ def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched
     print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")
 
 
-_OPTIONS: dict[str, Any] = options.TYPER_OPTIONS | {"no_args_is_help": False}
+_OPTIONS: dict[str, Any] = common.TYPER_OPTIONS | {"no_args_is_help": False}
 endpoints = typer.Typer(
     help="Running engines that are measured like settings: vLLM, SGLang, llama.cpp and others.",
     invoke_without_command=True, **_OPTIONS,
@@ -157,7 +156,7 @@ def add_endpoint(
     check: Annotated[bool, typer.Option(help="Ask the engine whether it is there, and has the model.")] = True,
 ) -> None:
     """Name a running engine. `run --endpoint NAME` then measures it. A name that is given again means the new one."""
-    from fsd_core.worker.named import checked_hardware, checked_variable
+    from fsd_core.worker.endpoints import checked_hardware, checked_variable
 
     served = Served.checked(endpoint=name, url=url, model=model, engine=kind)
     key_variable, hardware = checked_variable(key_variable), checked_hardware(hardware)
@@ -180,7 +179,7 @@ def show_endpoint(name: EndpointArgument) -> None:
 @endpoints.command("check")
 def check_endpoint(name: EndpointArgument) -> None:
     """Ask an engine whether it is there, and has the model."""
-    from fsd_core.worker.named import check_endpoint as asked
+    from fsd_core.worker.endpoints import check_endpoint as asked
 
     settings = get_settings()
     print(asked(run_actions.open_repository(settings), settings, name, quickly=False))
@@ -198,8 +197,8 @@ def served_decoding(repository: Repository, name: str, shared: Mapping[str, Any]
 
     ``shared``: see ``DecodingConfig.shared``. Raises ``UnknownName``, ``InvalidSetting`` and ``EngineUnavailable``.
     """
-    from fsd_core.worker.named import check_endpoint as asked
-    from fsd_core.worker.named import endpoint_decodings
+    from fsd_core.worker.endpoints import check_endpoint as asked
+    from fsd_core.worker.endpoints import endpoint_decodings
 
     (decoding,) = endpoint_decodings([repository.engine(name)], shared)
     asked(repository, get_settings(), name, quickly=False)
@@ -208,22 +207,22 @@ def served_decoding(repository: Repository, name: str, shared: Mapping[str, Any]
 
 def shared_of(option_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the options say of prompts and sampling. Raises ``InvalidSetting`` for those of our own loop."""
-    from fsd_core.worker.named import check_shared
+    from fsd_core.worker.endpoints import check_shared
 
     given = [name for name in METHOD_OPTIONS if option_values.get(name) is not None]
-    check_shared(given, options.flag)
-    return method({name: option_values[name] for name in given}, options.flag).shared
+    check_shared(given, common.flag)
+    return method({name: option_values[name] for name in given}, common.flag).shared
 
 
 def read_parallel(text: str | None) -> list[int]:
     """Return the numbers of a list such as ``1,2,4``; empty for ``None``. Raises ``FsdError``."""
-    read = options.read_number("--parallel", int, 1, MOST_ROWS)
+    read = common.read_number("--parallel", int, 1, MOST_ROWS)
     return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
 
 
 def read_request_rates(text: str | None) -> list[float]:
     """Return the numbers of a list such as ``0.5,1,2``; empty for ``None``. Raises ``FsdError``."""
-    read = options.read_number("--request-rate", float)
+    read = common.read_number("--request-rate", float)
     return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
 
 
@@ -234,12 +233,12 @@ def _row(engine: ServedEngine) -> tuple[str, ...]:
 
 def _checked_engine(served: Served, key_variable: str) -> str:
     from fsd_core.engines.client import check_engine
-    from fsd_core.worker.named import described
+    from fsd_core.worker.endpoints import described
 
     return described(served, check_engine(served, key_variable))
 
 
-_OPTIONS: dict[str, Any] = options.TYPER_OPTIONS | {"no_args_is_help": False}
+_OPTIONS: dict[str, Any] = common.TYPER_OPTIONS | {"no_args_is_help": False}
 pairs = typer.Typer(
     help="Model pairs: those of the program, and models of your own.", invoke_without_command=True, **_OPTIONS
 )
@@ -265,7 +264,7 @@ def list_pairs(context: typer.Context) -> None:
         return
     from fsd_core.models.model_pairs import MODEL_PAIRS
     from fsd_core.models.pair_check import badge_of
-    from fsd_core.worker.named import device_memory
+    from fsd_core.worker.pair_names import device_memory
 
     repository = _existing_repository()
     memory, own = device_memory(repository), repository.own_pairs() if repository else []
@@ -292,7 +291,7 @@ def add_pair(
 ) -> None:
     """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
     from fsd_core.config.model_names import name_of_models
-    from fsd_core.worker.named import add_checked
+    from fsd_core.worker.pair_names import add_checked
 
     models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
     models |= {"dtype": dtype, "template": template_arguments}
@@ -308,7 +307,7 @@ def show_pair(name: PairName) -> None:
     """Report what a pair is made of, where its models are, and whether this machine can hold them."""
     from fsd_core.models.model_pairs import get_pair
     from fsd_core.models.pair_check import check_pair
-    from fsd_core.worker.named import device_memory
+    from fsd_core.worker.pair_names import device_memory
 
     print(models := _recorded(name))
     _tell(checked := check_pair(get_pair(models), device_memory(_existing_repository())))
@@ -353,7 +352,7 @@ def drafts(target: Annotated[str, typer.Argument(help="OWNER/NAME[@REVISION] of 
     """List drafts for a target: smaller models of its family, whose tokenizers were compared with its own."""
     from fsd_core.models.model_pairs import model_of
     from fsd_core.models.pair_check import offered_drafts, size
-    from fsd_core.worker.named import known_models
+    from fsd_core.worker.pair_names import known_models
 
     offers = offered_drafts(model_of("target", target), known_models(_existing_repository()))
     output.say(offers.note or f"{offers.compared} models were compared with {target}.")
@@ -375,7 +374,7 @@ def _existing_repository() -> Repository | None:
 
 
 def _recorded(name: str) -> str:
-    return options.recorded_pair(name) or name
+    return common.recorded_pair(name) or name
 
 
 def _tell(checked: PairCheck) -> None:
@@ -383,7 +382,7 @@ def _tell(checked: PairCheck) -> None:
         output.say(sentence)
 
 
-task = typer.Typer(help="Tasks of your own, from files.", **options.TYPER_OPTIONS)
+task = typer.Typer(help="Tasks of your own, from files.", **common.TYPER_OPTIONS)
 
 File = Annotated[Path, typer.Argument(help="A file of JSON Lines, JSON or Parquet; also gzipped.")]
 Scorer = Annotated[

@@ -24,7 +24,6 @@ from fsd_core.cli import (
     team_commands,
     upkeep_commands,
 )
-from fsd_core.cli import common as options
 from fsd_core.cli.catalogue_commands import endpoints
 from fsd_core.cli.catalogue_commands import pairs as model_pairs
 from fsd_core.cli.catalogue_commands import task as own_tasks
@@ -36,9 +35,7 @@ from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 from fsd_core.system import no_garbage_collection, signals_as_interrupt
 
-app = typer.Typer(
-    help="Choose how far a language model may be sped up, and see what it costs.", **options.TYPER_OPTIONS
-)
+app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **common.TYPER_OPTIONS)
 app.add_typer(train, name="train")
 app.add_typer(database, name="db")
 app.add_typer(users, name="users")
@@ -91,14 +88,14 @@ def among_others() -> Iterator[bool]:
 
 
 @app.command()
-@options.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device"))
+@common.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device"))
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
-    json: options.Json = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Write the continuation of one prompt."""
-    settings, text = get_settings(), options.read_prompt(prompt)
+    settings, text = get_settings(), common.read_prompt(prompt)
     config = common.config_of(option_values, settings)
     decoding = config.setting.decoding
     loaded = common.load_for([config], settings.threads)

@@ -112,7 +112,7 @@ def recorded_pair(name: str | None) -> str | None:
     from fsd_core.models.model_pairs import MODEL_PAIRS
     from fsd_core.settings import get_settings
     from fsd_core.worker import run_actions
-    from fsd_core.worker.named import recorded_name
+    from fsd_core.worker.pair_names import recorded_name
 
     settings = get_settings()
     if name is None or name in MODEL_PAIRS or not run_actions.has_database(settings):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fsd_core.cli import common, output
-from fsd_core.cli import common as options
 from fsd_core.cli.catalogue_commands import (
     EndpointName,
     EndpointNames,
@@ -37,7 +36,7 @@ from fsd_core.errors import Contradiction, NotApplicable, UnfitModel
 from fsd_core.rules import Served
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import run_actions
-from fsd_core.worker.named import identified
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     from fsd_core.calibration.planning import Outcome
@@ -47,14 +46,14 @@ if TYPE_CHECKING:
     from fsd_core.storage.repository import Repository
 
 
-@options.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device", "task", "limit", "batch"))
+@common.taking(("pair", *METHOD_OPTIONS, "seed", "dtype", "device", "task", "limit", "batch"))
 def run(
     endpoint: EndpointName = None,
     parallel: Loads = None,
     request_rate: Rates = None,
-    price_per_hour: options.PricePerHour = None,
-    fresh: options.Fresh = False,
-    json: options.Json = False,
+    price_per_hour: common.PricePerHour = None,
+    fresh: common.Fresh = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Measure one setting, or a running engine, on a task and store the run. Repeat the command to continue a run that
@@ -97,10 +96,10 @@ def run(
     output.tell_run(finished, json)
 
 
-@options.taking(("pair", *METHOD_OPTIONS, "task", "limit", "dtype", "device", "batch"), swept=True)
+@common.taking(("pair", *METHOD_OPTIONS, "task", "limit", "dtype", "device", "batch"), swept=True)
 def sweep(
     seed: Annotated[
-        list[int] | None, options.number_option("--seed", int, "Seed; may be given several times. [default: 0]")
+        list[int] | None, common.number_option("--seed", int, "Seed; may be given several times. [default: 0]")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
@@ -110,9 +109,9 @@ def sweep(
     endpoint: EndpointNames = None,
     parallel: Loads = None,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
-    price_per_hour: options.PricePerHour = None,
-    fresh: options.Fresh = False,
-    json: options.Json = False,
+    price_per_hour: common.PricePerHour = None,
+    fresh: common.Fresh = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
@@ -120,7 +119,7 @@ def sweep(
     if enqueue and price_per_hour is not None:
         raise NotApplicable("The price is that of the worker's machine: set FSD_PRICE_PER_HOUR where the worker runs.")
     settings = common.at_price(get_settings(), price_per_hour)
-    contenders = methods(options.unswept(option_values), options.swept_flag)
+    contenders = methods(common.unswept(option_values), common.swept_flag)
     decodings = with_baselines(contenders, everything=all_baselines) if baselines else contenders
     if endpoint:
         repository = run_actions.open_repository(settings)
@@ -148,9 +147,9 @@ def _sweep(
     json: bool = False,
 ) -> None:
     """Measure settings on the same prompts, as one experiment. ``named`` returns its name, given the task's."""
-    given = {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
+    given = {"device": settings.device} | common.only(option_values, ["pair"]) | common.run_of(option_values)
     config = checked(
-        SweepConfig, options.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches),
+        SweepConfig, common.flag, seeds=tuple(seeds), decodings=tuple(decodings), batches=tuple(batches),
         rates=tuple(rates), **given,
     )  # fmt: skip
     is_given = option_values.get("limit") is not None
@@ -188,40 +187,40 @@ _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minute
           "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
 
 
-@options.taking(
+@common.taking(
     ("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True,
     usual={"acceptance": "all that forgive by a knob", "draft_length": "those that replay proposes"},
 )  # fmt: skip
 def calibrate(
     within: Annotated[
         float | None,
-        options.number_option(
+        common.number_option(
             "--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"
         ),
     ] = None,
     accepted: Annotated[
-        float | None, options.number_option("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
+        float | None, common.number_option("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
     ] = None,
     fastest: Annotated[bool, typer.Option("--fastest", help="Instead: the fastest, whatever it costs.")] = False,
     minutes: Annotated[
-        float | None, options.number_option("--minutes", float, "Of decoding that may be spent. [default: 10]")
+        float | None, common.number_option("--minutes", float, "Of decoding that may be spent. [default: 10]")
     ] = None,
     limit: Annotated[
-        int | None, options.number_option("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
+        int | None, common.number_option("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
     ] = None,
     choosing: Annotated[
         int | None,
-        options.number_option(
+        common.number_option(
             "--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"
         ),
     ] = None,
     endpoint: EndpointToCalibrate = None,
     restart: Restart = None,
-    fresh: options.Fresh = False,
+    fresh: common.Fresh = False,
     time_again: Annotated[
         str, typer.Option(metavar="EXPERIMENT", help="Only time the finalists of an ended calibration again: a minute.")
     ] = "",
-    json: options.Json = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Find the fastest setting that keeps a promise. Rules, knobs and draft lengths are narrowed down on some prompts,
@@ -260,7 +259,7 @@ def calibrate(
 
 
 def _engine(name: str | None, settings: Settings, *, restarted: bool) -> Served | None:
-    from fsd_core.worker.named import engine_to_calibrate
+    from fsd_core.worker.endpoints import engine_to_calibrate
 
     return engine_to_calibrate(run_actions.open_repository(settings), name, restarted=restarted) if name else None
 
@@ -282,11 +281,11 @@ def _config(option_values: dict[str, Any], settings: Settings, **request: Any) -
     from fsd_core.calibration.request import build_calibration
 
     given: dict[str, Any] = (
-        {"device": settings.device} | options.only(option_values, ["pair"]) | options.run_of(option_values)
+        {"device": settings.device} | common.only(option_values, ["pair"]) | common.run_of(option_values)
     )
     task, seeds = common.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
     return build_calibration(
-        task, [options.unswept(option_values)], options.swept_flag, _TYPED, seeds=seeds, **given, **request
+        task, [common.unswept(option_values)], common.swept_flag, _TYPED, seeds=seeds, **given, **request
     )
 
 
@@ -347,26 +346,26 @@ def _print_outcome(id: str, config: CalibrationConfig, outcome: Outcome, as_json
 
 
 def bench(
-    pair: options.Pair = "bundled",
+    pair: common.Pair = "bundled",
     task: Annotated[str | None, typer.Option(help="Task of the prompts. [default: the pair's own]")] = None,
     synthetic: Annotated[
         str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
     ] = None,
     probability: Annotated[
-        float, options.number_option("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
+        float, common.number_option("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
     ] = 0.8,
-    limit: options.Limit = 50,
+    limit: common.Limit = 50,
     draft_length: Annotated[
-        int, options.number_option("--draft-length", int, "Tokens drafted per round, here and by transformers.")
+        int, common.number_option("--draft-length", int, "Tokens drafted per round, here and by transformers.")
     ] = 5,
     threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="FSD's threshold on js.")] = "0.1",
-    max_new_tokens: options.MaxNewTokens = 128,
+    max_new_tokens: common.MaxNewTokens = 128,
     threads: Annotated[
-        int | None, options.number_option("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
+        int | None, common.number_option("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
     ] = None,
-    dtype: options.Dtype = "float32",
-    device: options.Device = None,
-    json: options.Json = False,
+    dtype: common.Dtype = "float32",
+    device: common.Device = None,
+    json: common.Json = False,
 ) -> None:
     """Time our decoding loops against those of transformers on the same prompts, and rounds against the memory
     bandwidth."""
@@ -378,7 +377,7 @@ def bench(
         output.print_json(report) if json else output.print_rounds(report)
         return
     decoding = method(
-        {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
+        {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, common.flag
     )
     from fsd_core.models.model_pairs import get_pair, require_draft
 
@@ -387,7 +386,7 @@ def bench(
     prompts.check_alone("bench")
     examples = prompts.examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
-    config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
+    config = checked(RunConfig, common.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = common.load_for([config], threads or settings.threads)
     if loaded.target.split:
         raise UnfitModel(
@@ -430,7 +429,7 @@ def bench_synthetic(
     return measure_rounds(*pair, draft_length=draft_length, probability=probability)
 
 
-def resume(id: options.Id, json: options.Json = False) -> None:
+def resume(id: common.Id, json: common.Json = False) -> None:
     """Continue a run or an experiment that was killed, failed or was cancelled, at its next prompt. Failed prompts are
     tried again."""
     settings = get_settings()
@@ -460,7 +459,7 @@ def resume(id: options.Id, json: options.Json = False) -> None:
 
 
 def delete(
-    id: options.Id,
+    id: common.Id,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
@@ -479,7 +478,7 @@ def delete(
     print(" ".join(filter(None, (f"The {kind} {work.id} was deleted.", resting))))
 
 
-def rescore(id: options.Id, json: options.Json = False) -> None:
+def rescore(id: common.Id, json: common.Json = False) -> None:
     """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
     settings = get_settings()
     repository = run_actions.open_repository(settings)
@@ -493,16 +492,16 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
 
 
 def bounds(
-    id: options.Id,
+    id: common.Id,
     temperature: Annotated[
         float | None,
-        options.number_option("--temperature", float, "Temperature of p and q. [default: the run's, or 1]"),
+        common.number_option("--temperature", float, "Temperature of p and q. [default: the run's, or 1]"),
     ] = None,
     positions: Annotated[
-        int, options.number_option("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
+        int, common.number_option("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
     ] = 48,
-    seed: options.Seed = 0,
-    json: options.Json = False,
+    seed: common.Seed = 0,
+    json: common.Json = False,
 ) -> None:
     """Compute how often several drafts could have been accepted in ended runs, by every verifier and at best."""
     settings = get_settings()

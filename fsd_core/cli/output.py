@@ -36,7 +36,7 @@ from fsd_core.metrics import MIXED_MARK, Metric, listed_metrics, mixed_sentence
 from fsd_core.storage.messages import StreamFigures
 from fsd_core.storage.records import origin_text
 from fsd_core.texts import DASH, count
-from fsd_core.worker.named import identified
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fsd_core.cli import common, output
-from fsd_core.cli import common as options
 from fsd_core.cli.output import progress_bar
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, checked, method
@@ -29,18 +28,18 @@ if TYPE_CHECKING:
 OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
 
 
-@options.taking(("pair", "task", "limit", *SHARED_OPTIONS, "seed", "dtype", "device"))
+@common.taking(("pair", "task", "limit", *SHARED_OPTIONS, "seed", "dtype", "device"))
 def record(
     file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
     draft_length: Annotated[
-        int, options.number_option("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
+        int, common.number_option("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
     ] = 8,
     top: Annotated[
-        int, options.number_option("--top", int, "Tokens of either model that are told apart at a position.")
+        int, common.number_option("--top", int, "Tokens of either model that are told apart at a position.")
     ] = 10,
     full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
     costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
-    json: options.Json = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Decode a task strictly once, and store what `replay` needs to predict every rule without a model."""
@@ -53,11 +52,11 @@ def record(
     trace_file.check_new(file)
     check(draft_length, 0 if full_rows else top)
     settings = get_settings()
-    given = options.only(option_values, SHARED_OPTIONS)
-    decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, options.flag)
-    setting = SettingConfig(**options.only(option_values, ["pair"]), decoding=decoding)
-    run_options = {"device": settings.device} | options.run_of(option_values)
-    config = checked(RunConfig, options.flag, setting=setting, **run_options)
+    given = common.only(option_values, SHARED_OPTIONS)
+    decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, common.flag)
+    setting = SettingConfig(**common.only(option_values, ["pair"]), decoding=decoding)
+    run_options = {"device": settings.device} | common.run_of(option_values)
+    config = checked(RunConfig, common.flag, setting=setting, **run_options)
     get_pair(config.setting.pair)
     task = common.find_task(config.task, settings)
     task.check_limit(config.limit)
@@ -79,7 +78,7 @@ def record(
         )
 
 
-@options.taking(
+@common.taking(
     (*OF_RULES, "draft_length"), swept=True,
     usual={"acceptance": "all that can be replayed", "draft_length": "all up to that of the record"},
 )  # fmt: skip
@@ -87,13 +86,13 @@ def replay(
     file: Annotated[Path, typer.Argument(help="A file that `record` has written, here or elsewhere.")],
     measure: Annotated[bool, typer.Option("--measure", help="Decode the same settings too, with the pair.")] = False,
     pair: Annotated[str | None, typer.Option(help="Pair to measure with. [default: the one of the trace]")] = None,
-    device: options.Device = None,
+    device: common.Device = None,
     table: Annotated[Path | None, typer.Option("--csv", help="Write every setting to a new CSV file.")] = None,
     page: Annotated[Path | None, typer.Option("--report", help="With --measure: write a new Markdown file.")] = None,
     figure: Annotated[
         Path | None, typer.Option(help="With --measure: draw both in a new HTML file.", metavar="FILE")
     ] = None,
-    json: options.Json = False,
+    json: common.Json = False,
     **option_values: Any,
 ) -> None:
     """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
@@ -109,7 +108,7 @@ def replay(
         if written_file is not None:
             trace_file.check_new(written_file)
     trace = trace_file.read(file)
-    configs = settings_of(trace.info, options.unswept(option_values), options.swept_flag)
+    configs = settings_of(trace.info, common.unswept(option_values), common.swept_flag)
     predictions = Replay(trace).predict(configs)
     rows = [runs.prediction_row(row) for row in predictions]
     measured: list[Validated] = []
@@ -154,7 +153,7 @@ def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: st
     settings = get_settings()
     device_name = device or settings.device
     configs = [
-        checked(RunConfig, options.flag, setting=SettingConfig(pair=pair, decoding=row.config), device=device_name)
+        checked(RunConfig, common.flag, setting=SettingConfig(pair=pair, decoding=row.config), device=device_name)
         for row in predictions
     ]
     task = common.find_task(trace.info.task, settings)
@@ -248,14 +247,14 @@ def import_results(
     ] = "",
     prompts: Annotated[
         int | None,
-        options.number_option(
+        common.number_option(
             "--prompts", int, "With --mlflow-run: prompts measured, if its metrics do not say.", 1, 10**9
         ),
     ] = None,
     task: Annotated[str, typer.Option(metavar="NAME", help="Task, in place of what a file says.")] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="Model, in place of what a file says.")] = "",
     family: Annotated[str, typer.Option(metavar="NAME", help="Series, in place of what a file says.")] = "",
-    json: options.Json = False,
+    json: common.Json = False,
 ) -> None:
     """Add what vllm bench serve, guidellm, lm-eval, SpecForge, llama-bench or llama-batched-bench measured, or a run of
     MLflow, as runs marked as imported. A file that is imported again adds nothing."""
@@ -279,7 +278,7 @@ def import_results(
     print(added_text(stored))
 
 
-_OPTIONS: dict[str, Any] = options.TYPER_OPTIONS
+_OPTIONS: dict[str, Any] = common.TYPER_OPTIONS
 reports = typer.Typer(help="Reports that were saved on the pages.", **_OPTIONS)
 
 

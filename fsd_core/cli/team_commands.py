@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fsd_core.cli import common as options
-from fsd_core.cli import output
+from fsd_core.cli import common, output
 from fsd_core.cli.output import find_work
 from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.roles import LOCAL, ROLES, checked_name, checked_role
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.repository import Repository
 
 
-users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.TYPER_OPTIONS)
-tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.TYPER_OPTIONS)
+users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **common.TYPER_OPTIONS)
+tokens = typer.Typer(help="Tokens that programs show instead of a password.", **common.TYPER_OPTIONS)
 
 Name = Annotated[str, typer.Argument(help="Name.")]
 Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]
@@ -160,7 +159,7 @@ def revoke_token(name: Name) -> None:
     print(f"The token {name} is worth nothing any more.")
 
 
-reviews = typer.Typer(help="What a team has decided on settings.", **options.TYPER_OPTIONS)
+reviews = typer.Typer(help="What a team has decided on settings.", **common.TYPER_OPTIONS)
 
 
 @reviews.command("check")
@@ -249,7 +248,7 @@ def _number(text: str) -> str | None:
     return None if text.strip().lower() == "none" else text
 
 
-notices = typer.Typer(help="Messages on reviews, to a webhook and by mail.", **options.TYPER_OPTIONS)
+notices = typer.Typer(help="Messages on reviews, to a webhook and by mail.", **common.TYPER_OPTIONS)
 
 
 @notices.command("test")
@@ -301,13 +300,13 @@ def list_unsent() -> None:
 
 
 def annotate(
-    id: options.Id,
+    id: common.Id,
     name: Annotated[str | None, typer.Option(help="New name of an experiment.")] = None,
     note: Annotated[str | None, typer.Option(help="Takes the place of the note; an empty one removes it.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Tag to add; may be given several times.")] = None,
     untag: Annotated[list[str] | None, typer.Option(help="Tag to remove; may be given several times.")] = None,
     archive: Annotated[bool | None, typer.Option("--archive/--unarchive", help="Hide it from lists, or not.")] = None,
-    json: options.Json = False,
+    json: common.Json = False,
 ) -> None:
     """Name an experiment, or note, tag or archive an experiment or a run. Without options, print the current values."""
     repository = run_actions.open_repository(get_settings())

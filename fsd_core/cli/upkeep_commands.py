@@ -9,20 +9,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fsd_core.cli import common as options
-from fsd_core.cli import output
+from fsd_core.cli import common, output
 from fsd_core.cli.output import find_work
 from fsd_core.errors import NotApplicable
 from fsd_core.settings import get_settings
 from fsd_core.texts import count
 from fsd_core.worker import run_actions
 
-train = typer.Typer(help="Train the models that ship with the program.", **options.TYPER_OPTIONS)
-database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
+train = typer.Typer(help="Train the models that ship with the program.", **common.TYPER_OPTIONS)
+database = typer.Typer(help="Maintain the database.", **common.TYPER_OPTIONS)
 
 
 Batch = Annotated[
-    int | None, options.number_option("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)
+    int | None, common.number_option("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)
 ]
 Target = Annotated[
     str,
@@ -30,7 +29,7 @@ Target = Annotated[
 ]
 OwnPrompts = Annotated[
     int | None,
-    options.number_option(
+    common.number_option(
         "--own-prompts", int, "Of the texts, answers to prompts that the target writes itself. [default: none, and all "
         "of a Llama of your own]", 0,
     ),
@@ -43,7 +42,7 @@ Device = Annotated[
 @train.command("bundled-pair")
 def train_bundled_pair(
     out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
-    seed: options.Seed = 0,
+    seed: common.Seed = 0,
 ) -> None:
     """Train the bundled pair from random weights. Prints its progress as lines of JSON."""
     from fsd_core.training.bundled_pair import main as train_pair
@@ -56,18 +55,18 @@ def train_draft(
     target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[
-        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped draft]", 1)
+        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped draft]", 1)
     ] = None,
     texts: Annotated[
         int | None,
-        options.number_option("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1),
+        common.number_option("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1),
     ] = None,
     existing: Annotated[
-        int | None, options.number_option("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
+        int | None, common.number_option("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
     ] = None,
     problems: Annotated[
         int | None,
-        options.number_option(
+        common.number_option(
             "--problems", int, "Texts it writes with each adapter. [default: as the shipped draft]", 1
         ),
     ] = None,
@@ -75,7 +74,7 @@ def train_draft(
     batch: Batch = None,
     own: OwnPrompts = None,
     device: Device = "cpu",
-    seed: options.Seed = 0,
+    seed: common.Seed = 0,
 ) -> None:
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR, if
     the target does not write all prompts itself."""
@@ -96,24 +95,24 @@ def train_eagle_head(
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
     generation: Annotated[
         int | None,
-        options.number_option("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
+        common.number_option("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
     ] = None,
     test_steps: Annotated[
         int | None,
-        options.number_option("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
+        common.number_option("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
     ] = None,
     steps: Annotated[
-        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped head]", 1)
+        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped head]", 1)
     ] = None,
     texts: Annotated[
         int | None,
-        options.number_option("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1),
+        common.number_option("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1),
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     batch: Batch = None,
     own: OwnPrompts = None,
     device: Device = "cpu",
-    seed: options.Seed = 0,
+    seed: common.Seed = 0,
 ) -> None:
     """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR, if the target
     does not write all prompts itself."""
@@ -133,9 +132,9 @@ def train_adapter(
     target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
     steps: Annotated[
-        int | None, options.number_option("--steps", int, "Batches. [default: as the shipped adapter]", 1)
+        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped adapter]", 1)
     ] = None,
-    seed: options.Seed = 0,
+    seed: common.Seed = 0,
 ) -> None:
     """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
     from dataclasses import replace
@@ -152,9 +151,9 @@ def train_adapter(
 def train_trigrams(
     target: Annotated[str, typer.Option(help="The pair whose tokenizer and texts are taken.")] = "bundled",
     out: Annotated[Path, typer.Option(help="Folder of the table.")] = Path("trigrams"),
-    texts: Annotated[int, options.number_option("--texts", int, "Training texts that are counted.", 1)] = 3_000,
-    least: Annotated[int, options.number_option("--least", int, "Occurrences of a tri-gram that is kept.", 1)] = 1,
-    seed: options.Seed = 0,
+    texts: Annotated[int, common.number_option("--texts", int, "Training texts that are counted.", 1)] = 3_000,
+    least: Annotated[int, common.number_option("--least", int, "Occurrences of a tri-gram that is kept.", 1)] = 1,
+    seed: common.Seed = 0,
 ) -> None:
     """Count the tri-grams of training texts, for the drafter 'trigram'. Needs texts in FSD_DATA_DIR for all pairs but
     the bundled one."""
@@ -174,9 +173,9 @@ def train_linear_target(
         ),
     ] = "all",
     steps: Annotated[
-        int | None, options.number_option("--steps", int, "Batches. [default: as the bundled target]", 1)
+        int | None, common.number_option("--steps", int, "Batches. [default: as the bundled target]", 1)
     ] = None,
-    seed: options.Seed = 0,
+    seed: common.Seed = 0,
 ) -> None:
     """Train a target with grouped linear attention for the bundled pair's problems and draft, or continue."""
     from fsd_core.training.bundled_pair import train_linear_target as train_one
@@ -189,7 +188,7 @@ def train_linear_target(
 def train_card(
     what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",
     limit: Annotated[
-        int | None, options.number_option("--limit", int, "Prompts of each set. [default: as shipped]", 1)
+        int | None, common.number_option("--limit", int, "Prompts of each set. [default: as shipped]", 1)
     ] = None,
 ) -> None:
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
@@ -209,9 +208,9 @@ def train_card(
 def train_calibration(
     pair: Annotated[str, typer.Option(help="bundled, or path:FOLDER.")] = "bundled",
     task: Annotated[str | None, typer.Option(help="One with answers. Without it, the one that suits the pair.")] = None,
-    limit: Annotated[int, options.number_option("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
+    limit: Annotated[int, common.number_option("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
     timed: Annotated[
-        int, options.number_option("--timed", int, "Those written one by one, which decide the speed.", 1)
+        int, common.number_option("--timed", int, "Those written one by one, which decide the speed.", 1)
     ] = 100,
 ) -> None:
     """Measure where leniency is free for a pair. The result is stored with the models and shown first on the pair's

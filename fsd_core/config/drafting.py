@@ -279,7 +279,7 @@ class ChainTopology(TopologySettings):
     ``length_by`` says how many of them a round drafts. ``token`` and ``chain`` stop behind a token at which the draft's
     own probability is too low, as transformers' ``assistant_confidence_threshold`` and llama.cpp's ``p-min`` do; see
     :class:`fsd_core.topologies.Chain`. ``acceptance`` takes the length that pays best at the acceptance so far,
-    see :class:`fsd_core.config.drafting.RecentAcceptance`.
+    see :class:`RecentAcceptance`.
     """
 
     title, implementation = "Chain", "fsd_core.topologies:Chain"

@@ -3,7 +3,7 @@
 The options of a run, each defined once: its name, meaning, range, default and readers.
 
 The table is built from the fields of the frozen values. The command line, the pages, ``generate`` and the library take
-their arguments, labels and help from it. :func:`fsd_core.config.options.method` builds a decoding method from them.
+their arguments, labels and help from it. :func:`method` builds a decoding method from them.
 """
 
 from __future__ import annotations
@@ -483,7 +483,7 @@ def methods(options: Mapping[str, Any], named: Named = in_python) -> list[Decodi
     ``options``: by name, ``None`` if not given. Those of ``LISTED`` and ``LENGTH_OPTIONS`` may be lists. A knob
     is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Each option goes only to the rules,
     drafters and topologies that read it. A rule whose knob is not given uses its own grid. Raises ``InvalidSetting``
-    for an option that none of them reads, and like :func:`fsd_core.config.options.method`.
+    for an option that none of them reads, and like :func:`method`.
     """
     given = {name: value for name, value in by_name(options).items() if value != []}
     check_names(given)

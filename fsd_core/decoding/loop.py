@@ -16,7 +16,7 @@ Every method runs here, including the autoregressive baseline (a round that draf
 only in the method. Each round feeds the target once and reads one small tensor from the device. The texts of a batch
 advance by different amounts. Each has its own uniforms, and equals its batch-size-1 result.
 
-A :class:`fsd_core.decoding.loop.Method` supplies the parts that run.
+A :class:`Method` supplies the parts that run.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ from fsd_core.storage.repository import Repository
 from fsd_core.tasks import Task
 from fsd_core.tasks.custom.custom_task import CustomTask, TaskFolder, find_task, keep
 from fsd_core.worker import run_actions
-from fsd_core.worker.named import endpoint_decodings, identified
+from fsd_core.worker.endpoints import endpoint_decodings
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     import pandas as pd

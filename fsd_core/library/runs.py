@@ -37,7 +37,8 @@ from fsd_core.statistics.intervals import Estimate, keyed
 from fsd_core.tasks import Task, get_task
 from fsd_core.texts import DASH, number_text
 from fsd_core.worker import run_actions
-from fsd_core.worker.named import engine_to_calibrate, identified
+from fsd_core.worker.endpoints import engine_to_calibrate
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     import pandas as pd

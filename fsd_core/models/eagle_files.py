@@ -21,8 +21,6 @@ target's. Projections may be fused (``qkv_proj``, ``gate_up_proj``). Speculators
 ``layers.0`` ``fusion_fc`` and ``transformer``.
 
 EAGLE heads in folders: ``config.json`` and tensors, as safetensors or as the pickle that the authors published.
-
-The layouts that are read are described in :mod:`fsd_core.models.eagle_files` and :mod:`fsd_core.models.eagle_files`.
 """
 
 from __future__ import annotations

@@ -387,7 +387,7 @@ class ScoredDraft:
         return probabilities.gather(-1, self.tokens[..., None]).squeeze(-1)
 
     def divergence(self, name: str, noise: Tensor, top_k: int = 50) -> Tensor:
-        """Return the raw distributions' divergence at each position, [B,R]. See :mod:`fsd_core.ops.distributions`."""
+        """Return the raw distributions' divergence at each position, [B,R]."""
         return divergence(name, self.target_raw, self.draft_raw, noise, top_k)
 
     @property
@@ -406,8 +406,7 @@ class ScoredDraft:
         return (self.target - self.draft_distribution).abs().sum(-1) / 2
 
     def mentored(self, budget: float) -> Tensor:
-        """Return the distribution within ``budget`` nats of the target's that overlaps most with the draft's, [B,R,V].
-        See :mod:`fsd_core.ops.distributions`."""
+        """Return what overlaps most with the draft's distribution within ``budget`` nats of the target's, [B,R,V]."""
         return mentored(self.target, self.draft, budget)
 
     def at(self, position: Tensor) -> ScoredDraft:

@@ -10,13 +10,12 @@ Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runt
 sampling settings.
 
 The paper samples the token after a fully accepted draft from p. The output then depends on where rounds happen to end,
-and T = ∞ is not the draft model. `fsd` follows the paper. With `judge_bonus` it treats that token like `fsd-reducible`
-(:mod:`fsd_core.rules.fuzzy`). `fsd-official` follows the authors' program.
+and T = ∞ is not the draft model. `fsd` follows the paper. With `judge_bonus` it treats that token like `fsd-reducible`.
+`fsd-official` follows the authors' program.
 
 Fuzzy speculative decoding in the general form: each token's distribution depends on its prefix only.
 
-Where D ≤ T it is lenient: q, or as much of it as a guard allows. Elsewhere it is p. D and T are those of
-:mod:`fsd_core.rules.fuzzy`.
+Where D ≤ T it is lenient: q, or as much of it as a guard allows. Elsewhere it is p.
 """
 
 from __future__ import annotations

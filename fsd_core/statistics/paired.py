@@ -114,7 +114,7 @@ class PairedDifference:
 
     difference: float
     interval: Interval
-    """Tango's score interval, or the bounds of bets (:mod:`fsd_core.statistics.paired`)"""
+    """Tango's score interval, or the bounds of bets"""
     p_value: float
     """two-sided exact McNemar test of "neither is better"; 1 if they never disagree. Of clusters it is the exact test
     of their sums' signs"""

@@ -4,11 +4,11 @@ Requests of pages to the worker: frozen values, stored as JSON in the database b
 
 A job's class defines its payload. ``as_json`` returns what is stored. ``read`` parses it, and raises ``DataDamaged``
 for anything else. The JSON keys are the same in every version, so that jobs of an earlier one can be read. Both sides
-use these classes, never the keys. :mod:`fsd_core.storage.messages` has the answers to a playground job.
+use these classes, never the keys.
 
 Answers of the worker to a playground job, in chunks: tokens, figures and status, stored as JSON.
 
-The JSON keys are the same in every version, as those of the job are (:mod:`fsd_core.storage.messages`).
+The JSON keys are the same in every version, as those of the job are.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class PairFetchJob(JobMessage):
 @dataclass(frozen=True)
 class PlaygroundJob(JobMessage):
     """Several settings on one prompt. Its answer is a stream of
-    :class:`fsd_core.storage.messages.Chunk`."""
+    :class:`Chunk`."""
 
     kind = "playground"
     pair: str

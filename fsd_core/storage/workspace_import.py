@@ -487,7 +487,7 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
 
     A run that exists here with the same or more prompts is left alone. A run with more prompts in the file gets these.
     Raises ``InvalidSetting``, with nothing written, if the two have diverged. Also raises what
-    :func:`fsd_core.storage.workspace_import.staged` raises.
+    :func:`staged` raises.
     """
     with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
         experiments = new_experiments(source, target)

@@ -5,14 +5,11 @@ Wording of worked solutions: house styles, each with the odds of one writer's fa
 Alternative words of a style differ in their first token, and the text after them does not depend on the choice. So a
 model may take another's word for its own at no cost. Numbers are never a matter of style.
 
-Pure functions of a ``random.Random``, without torch or files.
-
 Arithmetic word problems with worked steps: the task of the bundled pair.
 
 Every problem is a short story about small whole numbers, every solution a chain of one-operation steps and a last line
-``#### answer``. The wording of a solution is sampled from a house style
-(:mod:`fsd_core.tasks.generators`), its numbers never are. A model that solves the problem still has a free
-choice of words, where two models may differ at no cost.
+``#### answer``. The wording of a solution is sampled from a house style, its numbers never are. A model that solves the
+problem still has a free choice of words, where two models may differ at no cost.
 
 Pure functions of a ``random.Random``, without torch or files.
 

@@ -7,8 +7,8 @@ of two makers.
 
 Trains a target with grouped linear attention: ``python -m fsd_core train linear-target --out FOLDER``.
 
-It has the bundled target's size, tokenizer, problems and schedule (:mod:`fsd_core.training.bundled_pair`), so the
-bundled draft drafts for it. Its texts have 70 to 170 tokens, hence the small groups.
+It has the bundled target's size, tokenizer, problems and schedule, so the bundled draft drafts for it. Its texts have
+70 to 170 tokens, hence the small groups.
 """
 
 from __future__ import annotations

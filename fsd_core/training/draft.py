@@ -3,7 +3,7 @@
 Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
 
 Hu et al. 2021 (arXiv 2106.09685), with PEFT. The problems are those of the training split of GSM8K and generated ones
-(:mod:`fsd_core.tasks.generators`, :mod:`fsd_core.tasks.generators`), never those of a
+(:mod:`fsd_core.tasks.generators`), never those of a
 test split or of the task ``short-problems``. Their prompts are those of the tasks without examples.
 
 Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.

@@ -16,7 +16,7 @@ from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
 from fsd_core.system import LockMetadata
 from fsd_core.worker import lent_gpu
-from fsd_core.worker.named import identified
+from fsd_core.worker.pair_names import identified
 
 if TYPE_CHECKING:
     from fsd_core.config import SweepConfig

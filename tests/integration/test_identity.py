@@ -34,7 +34,7 @@ from fsd_core.storage.workspace_export import export
 from fsd_core.storage.workspace_import import import_file
 from fsd_core.testing import save_toy_pair, toy_model
 from fsd_core.worker.device import PairCache
-from fsd_core.worker.named import add_checked, identified
+from fsd_core.worker.pair_names import add_checked, identified
 from tests.tools.plausible import new_repository
 
 Call = Callable[..., tuple[int, str, str]]

@@ -21,7 +21,7 @@ from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
 from fsd_core.testing import save_toy_pair
-from fsd_core.worker.named import cancel_pair_fetch, pair_fetches, request_pair_fetch
+from fsd_core.worker.pair_names import cancel_pair_fetch, pair_fetches, request_pair_fetch
 from fsd_core.worker.worker import Worker
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 from tests.tools.worker_process import until

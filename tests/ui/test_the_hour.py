@@ -37,7 +37,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.rows import FieldNames
 from fsd_core.testing import save_toy_pair
-from fsd_core.worker.named import add_checked
+from fsd_core.worker.pair_names import add_checked
 from tests.tools import sizes
 from tests.tools.counted_hand import Hand
 from tests.tools.folds import unfold

@@ -30,7 +30,7 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.repository import Repository
 from fsd_core.testing import save_toy_pair
-from fsd_core.worker.named import device_memory, pair_fetches, request_pair_fetch
+from fsd_core.worker.pair_names import device_memory, pair_fetches, request_pair_fetch
 from tests.tools.built import built
 from tests.tools.stand_in_hub import Repo, stand_in_hub, use_hub
 

@@ -106,10 +106,11 @@ def _routes(app: Any) -> Iterator[str]:
 
 
 def _call(call: ApiCall) -> dict[str, Any]:
+    parameters = inspect.signature(call).parameters
     return {
         "about": inspect.getdoc(call),
         "effects": effects_of(call)._asdict(),
-        "parameters": {name: _default(one) for name, one in inspect.signature(call).parameters.items()},
+        "parameters": {name: _default(one) for name, one in parameters.items() if name != "request"},
         "arguments": arguments_of(call).model_json_schema(),
         "answer": answer_schema(call),
     }

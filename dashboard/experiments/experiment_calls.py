@@ -14,19 +14,21 @@ from dashboard.experiments.experiment_form import sweep_of
 from dashboard.experiments.experiments_page import check_candidates
 from dashboard.tables.run_record import ExperimentAnswer, experiment_record
 from dashboard.ui import components
-from dashboard.ui.api_call import ApiCall, checked_limit, does
+from dashboard.ui.api_call import ApiCall, call_of, checked_limit, does
 from dashboard.ui.view import person_of
+from fsd_core.actions import endpoints as endpoint_actions
+from fsd_core.actions import pairs
+from fsd_core.actions.action import actions_in
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.request import build_calibration
 from fsd_core.calibration.summary import calibration_status, status_json
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.config.model_names import dtype_of, is_name_of_models, models_of, name_of_models, template_arguments_of
+from fsd_core.config.model_names import dtype_of, models_of, template_arguments_of
 from fsd_core.config.options import METHOD_OPTIONS, Option, in_python, loads_of, method, methods
-from fsd_core.errors import NotApplicable, NotGiven, UnfitModel, UnfitTask
-from fsd_core.models.hub_files import search_models as search
-from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, check_folders, get_pair, model_of, pair_title
-from fsd_core.models.pair_check import badge_of, check_pair, offered_drafts
+from fsd_core.errors import NotApplicable, NotGiven, UnfitTask
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, check_folders, get_pair
+from fsd_core.models.pair_check import badge_of
 from fsd_core.review.evidence import fresh_rounds
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask, TaskFolder, find_task, keep, latest_custom_tasks, offered
@@ -34,22 +36,14 @@ from fsd_core.tasks.custom.custom_task import checked_name as checked_task_name
 from fsd_core.tasks.custom.reading import check, grouped, noted
 from fsd_core.texts import Id, Key
 from fsd_core.worker import run_actions
-from fsd_core.worker.endpoints import ADD_ROLE, check_shared, endpoint_decodings, engine_to_calibrate
-from fsd_core.worker.endpoints import add_endpoint as add
-from fsd_core.worker.endpoints import check_endpoint as check_engine
+from fsd_core.worker.endpoints import check_shared, endpoint_decodings, engine_to_calibrate
 from fsd_core.worker.pair_names import (
-    add_checked,
-    cancel_pair_fetch,
     device_memory,
-    known_models,
-    pair_fetches,
     recorded_name,
-    request_pair_fetch,
 )
 from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
-    from fsd_core.models.pair_check import PairCheck
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
 
@@ -61,72 +55,6 @@ class ChoicesAnswer(TypedDict):
     own_pairs: list[dict[str, Any]]
     rules: list[dict[str, Any]]
     options: list[dict[str, Any]]
-
-
-class FetchAnswer(TypedDict):
-    """How far a fetch is, in bytes."""
-
-    status: str
-    bytes: int | None
-    of: int | None
-    error: str | None
-
-
-class PairAnswer(TypedDict):
-    """A pair of models, and whether they are here."""
-
-    pair: str
-    title: str
-    models: dict[str, Any]
-    state: str
-    fetch: FetchAnswer | None
-
-
-class FoundAnswer(TypedDict):
-    """What a check of a pair's files found."""
-
-    facts: list[str]
-    notes: list[str]
-    problems: list[str]
-
-
-class CheckedPairAnswer(PairAnswer, FoundAnswer):
-    """A pair with what a check of its files found."""
-
-
-class AddedPairAnswer(CheckedPairAnswer):
-    """A pair with the name that it was given."""
-
-    name: str
-
-
-class EndpointAnswer(TypedDict):
-    """A running engine that somebody has named. Its key is in the environment alone."""
-
-    endpoint: str
-    kind: str
-    url: str
-    model: str
-    key_variable: str
-    hardware: str
-    added_by: str
-
-
-class ModelAnswer(TypedDict):
-    """A model of the hub; ``downloads`` are of the last month."""
-
-    id: str
-    parameters: int | None
-    downloads: int
-    gated: bool
-
-
-class DraftsAnswer(TypedDict):
-    """Smaller models for a target."""
-
-    drafts: list[dict[str, Any]]
-    compared: int
-    note: str
 
 
 class _Calibration(TypedDict):
@@ -171,220 +99,6 @@ class TaskAnswer(TypedDict):
     prompts: int
     added_by: str
     notes: list[str]
-
-
-def pair_calls(repository: Repository, settings: Settings) -> list[ApiCall]:
-    def recorded(pair: str) -> str:
-        name = recorded_name(repository, pair)
-        check_folders(name, settings)
-        return name
-
-    def described(name: str) -> PairAnswer:
-        job = pair_fetches(repository).get(name)
-        fetch: FetchAnswer | None = (
-            {"status": job.status, "bytes": job.bytes_done, "of": job.bytes_total, "error": job.error} if job else None
-        )
-        made_of = (
-            models_of(name) | {"dtype": dtype_of(name), "template_arguments": template_arguments_of(name)}
-            if is_name_of_models(name)
-            else {}
-        )
-        badge = badge_of(name, device_memory(repository))
-        return {"pair": name, "title": pair_title(name), "models": made_of, "state": badge, "fetch": fetch}
-
-    @does(repeatable=True)
-    def add_pair(
-        name: str,
-        target: str,
-        request: gr.Request,
-        draft: str = "",
-        head: str = "",
-        adapter: str = "",
-        draft_adapter: str = "",
-        dtype: str = "auto",
-        template_arguments: str = "",
-    ) -> AddedPairAnswer:
-        """Name a pair of models, which are checked first. Nothing is loaded. Needs the role author.
-
-        Experiments take the name as their pair from then on. A name that exists refers to the new models, and what was
-        measured with the earlier ones stays. If those are not here, and the new ones are the same, the name keeps them.
-
-        Args:
-            name: 1 to 40 small letters, digits, dots and hyphens, such as support-7b
-            target: OWNER/NAME or OWNER/NAME@REVISION of the Hugging Face hub, or a folder of the worker's machine
-            draft: as the target. Empty: copies of the text or a head draft
-            head: EAGLE head of the target, as the target. Empty: none
-            adapter: folder of a LoRA of the target. Empty: none
-            draft_adapter: folder of a LoRA of the draft. Empty: none
-            dtype: of runs that name none: float32, bfloat16 or float16, or auto for the checkpoint's
-            template_arguments: of the chat template where a setting gives none of their name, as a JSON object
-        """
-        person = person_of(request)
-        require(person, "author", "Adding models")
-        models = name_of_models(
-            {
-                "target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter,
-                "dtype": dtype, "template": template_arguments,
-            }
-        )  # fmt: skip
-        check_folders(models, settings)
-        checked = add_checked(repository, name, models, person.name)
-        if checked.problems:
-            raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
-        return {**described(recorded_name(repository, name)), **_found(checked), "name": name}
-
-    def read_pair(pair: str) -> CheckedPairAnswer:
-        """Return what a pair is made of, whether its models are here, and how far a fetch of them is.
-
-        Its state is here, to fetch (with the size, once the hub has told it), too large for this machine, or cannot be
-        used.
-
-        Args:
-            pair: name of a pair, as in list_choices
-        """
-        name = recorded(pair)
-        checked = check_pair(get_pair(name), device_memory(repository), lambda model: 0)
-        return {**described(name), **_found(checked)}
-
-    @does(repeatable=True, elsewhere=True)
-    def fetch_pair(pair: str, request: gr.Request) -> PairAnswer:
-        """Fetch what is missing of a pair from the Hugging Face hub. Needs the role author.
-
-        The worker does it. read_pair reports the bytes. A fetch that was cancelled or failed goes on where it was.
-
-        Args:
-            pair: name of a pair, as in list_choices
-        """
-        require(person_of(request), "author", "Fetching models")
-        name = recorded(pair)
-        request_pair_fetch(repository, name)
-        return described(name)
-
-    @does(repeatable=True)
-    def cancel_fetch(pair: str, request: gr.Request) -> PairAnswer:
-        """Stop the fetch of a pair and keep what has arrived. Needs the role author.
-
-        Args:
-            pair: name of a pair, as in list_choices
-        """
-        require(person_of(request), "author", "Cancelling a fetch")
-        name = recorded(pair)
-        cancel_pair_fetch(repository, name)
-        return described(name)
-
-    @does(destroys=True)
-    def remove_pair(name: str, request: gr.Request) -> str:
-        """Forget the name of a pair. What was measured with it stays. Needs the role author.
-
-        Args:
-            name: name that somebody gave to models of their own
-        """
-        require(person_of(request), "author", "Forgetting a pair")
-        repository.remove_pair(name)
-        return f"{name} is no longer offered. What was measured stays."
-
-    @does(writes=False, repeatable=True, elsewhere=True)
-    def search_models(text: str, request: gr.Request) -> list[ModelAnswer]:
-        """Return text models of the Hugging Face hub whose names contain a text, by downloads. Needs the role author.
-
-        Args:
-            text: a part of a model's name, such as Qwen2.5
-        """
-        require(person_of(request), "author", "Searching the hub")
-        return [
-            {"id": found.id, "parameters": found.parameters, "downloads": found.downloads, "gated": found.gated}
-            for found in search(text)
-        ]
-
-    @does(writes=False, repeatable=True, elsewhere=True)
-    def suggest_drafts(target: str, request: gr.Request) -> DraftsAnswer:
-        """Return drafts for a target: smaller models with its tokenizer. Needs the role author.
-
-        The files of the tokenizers are compared.
-
-        Args:
-            target: OWNER/NAME of the Hugging Face hub, or a folder of the worker's machine
-        """
-        require(person_of(request), "author", "Suggesting drafts")
-        check_folders(name_of_models({"target": target}), settings)
-        offers = offered_drafts(model_of("target", target), known_models(repository))
-        drafts = [{"model": draft.model, "bytes": draft.bytes_, "is_here": draft.is_here} for draft in offers.drafts]
-        return {"drafts": drafts, "compared": offers.compared, "note": offers.note}
-
-    return [
-        add_pair, read_pair, fetch_pair, cancel_fetch, remove_pair, search_models, suggest_drafts,
-    ]  # fmt: skip
-
-
-def _found(checked: PairCheck) -> FoundAnswer:
-    return {"facts": checked.facts, "notes": checked.notes, "problems": checked.problems}
-
-
-def engine_calls(repository: Repository, settings: Settings) -> list[ApiCall]:
-    def list_endpoints() -> list[EndpointAnswer]:
-        """Return the running engines that somebody has named, which start_experiment measures beside its settings."""
-        return [
-            {
-                "endpoint": engine.name, "kind": engine.served.engine, "url": engine.served.url,
-                "model": engine.served.model, "key_variable": engine.key_variable, "hardware": engine.hardware,
-                "added_by": engine.added_by,
-            }
-            for engine in repository.engines()
-        ]  # fmt: skip
-
-    @does(repeatable=True, elsewhere=True)
-    def add_endpoint(
-        name: str,
-        url: str,
-        model: str,
-        kind: str,
-        request: gr.Request,
-        key_variable: str = "",
-        hardware: str = "",
-        check: bool = True,
-    ) -> str:
-        """Name a running engine, which is asked first. Needs the role admin.
-
-        A name that exists refers to the new engine, and what was measured with the earlier one stays. Where people sign
-        in, the address is public and begins with https://, unless the operator names the host.
-
-        Args:
-            name: 1 to 40 small letters, digits, dots and hyphens, such as vllm-draft5
-            url: base address, such as https://engine.example.org/v1
-            model: as the engine calls it
-            kind: vllm, sglang, llama.cpp, transformers-serve or openai
-            key_variable: environment variable that holds its key, which begins with ENGINE_KEY. Empty: none
-            hardware: what it computes on, such as one H100, which runs show
-            check: whether to ask the engine if it is there and has the model
-        """
-        values = {
-            "endpoint": name, "url": url, "model": model, "engine": kind, "key_variable": key_variable,
-            "hardware": hardware,
-        }  # fmt: skip
-        return add(repository, settings, person_of(request), values, check=check)
-
-    @does(writes=False, elsewhere=True, repeatable=True)
-    def check_endpoint(endpoint: str, request: gr.Request) -> str:
-        """Ask a running engine whether it is there and has the model. Needs the role author.
-
-        Args:
-            endpoint: its name, as in list_endpoints
-        """
-        require(person_of(request), "author", "Checking an endpoint")
-        return check_engine(repository, settings, endpoint)
-
-    @does(destroys=True)
-    def remove_endpoint(endpoint: str, request: gr.Request) -> str:
-        """Forget a running engine. What was measured stays. Needs the role admin.
-
-        Args:
-            endpoint: its name, as in list_endpoints
-        """
-        require(person_of(request), ADD_ROLE, "Forgetting an endpoint")
-        repository.remove_engine(endpoint)
-        return f"{endpoint} is forgotten. Its runs stay."
-
-    return [list_endpoints, add_endpoint, check_endpoint, remove_endpoint]
 
 
 def calibration_calls(
@@ -711,7 +425,8 @@ def experiment_calls(repository: Repository, settings: Settings) -> list[ApiCall
         cancel_experiment,
         resume_experiment,
     ]
-    endpoints += [*pair_calls(repository, settings), *engine_calls(repository, settings)]
+    made = (*actions_in(pairs), *actions_in(endpoint_actions))
+    endpoints += [call_of(action, repository, own_settings) for action in made]
     return [*endpoints, *calibration_calls(repository, home, folder, recorded)]
 
 

@@ -11,6 +11,9 @@ from dashboard.ui import components
 from dashboard.ui.components import button, notice, show
 from dashboard.ui.templates import Html, joined, moment, render
 from dashboard.ui.view import SECRET_FIELD, Act, Asked, Updates, Values, View
+from fsd_core.actions import endpoints, pairs
+from fsd_core.actions.action import Ask
+from fsd_core.actions.endpoints import KEY_PREFIX, MOST_HARDWARE
 from fsd_core.config.model_names import HUB_ID, dtype_of, folder_of, models_of, name_of_models, template_arguments_of
 from fsd_core.config.run_config import Dtype
 from fsd_core.models.hub_files import FoundModel, search_models
@@ -28,20 +31,18 @@ from fsd_core.models.pair_check import (
     size,
 )
 from fsd_core.models.sources import moved
+from fsd_core.roles import Person
 from fsd_core.rules import ENGINE_TITLES
 from fsd_core.settings import get_settings
 from fsd_core.storage.records import UNENDED
 from fsd_core.texts import count
-from fsd_core.worker.endpoints import KEY_PREFIX, MOST_HARDWARE, add_endpoint, check_endpoint
 from fsd_core.worker.pair_names import (
     add_checked,
-    cancel_pair_fetch,
     checked_pair_name,
     device_memory,
     known_models,
     pair_fetches,
     recorded_name,
-    request_pair_fetch,
 )
 
 if TYPE_CHECKING:
@@ -186,9 +187,9 @@ class OwnModelsPanel:
         view.button(self.suggest, "suggest drafts", [self.models["target"]], self.suggest_drafts, self.answer)
         view.button(self.search, "search models", [self.sought], self.search_hub, self.answer)
         view.act("use model", self.use_model, self.answer)
-        view.act("fetch models", self.fetch_models, self.answer)
-        view.act("cancel fetch", self.cancel_fetch, self.answer)
-        view.act("forget models", self.forget_models, self.answer)
+        view.deed("fetch models", pairs.fetch_pair, self._ask, self.answer, self._forget)
+        view.deed("cancel fetch", pairs.cancel_fetch, self._ask, self.answer, self._forget)
+        view.deed("forget models", pairs.remove_pair, self._ask, self.answer, self._forget)
 
     def redraw(self, asked: Asked, lists: PairLists) -> Updates:
         """Return the lists that differ."""
@@ -231,24 +232,8 @@ class OwnModelsPanel:
         if act["kind"] in _FOUND_ROLES:
             asked.fill(self.models[act["kind"]], act["id"])
 
-    def fetch_models(self, act: Act, asked: Asked) -> Updates:
-        """Let the worker fetch a pair's models."""
-        check_folders(act["id"], self.settings)
-        request_pair_fetch(self.repository, act["id"])
-        self._forget()
-        return {self.answer: ""}
-
-    def cancel_fetch(self, act: Act, asked: Asked) -> Updates:
-        """Stop a fetch. What has arrived is kept."""
-        cancel_pair_fetch(self.repository, act["id"])
-        self._forget()
-        return {self.answer: ""}
-
-    def forget_models(self, act: Act, asked: Asked) -> Updates:
-        """Forget a pair's name. What was measured stays."""
-        self.repository.remove_pair(act["id"])
-        self._forget()
-        return {self.answer: notice(f"{act['id']} is no longer offered. What was measured stays.")}
+    def _ask(self, person: Person) -> Ask:
+        return Ask(self.settings, person, self.repository)
 
     def _named(self, values: Values) -> tuple[str, str]:
         """Return the pair's name, which may be empty, and that of its models. Raises ``FsdError`` for what cannot be
@@ -330,7 +315,7 @@ class EnginesPanel:
     @property
     def _parts(self) -> dict[str, Any]:
         return {
-            "endpoint": self.name, "engine": self.kind, "hardware": self.hardware, "url": self.url,
+            "name": self.name, "kind": self.kind, "hardware": self.hardware, "url": self.url,
             "model": self.model, "key_variable": self.key,
         }  # fmt: skip
 
@@ -338,8 +323,8 @@ class EnginesPanel:
         """Attach the events."""
         view.on(self.list.click)
         view.button(self.add, "add endpoint", [*self._parts.values(), self.asks], self.add_endpoint, self.answer)
-        view.act("check endpoint", self.check_endpoint, self.answer)
-        view.act("forget endpoint", self.forget_endpoint, self.answer)
+        view.deed("check endpoint", endpoints.check_endpoint, self._ask, self.answer, self._forget)
+        view.deed("forget endpoint", endpoints.remove_endpoint, self._ask, self.answer, self._forget)
 
     def redraw(self, asked: Asked, lines: Html) -> Updates:
         """Return the list, if it differs."""
@@ -350,21 +335,14 @@ class EnginesPanel:
     def add_endpoint(self, values: Values, asked: Asked) -> Updates:
         """Keep an endpoint, unless the engine does not answer, and choose it."""
         given = {name: str(values[part] or "") for name, part in self._parts.items()}
-        told = add_endpoint(self.repository, self.settings, asked.person, given, check=bool(values[self.asks]))
+        told = endpoints.add_endpoint(self._ask(asked.person), **given, check=bool(values[self.asks]))
         self._forget()
         chosen = self.form.fields["endpoints"]
-        asked.fill(chosen, [*dict.fromkeys([*(asked[chosen] or ()), given["endpoint"].strip()])])
+        asked.fill(chosen, [*dict.fromkeys([*(asked[chosen] or ()), given["name"].strip()])])
         return {self.answer: notice(f"{told} It is chosen under “Running engines” above.")}
 
-    def check_endpoint(self, act: Act, asked: Asked) -> Updates:
-        """Ask an engine whether it is there, and has the model."""
-        return {self.answer: notice(check_endpoint(self.repository, self.settings, act["id"]))}
-
-    def forget_endpoint(self, act: Act, asked: Asked) -> Updates:
-        """Forget an endpoint. What was measured stays."""
-        self.repository.remove_engine(act["id"])
-        self._forget()
-        return {self.answer: notice(f"{act['id']} is forgotten. Its runs stay.")}
+    def _ask(self, person: Person) -> Ask:
+        return Ask(self.settings, person, self.repository)
 
 
 def engines_html(engines: Sequence[ServedEngine]) -> Html:

@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import gradio as gr
 import orjson
@@ -15,9 +15,15 @@ from fastapi.responses import PlainTextResponse
 from mcp import types
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
+from dashboard.ui.view import person_of
+from fsd_core.actions.action import Action, Ask, Effects
 from fsd_core.errors import DatabaseUnavailable, FsdError, Malformed, NotGiven, OutOfRange, UnknownChoice, UnknownName
 from fsd_core.frozen import first_error
 from fsd_core.texts import whole
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.storage.repository import Repository
 
 
 def answered(answer: Callable[[], Response], otherwise: int) -> Response:
@@ -47,19 +53,31 @@ INSTRUCTIONS = (
 """for agents, before they choose a tool"""
 
 
-class Effects(NamedTuple):
-    """Effects of a call beside its answer."""
-
-    writes: bool = False
-    destroys: bool = False
-    """whether something that was stored is lost"""
-    repeatable: bool = True
-    """whether the same call once more changes nothing further"""
-    elsewhere: bool = False
-    """whether it asks another site"""
-
-
 _READS = Effects()
+
+
+def call_of(action: Action[Any, Any], repository: Repository, settings: Settings) -> ApiCall:
+    """Return an action as a call, which whoever sends the ``request`` asks for."""
+
+    usual = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    listed = [
+        inspect.Parameter(name, usual, default=one.default, annotation=one.kind)
+        for name, one in action.parameters.items()
+    ]
+    first = sum(one.required for one in action.parameters.values())
+    listed.insert(first, inspect.Parameter("request", usual, default=None, annotation=gr.Request))
+    signature = inspect.Signature(listed, return_annotation=action.answer)
+
+    def call(*args: Any, **named: Any) -> Any:
+        given = signature.bind(*args, **named).arguments
+        return action(Ask(settings, person_of(given.pop("request", None)), repository), **given)
+
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    call.__annotations__ = {one.name: one.annotation for one in listed} | {"return": action.answer}
+    call.__name__ = call.__qualname__ = action.name
+    call.__doc__ = action.about
+    call.effects = action.effects  # pyright: ignore[reportFunctionMemberAccess]
+    return call
 
 
 def does(

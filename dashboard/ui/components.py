@@ -12,6 +12,8 @@ import gradio as gr
 from gradio.context import Context
 
 from dashboard.ui.templates import Html, duration, escape, explained, joined, quantity, render, script
+from fsd_core.actions import endpoints, pairs
+from fsd_core.actions.action import Action
 from fsd_core.errors import NotApplicable, Refused, Stale
 from fsd_core.metrics import METRICS, MIXED_MARK, mixed_sentence
 from fsd_core.roles import LOCAL, Person, require, require_person
@@ -244,9 +246,7 @@ _NEEDS = {
         "archive": "Archiving", "unarchive": "Archiving", "annotate": "Writing notes", "mark": "Marking an output",
         "custom task": "Adding a task", "dropped file": "Adding a task", "fetch": "Fetching a task",
         "keep prompt": "Adding a prompt", "measure bounds": "Measuring bounds",
-        "check models": "Checking models", "add models": "Adding models", "forget models": "Forgetting a pair",
-        "search models": "Searching the hub", "suggest drafts": "Suggesting drafts", "fetch models": "Fetching models",
-        "cancel fetch": "Cancelling a fetch", "check endpoint": "Checking an endpoint", "save view": "Saving a view",
+        "check models": "Checking models", "save view": "Saving a view",
         "rename-view": "Renaming a view", "save report": "Saving a report", "make a use": "Making a use",
         "propose": "Proposing a setting", "choose evidence": "Choosing other evidence", "comment": "Commenting",
         "ask for verdicts": "Asking for a review", "waive": "Answering for a requirement",
@@ -255,14 +255,22 @@ _NEEDS = {
     "reviewer": dict.fromkeys(("approve", "request changes", "decline"), "A verdict"),
     "admin": {
         "delete": "Deleting", "change the use": "Changing a use", "roll back": "Rolling back",
-        "add endpoint": "Adding an endpoint", "forget endpoint": "Forgetting an endpoint",
     },
 }  # fmt: skip
+_DEEDS: dict[str, Action[..., Any]] = {
+    "add models": pairs.add_pair, "forget models": pairs.remove_pair, "search models": pairs.search_models,
+    "suggest drafts": pairs.suggest_drafts, "fetch models": pairs.fetch_pair, "cancel fetch": pairs.cancel_fetch,
+    "add endpoint": endpoints.add_endpoint, "check endpoint": endpoints.check_endpoint,
+    "forget endpoint": endpoints.remove_endpoint,
+}  # fmt: skip
+"""the actions that acts of pages are"""
 _FOR_PEOPLE = ("A verdict", "Answering for a requirement", "Voting", "Deleting", "Changing a use", "Rolling back")
 
 
 def check_role(person: Person, act: str) -> None:
     """Raise ``Refused`` unless the person has the role that an act needs, such as ``vote`` or ``vote Left``."""
+    if act in _DEEDS:
+        _DEEDS[act].check_role(person)
     for role, deeds in _NEEDS.items():
         if what := deeds.get(act) or deeds.get(act.partition(" ")[0]):
             (require_person if what in _FOR_PEOPLE else require)(person, role, what)

@@ -32,6 +32,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from dashboard.ui.components import LOOKS, PRIVATE_EVENT, check_role, notice, page_load, refusal
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.accounts import person_in
+from fsd_core.actions.action import Action, Ask
 from fsd_core.errors import FsdError, Stale
 from fsd_core.frozen import text_hash
 from fsd_core.roles import NOBODY, Person, folded
@@ -71,7 +72,7 @@ class Polled(Generic[_T]):
             self._answers.clear()
 
 
-def person_of(request: gr.Request) -> Person:
+def person_of(request: gr.Request | None) -> Person:
     """Return the person behind a request. An unknown person may look, and no more.
 
     A tool of the MCP server gets Starlette's request, and an event's handler gets Gradio's wrapper of it.
@@ -288,6 +289,20 @@ class View:
         Its errors are displayed in ``place`` as sentences.
         """
         self._acts[name] = handler, place or self._place
+
+    def deed(
+        self, name: str, action: Action[..., Any], ask: Callable[[Person], Ask], place: gr.HTML,
+        done: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Let an action be done with the id that a script of the page gives, as what it calls ``name``. ``done`` is
+        called then. An answer that is a sentence is displayed in ``place``."""
+
+        def handler(act: Act, asked: Asked) -> Updates:
+            answer = action(ask(asked.person), act["id"])
+            done()
+            return {place: notice(answer) if isinstance(answer, str) else ""}
+
+        self.act(name, handler, place)
 
     def button(
         self, button: gr.Button, name: str, fields: Sequence[Any],

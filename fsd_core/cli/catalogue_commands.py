@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,15 +13,12 @@ from fsd_core.cli.output import download_bar
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, method
 from fsd_core.config.run_config import IN_FLIGHT, MOST_ROWS
-from fsd_core.errors import FsdError, NotApplicable, UnfitModel, UnfitTask, UnknownChoice
-from fsd_core.rules import ENGINE_TITLES, EngineName, Served
+from fsd_core.errors import FsdError, NotApplicable, UnfitTask, UnknownChoice
 from fsd_core.settings import get_settings
-from fsd_core.texts import LOOPBACK, count
+from fsd_core.texts import count
 from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
-    from fsd_core.models.pair_check import PairCheck
-    from fsd_core.storage.records import ServedEngine
     from fsd_core.storage.repository import Repository
     from fsd_core.tasks.custom.reading import CheckedFile
 
@@ -105,7 +101,6 @@ endpoints = typer.Typer(
     invoke_without_command=True, **_OPTIONS,
 )  # fmt: skip
 
-EndpointArgument = Annotated[str, typer.Argument(help="Name of an endpoint, such as vllm-draft5.")]
 EndpointName = Annotated[
     str | None,
     typer.Option("--endpoint", metavar="NAME", help="Measure this running engine in place of a rule; see `endpoints`."),
@@ -133,75 +128,17 @@ Rates = Annotated[
 _WHO = "command line"
 
 
-@endpoints.callback()
-def list_endpoints(context: typer.Context) -> None:
-    """List the running engines that somebody has named."""
-    if context.invoked_subcommand is not None:
-        return
-    settings = get_settings()
-    engines = run_actions.open_repository(settings).engines() if run_actions.has_database(settings) else []
-    output.print_table(("Name", "Kind", "Model", "Address", "Key"), [_row(engine) for engine in engines], figures=False)
-
-
-@endpoints.command("add")
-def add_endpoint(
-    name: EndpointArgument,
-    url: Annotated[str, typer.Option(metavar="URL", help="Base address, such as http://127.0.0.1:8000/v1.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model, as the server calls it.")],
-    kind: Annotated[str, typer.Option(metavar="KIND", help=f"What it is: {', '.join(get_args(EngineName))}.")],
-    key_variable: Annotated[
-        str, typer.Option(metavar="VARIABLE", help="Environment variable that holds its key, which is never stored.")
-    ] = "",
-    hardware: Annotated[str, typer.Option(metavar="TEXT", help="What it computes on, such as 'one H100'.")] = "",
-    check: Annotated[bool, typer.Option(help="Ask the engine whether it is there, and has the model.")] = True,
-) -> None:
-    """Name a running engine. `run --endpoint NAME` then measures it. A name that is given again means the new one."""
-    from fsd_core.worker.endpoints import checked_hardware, checked_variable
-
-    served = Served.checked(endpoint=name, url=url, model=model, engine=kind)
-    key_variable, hardware = checked_variable(key_variable), checked_hardware(hardware)
-    if key_variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in LOOPBACK:
-        output.say("warning: the key travels unencrypted to this address: https hides it.")
-    found = _checked_engine(served, key_variable) if check else ""
-    run_actions.open_repository(get_settings()).add_engine(served, key_variable, _WHO, hardware=hardware)
-    print(f"{name} is {found or 'kept, unchecked'}. Measure with --endpoint {name}.")
-
-
-@endpoints.command("show")
-def show_endpoint(name: EndpointArgument) -> None:
-    """Print what is kept of an endpoint."""
-    engine = run_actions.open_repository(get_settings()).engine(name)
-    kind, key = ENGINE_TITLES[engine.served.engine], engine.key_variable or "none"
-    on = f", on {engine.hardware}" if engine.hardware else ""
-    print(f"{name}: {kind} at {engine.served.url}{on}, model {engine.served.model}, key {key}, by {engine.added_by}")
-
-
-@endpoints.command("check")
-def check_endpoint(name: EndpointArgument) -> None:
-    """Ask an engine whether it is there, and has the model."""
-    from fsd_core.worker.endpoints import check_endpoint as asked
-
-    settings = get_settings()
-    print(asked(run_actions.open_repository(settings), settings, name, quickly=False))
-
-
-@endpoints.command("remove")
-def remove_endpoint(name: EndpointArgument) -> None:
-    """Forget an endpoint. What was measured stays."""
-    run_actions.open_repository(get_settings()).remove_engine(name)
-    print(f"{name} is forgotten. Its runs stay.")
-
-
 def served_decoding(repository: Repository, name: str, shared: Mapping[str, Any]) -> DecodingConfig:
     """Return the decoding of an endpoint, which has what a method and its baseline share. Asks the engine first.
 
     ``shared``: see ``DecodingConfig.shared``. Raises ``UnknownName``, ``InvalidSetting`` and ``EngineUnavailable``.
     """
-    from fsd_core.worker.endpoints import check_endpoint as asked
+    from fsd_core.actions.action import Ask
+    from fsd_core.actions.endpoints import check_endpoint
     from fsd_core.worker.endpoints import endpoint_decodings
 
     (decoding,) = endpoint_decodings([repository.engine(name)], shared)
-    asked(repository, get_settings(), name, quickly=False)
+    check_endpoint(Ask(get_settings(), repository=repository, operator=True), name)
     return decoding
 
 
@@ -226,92 +163,11 @@ def read_request_rates(text: str | None) -> list[float]:
     return list(dict.fromkeys(read(part.strip()) for part in text.split(","))) if text is not None else []
 
 
-def _row(engine: ServedEngine) -> tuple[str, ...]:
-    served = engine.served
-    return engine.name, ENGINE_TITLES[served.engine], served.model, served.url, engine.key_variable or "none"
-
-
-def _checked_engine(served: Served, key_variable: str) -> str:
-    from fsd_core.engines.client import check_engine
-    from fsd_core.worker.endpoints import described
-
-    return described(served, check_engine(served, key_variable))
-
-
-_OPTIONS: dict[str, Any] = common.TYPER_OPTIONS | {"no_args_is_help": False}
 pairs = typer.Typer(
     help="Model pairs: those of the program, and models of your own.", invoke_without_command=True, **_OPTIONS
 )
 
 PairName = Annotated[str, typer.Argument(help="Name of a pair, or path:FOLDER, or hub:TARGET+DRAFT.")]
-Target = Annotated[str, typer.Option(metavar="MODEL", help="OWNER/NAME[@REVISION] of the hub, or a folder.")]
-Model = Annotated[str, typer.Option(metavar="MODEL", help="As the target; may be left out.")]
-Adapter = Annotated[str, typer.Option(metavar="FOLDER", help="LoRA, merged into the model on loading.")]
-Template = Annotated[
-    str,
-    typer.Option(
-        metavar="JSON",
-        help='Arguments of the chat template, such as {"enable_thinking": false}. A setting\'s come first.',
-    ),
-]
-_DTYPE_HELP = "Of runs that name none: float32, bfloat16 or float16. Default: the checkpoint's."
-
-
-@pairs.callback()
-def list_pairs(context: typer.Context) -> None:
-    """List the model pairs, your own first."""
-    if context.invoked_subcommand is not None:
-        return
-    from fsd_core.models.model_pairs import MODEL_PAIRS
-    from fsd_core.models.pair_check import badge_of
-    from fsd_core.worker.pair_names import device_memory
-
-    repository = _existing_repository()
-    memory, own = device_memory(repository), repository.own_pairs() if repository else []
-    rows = [
-        (pair.name, "", badge_of(pair.models, memory), "everyday", f"{pair.models}, by {pair.added_by}") for pair in own
-    ]
-    rows += [
-        (name, pair.title, badge_of(name, memory), ", ".join(pair.tasks), pair.description)
-        for name, pair in MODEL_PAIRS.items()
-    ]
-    output.print_table(("Name", "Title", "Where", "Tasks", "What it is"), rows, figures=False)
-
-
-@pairs.command("add")
-def add_pair(
-    name: Annotated[str, typer.Argument(help="Its name, such as support-7b.")],
-    target: Target,
-    draft: Model = "",
-    head: Model = "",
-    adapter: Adapter = "",
-    draft_adapter: Adapter = "",
-    template_arguments: Template = "",
-    dtype: Annotated[str, typer.Option(help=_DTYPE_HELP)] = "auto",
-) -> None:
-    """Name models of your own. They are checked first; nothing is loaded. `--pair NAME` then takes them."""
-    from fsd_core.config.model_names import name_of_models
-    from fsd_core.worker.pair_names import add_checked
-
-    models = {"target": target, "draft": draft, "head": head, "adapter": adapter, "draft-adapter": draft_adapter}
-    models |= {"dtype": dtype, "template": template_arguments}
-    checked = add_checked(run_actions.open_repository(get_settings()), name, name_of_models(models), _WHO)
-    _tell(checked)
-    if checked.problems:
-        raise UnfitModel(f"'{name}' cannot be used. {checked.problems[0]}")
-    print(f"{name} is {checked.badge}. Measure with --pair {name}.")
-
-
-@pairs.command("show")
-def show_pair(name: PairName) -> None:
-    """Report what a pair is made of, where its models are, and whether this machine can hold them."""
-    from fsd_core.models.model_pairs import get_pair
-    from fsd_core.models.pair_check import check_pair
-    from fsd_core.worker.pair_names import device_memory
-
-    print(models := _recorded(name))
-    _tell(checked := check_pair(get_pair(models), device_memory(_existing_repository())))
-    print(f"{name} {'' if checked.problems else 'is '}{checked.badge}.")
 
 
 @pairs.command("fetch")
@@ -321,65 +177,13 @@ def fetch_pair(name: PairName) -> None:
     from fsd_core.models.model_pairs import get_pair
     from fsd_core.models.sources import missing_models
 
-    spec = get_pair(_recorded(name))
+    spec = get_pair(common.recorded_pair(name) or name)
     if not missing_models(spec):
         print(f"Nothing of {name} is missing.")
         return
     with download_bar() as on_progress:
         hub.fetch_pair(spec, on_progress)
     print(f"{name} is here.")
-
-
-@pairs.command("search")
-def search(text: Annotated[str, typer.Argument(help="A part of a model's name, such as Qwen2.5.")]) -> None:
-    """Search the Hugging Face hub for models with safetensors."""
-    from fsd_core.models.hub_files import search_models
-
-    rows = [
-        (
-            found.id, f"{found.parameters / 1e9:.2g} B" if found.parameters else "", f"{found.downloads:,}",
-            "gated" if found.gated else "",
-        )
-        for found in search_models(text)
-    ]  # fmt: skip
-    if not rows:
-        output.say(f"The hub has no text model with safetensors whose name contains {text[:60]!r}.")
-    output.print_table(("Model", "Parameters", "Downloads", ""), rows)
-
-
-@pairs.command("drafts")
-def drafts(target: Annotated[str, typer.Argument(help="OWNER/NAME[@REVISION] of the hub, or a folder.")]) -> None:
-    """List drafts for a target: smaller models of its family, whose tokenizers were compared with its own."""
-    from fsd_core.models.model_pairs import model_of
-    from fsd_core.models.pair_check import offered_drafts, size
-    from fsd_core.worker.pair_names import known_models
-
-    offers = offered_drafts(model_of("target", target), known_models(_existing_repository()))
-    output.say(offers.note or f"{offers.compared} models were compared with {target}.")
-    rows = [(draft.model, size(draft.bytes_), "here" if draft.is_here else "to fetch") for draft in offers.drafts]
-    output.print_table(("Draft", "Weights", "Where"), rows, figures=False)
-
-
-@pairs.command("remove")
-def remove_pair(name: PairName) -> None:
-    """Forget a name of yours. What was measured stays."""
-    run_actions.open_repository(get_settings()).remove_pair(name)
-    print(f"{name} is forgotten. Its runs stay.")
-
-
-def _existing_repository() -> Repository | None:
-    """Return the database, or ``None`` if there is none yet."""
-    settings = get_settings()
-    return run_actions.open_repository(settings) if run_actions.has_database(settings) else None
-
-
-def _recorded(name: str) -> str:
-    return common.recorded_pair(name) or name
-
-
-def _tell(checked: PairCheck) -> None:
-    for sentence in (*checked.facts, *checked.notes, *checked.problems):
-        output.say(sentence)
 
 
 task = typer.Typer(help="Tasks of your own, from files.", **common.TYPER_OPTIONS)

@@ -14,6 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fsd_core.actions import endpoints as engine_actions
+from fsd_core.actions import pairs as pair_actions
+from fsd_core.actions.action import actions_in
 from fsd_core.cli import (
     catalogue_commands,
     common,
@@ -24,6 +27,7 @@ from fsd_core.cli import (
     team_commands,
     upkeep_commands,
 )
+from fsd_core.cli.action_commands import add_commands
 from fsd_core.cli.catalogue_commands import endpoints
 from fsd_core.cli.catalogue_commands import pairs as model_pairs
 from fsd_core.cli.catalogue_commands import task as own_tasks
@@ -46,6 +50,7 @@ app.add_typer(endpoints, name="endpoints")
 app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
 app.add_typer(notices, name="notify")
+add_commands(app, [*actions_in(pair_actions), *actions_in(engine_actions)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

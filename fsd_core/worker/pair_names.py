@@ -12,8 +12,8 @@ import psutil
 
 from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.config.model_names import HUB_ID, MODELS, PAIR_NAME, folder_of, models_of, parts_of
-from fsd_core.errors import DataDamaged, FsdError, Malformed, Taken, UnknownName, WrongState
-from fsd_core.models.model_pairs import MODEL_PAIRS, folders_named, get_pair, pair_title, unknown_pair
+from fsd_core.errors import DataDamaged, FsdError, Malformed, Taken, UnknownName
+from fsd_core.models.model_pairs import MODEL_PAIRS, folders_named, get_pair, unknown_pair
 from fsd_core.models.pair_check import (
     CPU,
     DeviceMemory,
@@ -23,10 +23,10 @@ from fsd_core.models.pair_check import (
     identity_of,
     models_by_role,
 )
-from fsd_core.models.sources import HubModel, missing_models, obtained, remember_moved
+from fsd_core.models.sources import HubModel, obtained, remember_moved
 from fsd_core.settings import get_settings
 from fsd_core.storage.messages import PairFetchJob
-from fsd_core.storage.records import UNENDED, fingerprint_of, same_weights
+from fsd_core.storage.records import fingerprint_of, same_weights
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import JobView
@@ -175,9 +175,6 @@ def known_models(repository: Repository | None) -> list[Path | HubModel]:
     return list(models)
 
 
-_PRIORITY = 5  # before experiments that have not begun
-
-
 def pair_fetches(repository: Repository) -> Mapping[str, JobView]:
     """Return the newest fetch of each pair, by the name under which its runs are recorded."""
     newest: dict[str, JobView] = {}
@@ -187,25 +184,3 @@ def pair_fetches(repository: Repository) -> Mapping[str, JobView]:
         except DataDamaged:  # of another version
             continue
     return newest
-
-
-def request_pair_fetch(repository: Repository, pair: str) -> JobView:
-    """Let the worker fetch what is missing of a pair, unless a job does so already. Returns the job.
-
-    A fetch that was stopped goes on where it was. Raises ``InvalidSetting`` if nothing is missing, and what
-    ``get_pair`` raises.
-    """
-    if not missing_models(get_pair(pair)):
-        raise WrongState(f"Nothing of {pair_title(pair)} is missing: all of its models are here.")
-    job = pair_fetches(repository).get(pair)
-    if job is None or job.status not in UNENDED:
-        job = repository.job(repository.enqueue(PairFetchJob(pair), _PRIORITY))
-    return job
-
-
-def cancel_pair_fetch(repository: Repository, pair: str) -> None:
-    """Stop the fetch of a pair. What has arrived is kept. Raises ``UnknownName`` if nothing fetches it."""
-    job = pair_fetches(repository).get(pair)
-    if job is None or job.status not in UNENDED:
-        raise UnknownName(f"Nothing of {pair_title(pair)} is being fetched now.")
-    repository.request_cancel(job.id)

@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from fsd_core.actions.action import Ask
+from fsd_core.actions.pairs import cancel_fetch, fetch_pair
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import UnknownName, WrongState
 from fsd_core.models import hub_files
@@ -19,9 +21,10 @@ from fsd_core.models.pair_check import HERE, DeviceMemory, badge_of
 from fsd_core.models.sources import HubModel, missing_models, obtained
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.records import JobView
 from fsd_core.storage.repository import Repository
 from fsd_core.testing import save_toy_pair
-from fsd_core.worker.pair_names import cancel_pair_fetch, pair_fetches, request_pair_fetch
+from fsd_core.worker.pair_names import pair_fetches
 from fsd_core.worker.worker import Worker
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
 from tests.tools.worker_process import until
@@ -76,6 +79,12 @@ def working(home: Path) -> Iterator[None]:
         thread.join()
 
 
+def fetched(repository: Repository) -> JobView:
+    """Ask for a fetch of the pair. Returns its job."""
+    fetch_pair(Ask(get_settings(), repository=repository), PAIR)
+    return pair_fetches(repository)[PAIR]
+
+
 def status(repository: Repository) -> str:
     return pair_fetches(repository)[PAIR].status
 
@@ -86,22 +95,22 @@ def test_a_fetch_tells_its_bytes_is_cancelled_and_goes_on(
 ) -> None:
     stand_in.held_from = LARGE // 2
     assert badge_of(PAIR, PLENTY) == "to fetch"
-    job = request_pair_fetch(repository, PAIR)
-    assert request_pair_fetch(repository, PAIR).id == job.id  # one job, however often it is asked for
+    job = fetched(repository)
+    assert fetched(repository).id == job.id  # one job, however often it is asked for
     with working(home):
         until(lambda: (repository.job(job.id).bytes_done or 0) > LARGE // 4, "some bytes")
         under_way = repository.job(job.id)
         assert (under_way.bytes_done or 0) < (under_way.bytes_total or 0)
         assert under_way.bytes_total == pytest.approx(LARGE, rel=0.2)  # of both models
         assert badge_of(PAIR, PLENTY) == "to fetch, 3.2 MB"
-        cancel_pair_fetch(repository, PAIR)
+        cancel_fetch(Ask(get_settings(), repository=repository), PAIR)
         stand_in.go_on.set()
         until(lambda: status(repository) == "cancelled", "the end of the fetch")
         assert obtained(HubModel("me/large")) is None
         with pytest.raises(UnknownName):
-            cancel_pair_fetch(repository, PAIR)
+            cancel_fetch(Ask(get_settings(), repository=repository), PAIR)
 
-        second = request_pair_fetch(repository, PAIR)
+        second = fetched(repository)
         assert second.id != job.id
         until(lambda: status(repository) == "finished", "the end of the fetch")
     done = repository.job(second.id)
@@ -110,14 +119,14 @@ def test_a_fetch_tells_its_bytes_is_cancelled_and_goes_on(
     assert badge_of(PAIR, PLENTY) == HERE
     assert not missing_models(get_pair(PAIR))
     with pytest.raises(WrongState):
-        request_pair_fetch(repository, PAIR)
+        fetched(repository)
 
 
 def test_a_worker_that_ends_leaves_the_fetch_to_the_next_one(
     stand_in: StandInHub, home: Path, repository: Repository
 ) -> None:
     stand_in.held_from = LARGE // 2
-    job = request_pair_fetch(repository, PAIR)
+    job = fetched(repository)
     with working(home):
         until(lambda: (repository.job(job.id).bytes_done or 0) > LARGE // 4, "some bytes")
         stand_in.go_on.set()
@@ -132,7 +141,7 @@ def test_a_fetch_that_cannot_succeed_ends_with_a_sentence(
     stand_in: StandInHub, home: Path, repository: Repository, folder: Path
 ) -> None:
     stand_in.repos["me/small"] = Repo(folder / "draft", gated=True)
-    job = request_pair_fetch(repository, PAIR)
+    job = fetched(repository)
     with working(home):
         until(lambda: status(repository) == "failed", "the end of the fetch")
     assert str(repository.job(job.id).error).startswith("me/small is gated: accept its licence")

@@ -21,6 +21,8 @@ from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, 
 from dashboard.ui.fields import pair_badges, pair_choices, pair_defaults
 from dashboard.ui.view import Asked, Question, Values
 from fsd_core.accounts import KEY
+from fsd_core.actions.action import Ask
+from fsd_core.actions.pairs import fetch_pair
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import FsdError, OutOfRange, Refused, UnknownName, WrongState
 from fsd_core.models.hub_files import FoundModel
@@ -30,7 +32,7 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.repository import Repository
 from fsd_core.testing import save_toy_pair
-from fsd_core.worker.pair_names import device_memory, pair_fetches, request_pair_fetch
+from fsd_core.worker.pair_names import device_memory, pair_fetches
 from tests.tools.built import built
 from tests.tools.stand_in_hub import Repo, stand_in_hub, use_hub
 
@@ -121,7 +123,7 @@ def test_each_pair_says_where_its_models_are(repository: Repository, folder: Pat
     assert "to fetch · target farm/Hen-7B, bfloat16 · Ann" in lists.own
     assert "Qwen 2.5 7B with 0.5B" in lists.presets
     assert "Bundled" not in lists.presets
-    request_pair_fetch(repository, away)
+    fetch_pair(Ask(get_settings(), repository=repository), away)
     assert "Waiting: nothing fetches now." in pair_lists(repository, None, badges).own
     job = repository.claim(("fetch-pair",), 60)
     assert job is not None

@@ -32,18 +32,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard import people, reports, settings, start, theory
 from dashboard.compare import compare_page
-from dashboard.compare.compare_page import comparison_calls
 from dashboard.compare.export import export_routes, figure_routes
 from dashboard.experiments import experiments_page
 from dashboard.experiments.custom_tasks_panel import task_routes
-from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.playground import playground_page
-from dashboard.reports import report_calls, report_routes
-from dashboard.review import review_page
-from dashboard.review.review_calls import review_calls, use_calls
+from dashboard.reports import report_routes
+from dashboard.review import opened_proposal, review_page
 from dashboard.review.review_page import log_routes
 from dashboard.runs import runs_page
-from dashboard.runs.opened_experiment import annotation_calls
 from dashboard.runs.runs_page import workspace_routes
 from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes, reference_routes
 from dashboard.server.mlflow_pages import mlflow_routes
@@ -58,8 +54,7 @@ from dashboard.server.requests import (
     replace_gradios_preview,
 )
 from dashboard.server.sign_in import login_routes, logout_routes
-from dashboard.tables.saved_views_panel import view_calls
-from dashboard.ui.api_call import ApiCall, answer_in_json, offer
+from dashboard.ui.api_call import ApiCall, answer_in_json, call_of, offer
 from dashboard.ui.components import link
 from dashboard.ui.page import (
     FAVICON,
@@ -73,6 +68,8 @@ from dashboard.ui.page import (
 )
 from dashboard.ui.view import Polled, person_mark, sign_in_link
 from fsd_core.accounts import KEY, identifier, person_in
+from fsd_core.actions import calibrations, endpoints, experiments, kept, pairs, reviews, runs, tasks, uses
+from fsd_core.actions.action import Action, actions_in
 from fsd_core.middleware import BoundedBody, RequireSignIn, SameOrigin, refuse, replayed
 from fsd_core.review.history import WaitingCount
 from fsd_core.roles import folded
@@ -264,17 +261,27 @@ def pages_of(settings: Settings) -> list[Page]:
     return [page for page in PAGES if settings.access != "none" or not page.needs_accounts]
 
 
+def all_actions() -> list[Action[..., Any]]:
+    """Return what people and programs can do."""
+    modules = (
+        tasks,
+        experiments,
+        pairs,
+        endpoints,
+        calibrations,
+        runs,
+        compare_page,
+        uses,
+        reviews,
+        opened_proposal,
+        kept,
+    )
+    return [it for module in modules for it in actions_in(module)]
+
+
 def calls_of(repository: Repository, settings: Settings) -> list[ApiCall]:
     """Return the calls for programs."""
-    return [
-        *experiment_calls(repository, settings),
-        *annotation_calls(repository, settings.home),
-        *comparison_calls(repository, settings.root_path),
-        *use_calls(repository),
-        *review_calls(repository, settings.root_path),
-        *report_calls(repository, settings.root_path),
-        *view_calls(repository, settings.root_path),
-    ]
+    return [call_of(action, repository, settings) for action in all_actions()]
 
 
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
@@ -308,7 +315,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
     app.include_router(api_routes(repository))
-    app.include_router(call_routes(calls_of(repository, settings)))
+    app.include_router(call_routes(all_actions(), repository, settings))
     app.include_router(mlflow_routes(settings, repository))
     if settings.access == "password":
         app.include_router(login_routes(repository, settings.session_cookie))

@@ -30,8 +30,9 @@ from starlette.routing import Mount
 
 import fsd_core
 from dashboard.server.api import API_VERSION
-from dashboard.ui.api_call import ApiCall, answer_schema, arguments_of, effects_of
-from dashboard.web import build_app, calls_of
+from dashboard.ui.api_call import answer_schema
+from dashboard.web import all_actions, build_app
+from fsd_core.actions.action import Action, arguments_of
 from fsd_core.cli.commands import app as command_line
 from fsd_core.errors import FsdError
 from fsd_core.review.review_service import ReviewService
@@ -57,13 +58,13 @@ def frozen() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         repository, settings = new_repository(home), Settings(home=home, mlflow_ui=False)
-        app, calls = built(lambda: build_app(repository, settings)), calls_of(repository, settings)
+        app, calls = built(lambda: build_app(repository, settings)), {it.name: it for it in all_actions()}
         files = {
             "commands.txt": "\n".join(_commands(typer.main.get_command(command_line), ())),
             "variables.txt": "".join(_variables()),
             "routes.txt": "".join(_routes(app)),
-            "calls.json": _json({"version": API_VERSION} | {call.__name__: _call(call) for call in calls}),
-            "tools.json": _json(_apart(_tools(app, {call.__name__: call for call in calls}))),
+            "calls.json": _json({"version": API_VERSION} | {name: _call(call) for name, call in calls.items()}),
+            "tools.json": _json(_apart(_tools(app, calls))),
             "library.txt": "\n".join(_library()),
             "exports.json": _json(_exports(TestClient(app, "http://127.0.0.1"), repository)),
             "errors.txt": "\n".join(_errors()),
@@ -105,19 +106,14 @@ def _routes(app: Any) -> Iterator[str]:
     yield from (f"{method} {path}\n" for method, path in sorted(set(routes(own))))
 
 
-def _call(call: ApiCall) -> dict[str, Any]:
-    parameters = inspect.signature(call).parameters
+def _call(call: Action[..., Any]) -> dict[str, Any]:
     return {
-        "about": inspect.getdoc(call),
-        "effects": effects_of(call)._asdict(),
-        "parameters": {name: _default(one) for name, one in parameters.items() if name != "request"},
+        "about": call.about,
+        "effects": call.effects._asdict(),
+        "parameters": {name: "required" if it.required else repr(it.default) for name, it in call.parameters.items()},
         "arguments": arguments_of(call).model_json_schema(),
         "answer": answer_schema(call),
     }
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    return "required" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
 
 
 def _apart(answer: Coroutine[Any, Any, list[Any]]) -> list[Any]:
@@ -126,7 +122,7 @@ def _apart(answer: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         return pool.submit(asyncio.run, answer).result()
 
 
-async def _tools(app: Any, calls: dict[str, ApiCall]) -> list[Any]:
+async def _tools(app: Any, calls: dict[str, Action[..., Any]]) -> list[Any]:
     request_ctx.set(SimpleNamespace(request=None))  # type: ignore[arg-type]  # Gradio looks for a choice of tools there
     (server,) = {id(blocks): blocks.mcp_server_obj for blocks in _blocks(app)}.values()
     listed = await server.mcp_server.request_handlers[types.ListToolsRequest](types.ListToolsRequest())

@@ -31,6 +31,7 @@ from dashboard.ui.fields import (
 )
 from dashboard.ui.templates import escape, render, script
 from dashboard.ui.view import Asked, Updates, Values, digest
+from fsd_core.actions.experiments import sweep_of
 from fsd_core.config import RULES, DecodingConfig, SweepConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import (
@@ -40,9 +41,7 @@ from fsd_core.config.options import (
     OFF,
     OPTIONS,
     SHARED_OPTIONS,
-    Named,
     Option,
-    checked,
     effective_options,
     knob_of,
     loads_of,
@@ -94,7 +93,6 @@ class CalibratedEngine:
 
 
 MOST_SEEDS = 20
-_MOST_RUNS = 200
 METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", (*SEVERAL, *BEAM_RULES)), ("tuned", TUNED))
 """the fields in which rules are chosen"""
 
@@ -169,24 +167,6 @@ def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str,
             raise NotGiven(f"No {option.label.lower()} is chosen: choose at least one.")
         options[name] = value if option.is_knob or option.choices else number(option, value)
     return options
-
-
-def sweep_of(
-    decodings: Iterable[DecodingConfig], named: Named, *, name: str, seeds: Iterable[int], **run: Any
-) -> SweepConfig:
-    """Return the experiment of these methods. ``named`` gives the name of an option in sentences.
-
-    Raises ``InvalidSetting`` for invalid values and for too many runs.
-    """
-    sweep = checked(SweepConfig, named, name=name.strip()[:120], seeds=tuple(seeds), decodings=tuple(decodings), **run)
-    check_size(len(sweep.runs()), "runs", "thresholds or seeds")
-    return sweep
-
-
-def check_size(count: int, what: str, fewer: str) -> None:
-    """Raise ``InvalidSetting`` for more runs or settings than one experiment may have."""
-    if count > _MOST_RUNS:
-        raise OutOfRange(f"These are {count} {what}: expected at most {_MOST_RUNS}. Choose fewer {fewer}.")
 
 
 def option_label(option: Option, value: Any = None) -> str:

@@ -12,7 +12,6 @@ from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
 from dashboard.experiments.experiment_form import (
     CalibratedEngine,
     ExperimentForm,
-    check_size,
     method_options,
     option_label,
     parse_seeds,
@@ -45,6 +44,7 @@ from dashboard.ui.fields import pair_badges, pair_choices, redraw_pairs, turned
 from dashboard.ui.page import absence_notice
 from dashboard.ui.templates import Html, ago, duration, escape, interval, joined, render, texts_done
 from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View
+from fsd_core.actions.calibrations import check_candidates
 from fsd_core.calibration.request import build_calibration, is_told_to_engines
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
@@ -316,11 +316,6 @@ def calibration_of(
     )  # fmt: skip
     check_candidates(config)
     return config
-
-
-def check_candidates(config: CalibrationConfig) -> None:
-    """Raise ``InvalidSetting`` for more settings to choose from than an experiment may have."""
-    check_size(len(config.decodings), "settings to choose from", "thresholds or draft lengths")
 
 
 _POLL_SECONDS = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import gradio as gr
 from typing_extensions import TypedDict
@@ -26,6 +26,7 @@ from dashboard.ui.components import Column, Tile, notice, pill, rough, section, 
 from dashboard.ui.fields import optional_number, read
 from dashboard.ui.templates import Html, interval, joined, quantity, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
+from fsd_core.actions.action import Ask, action
 from fsd_core.analysis.cells import against, ratio_mixed, speedup
 from fsd_core.errors import FsdError, InvalidSetting, OutOfRange, Refused, Stale, UnknownName
 from fsd_core.metrics import METRICS
@@ -33,17 +34,15 @@ from fsd_core.review.approvals import BesideApproved, beside_approved
 from fsd_core.review.blinding import Quoted, hidden_answers, quoted_passages
 from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, certain_weights, grouped, overall, taken_of
 from fsd_core.review.history import measured_runs, possible_reviewers
-from fsd_core.review.review_service import check_author
+from fsd_core.review.review_service import ReviewService, check_author
 from fsd_core.roles import LOCAL, Person, same_name
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import LONGEST_TEXT, Verdict, written_text
-from fsd_core.texts import DASH, count, percent
+from fsd_core.texts import DASH, Id, count, percent
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal, ProposalReview
-    from fsd_core.review.review_service import ReviewService
     from fsd_core.storage.records import AccountView, GenerationView, LoggedEvent
-    from fsd_core.storage.repository import Repository
 
 
 class OtherEvidence:
@@ -556,13 +555,22 @@ class BesideAnswer(TypedDict):
     pairs: list[PromptBeside]
 
 
-def beside_record(
-    repository: Repository, person: Person, review: ProposalReview, which: Show, limit: int, offset: int
-) -> BesideAnswer:  # fmt: skip
-    """Return each requirement for both settings, on how many prompts which one is better, and some of the prompts.
+@action()
+def compare_with_approved(
+    ask: Ask,
+    proposal: Annotated[Id, "its id"],
+    which: Annotated[
+        Show,
+        "prompts of different outcome (outcome), different text (text), not solved by both (unsolved), marked, or all",
+    ] = "outcome",
+    limit: Annotated[int, "number of prompts, 1 to 100"] = 20,
+    offset: Annotated[int, "number of prompts to leave out before"] = 0,
+) -> BesideAnswer:
+    """Return a proposal beside what is approved for its use: each requirement, and prompt by prompt.
 
-    Raises ``UnknownName`` if nothing else is approved, and ``InvalidSetting`` for a limit out of range.
+    Prompts that the caller has yet to vote on blind are counted in hidden and left out.
     """
+    repository, review = ask.repository, ReviewService(ask.repository).review(proposal)
     if not 1 <= limit <= _MOST or offset < 0:
         raise OutOfRange(f"The limit is {limit} and the offset {offset}: expected 1 to {_MOST}, and 0 or more.")
     beside = beside_approved(repository, review)
@@ -571,7 +579,7 @@ def beside_record(
             f"No other setting is approved for the use '{review.use.id}', so there is nothing to compare."
         )
     pairing = pair_up(repository, beside.candidate_runs, beside.approved_runs)
-    hidden = hidden_answers(repository, person, [*beside.candidate_runs, *beside.approved_runs])
+    hidden = hidden_answers(repository, ask.person, [*beside.candidate_runs, *beside.approved_runs])
     readable = [pair for pair in pairing.pairs if not any(g.position in hidden.of(g.run_id) for g in pair)]
     shown = Pairing(readable, pairing.marks).filtered(which)
     return {

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.runs.run_list import SELECTION, runs_html
 from dashboard.tables.logs import changes_html
-from dashboard.tables.run_record import ExperimentAnswer, RunAnswer, calibration_html, experiment_record, run_record
+from dashboard.tables.run_record import calibration_html
 from dashboard.ui import components
-from dashboard.ui.api_call import ApiCall, does
 from dashboard.ui.components import archive_button, notice, section, show, tags_html
 from dashboard.ui.templates import Html, joined, render, texts_done
-from dashboard.ui.view import Asked, Updates, Values, View, count_in, person_of
+from dashboard.ui.view import Asked, Updates, Values, View, count_in
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.errors import FsdError, NotGiven, Overtaken
+from fsd_core.errors import FsdError, Overtaken
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.review_service import resting_on
-from fsd_core.roles import require, require_person
 from fsd_core.storage.records import LONGEST_NOTE, LONGEST_RUN_NAME, Deletion, Edit, Subject, read_tags
-from fsd_core.texts import Id
 from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
@@ -164,55 +161,3 @@ def header_html(e: ExperimentView, repository: Repository) -> Html:
         buttons.append(components.delete_button("experiment", e.id, deletion, resting))
     about = f"{e.config.task} · {pair_title(e.config.pair)} · {texts_done(e)}"
     return render("runs/experiment.html", "header", e, about, buttons, isinstance(e.config, CalibrationConfig))
-
-
-def annotation_calls(repository: Repository, home: Path) -> list[ApiCall]:
-    @does(repeatable=True)
-    def annotate(
-        kind: Literal["run", "experiment"],
-        id: Id,
-        request: gr.Request,
-        name: str | None = None,
-        note: str | None = None,
-        tags: list[str] | None = None,
-        archived: bool | None = None,
-        version: int | None = None,
-    ) -> RunAnswer | ExperimentAnswer:
-        """Change the name, note, tags or archiving of a run or an experiment, and return it. Needs the role author.
-
-        What is left out stays unchanged. Every change is logged with who made it.
-
-        Args:
-            kind: run or experiment
-            id: its id
-            name: new name, of an experiment
-            note: new note. An empty one removes it
-            tags: all of its tags, single words
-            archived: whether lists hide it
-            version: as it was read. If given, a change that somebody else made since is not replaced
-        """
-        person = person_of(request)
-        require(person, "author", "Writing notes")
-        edit = Edit(name, note, None if tags is None else read_tags(" ".join(tags)), archived)
-        repository.annotate(kind, id, edit, person, version)
-        return run_record(repository.run(id)) if kind == "run" else experiment_record(repository.experiment(id))
-
-    @does(destroys=True)
-    def delete(kind: Literal["run", "experiment"], id: Id, request: gr.Request, evidence: bool = False) -> str:
-        """Delete a run, or an experiment with its runs, with prompts and traces, here and in MLflow, for ever.
-
-        For people with the role admin. If an approval or a proposal rests on it, it is refused with their names.
-
-        Args:
-            kind: run or experiment
-            id: its id
-            evidence: delete it although it is evidence, on which an approval or a proposal rests
-        """
-        person = person_of(request)
-        require_person(person, "admin", "Deleting")
-        runs = [id] if kind == "run" else [run.id for run in repository.experiment(id).runs]
-        if not evidence and (resting := resting_on(repository, runs)):
-            raise NotGiven(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
-        return components.perform(repository, home, person, "delete", kind, id)
-
-    return [annotate, delete]

@@ -8,7 +8,6 @@ A failure is answered with a problem document, never with a sentence in place of
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -26,9 +25,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
 from dashboard.server.requests import root_of
 from dashboard.server.sign_in import bare_page
-from dashboard.ui.api_call import ApiCall, answer_schema, effects_of, run_call
+from dashboard.ui.api_call import answer_schema
 from dashboard.ui.templates import Html, frozen_html, render
-from dashboard.ui.view import Polled
+from dashboard.ui.view import Polled, person_of
+from fsd_core.actions.action import Action, Ask, do
 from fsd_core.cli import reference
 from fsd_core.errors import (
     FsdError,
@@ -48,6 +48,7 @@ from fsd_core.review.review_service import ReviewService
 from fsd_core.settings import MLFLOW_PATH
 
 if TYPE_CHECKING:
+    from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
 
 
@@ -84,24 +85,24 @@ def problem_document(error: FsdError) -> JSONResponse:
 
 
 CALL_PATHS = r"/api/v1/calls/[a-z_]{1,64}"
-API_VERSION = "1.1"
+API_VERSION = "1.2"
 """of what lies below ``/api/v1``: the second number grows when something is added, and nothing is ever taken away"""
 
 
-def call_routes(endpoints: Sequence[ApiCall]) -> APIRouter:
+def call_routes(actions: Sequence[Action[..., Any]], repository: Repository, settings: Settings) -> APIRouter:
     """Return the routes ``/api/v1``, which lists the calls, and ``/api/v1/calls/NAME``."""
-    router, by_name = APIRouter(prefix="/api/v1"), {endpoint.__name__: endpoint for endpoint in endpoints}
+    router, by_name = APIRouter(prefix="/api/v1"), {action.name: action for action in actions}
 
     @cache
     def described() -> bytes:
         calls = [
             {
                 "call": name,
-                "about": inspect.getdoc(endpoint),
-                "effects": effects_of(endpoint)._asdict(),
-                "answer": answer_schema(endpoint),
+                "about": action.about,
+                "effects": action.effects._asdict(),
+                "answer": answer_schema(action),
             }
-            for name, endpoint in by_name.items()
+            for name, action in by_name.items()
         ]
         return orjson.dumps({"version": API_VERSION, "calls": calls})
 
@@ -117,7 +118,7 @@ def call_routes(endpoints: Sequence[ApiCall]) -> APIRouter:
             if name not in by_name:
                 raise UnknownName(f"There is no call '{name[:64]}': GET /api/v1 lists those that are.")
             arguments = _arguments(await request.body())
-            content = await run_sync(run_call, by_name[name], arguments, request)
+            content = await run_sync(do, by_name[name], Ask(settings, person_of(request), repository), arguments)
         except FsdError as error:
             return problem_document(error)
         return Response(orjson.dumps(content), media_type="application/json", headers={"Cache-Control": "no-store"})

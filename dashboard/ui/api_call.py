@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 import orjson
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
 from mcp import types
-from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
+from pydantic import TypeAdapter
 
 from dashboard.ui.view import person_of
-from fsd_core.actions.action import Action, Ask, Effects
-from fsd_core.errors import DatabaseUnavailable, FsdError, Malformed, NotGiven, OutOfRange, UnknownChoice, UnknownName
-from fsd_core.frozen import first_error
-from fsd_core.texts import whole
+from fsd_core.actions.action import Action, Ask, Effects, do
+from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -40,7 +38,6 @@ def answered(answer: Callable[[], Response], otherwise: int) -> Response:
 
 
 ApiCall = Callable[..., Any]
-_Function = TypeVar("_Function", bound=ApiCall)
 
 INSTRUCTIONS = (
     "FSD Lab measures how far a language model may be sped up by speculative decoding, and what it costs in accuracy. "
@@ -53,54 +50,30 @@ INSTRUCTIONS = (
 """for agents, before they choose a tool"""
 
 
-_READS = Effects()
-
-
-def call_of(action: Action[Any, Any], repository: Repository, settings: Settings) -> ApiCall:
-    """Return an action as a call, which whoever sends the ``request`` asks for."""
-
+def call_of(action: Action[..., Any], repository: Repository, settings: Settings) -> ApiCall:
+    """Return an action as a function, which whoever sends the ``request`` asks for. Its arguments are validated."""
     usual = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    listed = [
-        inspect.Parameter(name, usual, default=one.default, annotation=one.kind)
-        for name, one in action.parameters.items()
-    ]
-    first = sum(one.required for one in action.parameters.values())
+    parameters = action.parameters
+    listed = [inspect.Parameter(name, usual, default=it.default, annotation=it.kind) for name, it in parameters.items()]
+    first = sum(it.required for it in parameters.values())
     listed.insert(first, inspect.Parameter("request", usual, default=None, annotation=gr.Request))
     signature = inspect.Signature(listed, return_annotation=action.answer)
 
     def call(*args: Any, **named: Any) -> Any:
-        given = signature.bind(*args, **named).arguments
-        return action(Ask(settings, person_of(given.pop("request", None)), repository), **given)
+        given = dict(signature.bind(*args, **named).arguments)
+        return do(action, Ask(settings, person_of(given.pop("request", None)), repository), given)
 
-    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-    call.__annotations__ = {one.name: one.annotation for one in listed} | {"return": action.answer}
-    call.__name__ = call.__qualname__ = action.name
-    call.__doc__ = action.about
-    call.effects = action.effects  # pyright: ignore[reportFunctionMemberAccess]
+    shown: Any = call
+    shown.__signature__, shown.action = signature, action
+    shown.__annotations__ = {one.name: one.annotation for one in listed} | {"return": action.answer}
+    shown.__name__ = shown.__qualname__ = action.name
+    shown.__doc__ = action.about
     return call
 
 
-def does(
-    *, writes: bool = True, destroys: bool = False, repeatable: bool = False, elsewhere: bool = False
-) -> Callable[[_Function], _Function]:
-    """Mark a function with what it does beside answering. One without a mark only reads."""
-
-    def mark(function: _Function) -> _Function:
-        function.effects = Effects(writes, destroys, repeatable, elsewhere)  # pyright: ignore[reportFunctionMemberAccess]
-        return function
-
-    return mark
-
-
-def effects_of(endpoint: ApiCall) -> Effects:
-    """Return the effects of a call."""
-    return getattr(endpoint, "effects", _READS)
-
-
-def answer_schema(endpoint: ApiCall) -> dict[str, Any]:
-    """Return the JSON schema of a call's answer: an object. Any other value is wrapped as ``result``."""
-    answer = get_type_hints(inspect.unwrap(endpoint))["return"]
-    schema = TypeAdapter(answer).json_schema(mode="serialization")
+def answer_schema(action: Action[..., Any]) -> dict[str, Any]:
+    """Return the JSON schema of an action's answer: an object. Any other value is wrapped as ``result``."""
+    schema = TypeAdapter(action.answer).json_schema(mode="serialization")
     if schema.get("type") == "object" or all("$ref" in part for part in schema.get("anyOf", [schema])):
         return schema | {"type": "object"}
     definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
@@ -117,24 +90,25 @@ class CallerError(gr.Error):
         return self.message
 
 
-MOST_LISTED = 100
-
-
-def checked_limit(limit: int, most: int = MOST_LISTED) -> int:
-    """Return how many things a caller wants listed. Raises ``InvalidSetting`` if that is out of range."""
-    if not 1 <= limit <= most:
-        raise OutOfRange(f"limit is {limit}: expected 1 to {most}.")
-    return limit
-
-
-def offer(endpoints: Iterable[ApiCall]) -> None:
-    """Add functions as endpoints to the caller's Blocks context, by their names and past the queue.
+def offer(calls: Iterable[ApiCall]) -> None:
+    """Add functions to the caller's Blocks context, by their names and past the queue.
 
     Their type hints make the schemas, and their docstrings (Google style) the descriptions. A parameter ``request`` is
-    not part of the schema. It identifies the caller.
+    not part of the schema. It identifies the caller, whom errors reach as sentences.
     """
-    for function in endpoints:
-        gr.api(_for_gradio(function), queue=False)
+
+    def told(call: ApiCall) -> ApiCall:
+        @wraps(call)
+        def answering(*args: Any, **named: Any) -> Any:
+            try:
+                return call(*args, **named)
+            except FsdError as error:
+                raise CallerError(str(error)) from None
+
+        return answering
+
+    for call in calls:
+        gr.api(told(call), queue=False)
 
 
 def answer_in_json(pages: gr.Blocks) -> None:
@@ -160,7 +134,8 @@ def answer_in_json(pages: gr.Blocks) -> None:
             function = own.get_block_fn_from_endpoint_name(own.tool_to_endpoint[tool.name])
             assert function is not None
             assert function.fn is not None
-            tool.outputSchema, tool.annotations = answer_schema(function.fn), _annotations(effects_of(function.fn))
+            action = inspect.unwrap(function.fn).action  # pyright: ignore[reportFunctionMemberAccess]
+            tool.outputSchema, tool.annotations = answer_schema(action), _annotations(action.effects)
         return result
 
     async def structured(request: Any) -> types.ServerResult:
@@ -181,50 +156,3 @@ def _annotations(effects: Effects) -> types.ToolAnnotations:
         idempotentHint=effects.repeatable,
         openWorldHint=effects.elsewhere,
     )
-
-
-def run_call(function: ApiCall, arguments: Mapping[str, Any], request: Any) -> Any:
-    """Call a function with arguments that a program gives, after validating them.
-
-    Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the function raises.
-    """
-    if whole(dict(arguments)) != arguments:
-        raise Malformed("A text of the arguments holds NUL or half of a character (a lone surrogate): leave it out.")
-    signature, model = inspect.signature(function), arguments_of(function)
-    kinds = model.model_fields
-    if unknown := [name for name in arguments if name not in kinds]:
-        raise UnknownChoice(f"There is no argument '{unknown[0][:40]}': expected {', '.join(kinds) or 'none'}.")
-    required = [name for name in kinds if signature.parameters[name].default is inspect.Parameter.empty]
-    if missing := [name for name in required if name not in arguments]:
-        raise NotGiven(f"The argument '{missing[0]}' is missing: give it.")
-    try:
-        read = model.model_validate(dict(arguments))
-    except ValidationError as error:
-        raise first_error(error, lambda path: " ".join(map(str, path))) from None
-    given = {name: getattr(read, name) for name in read.model_fields_set}
-    return function(**given, **({"request": request} if "request" in signature.parameters else {}))
-
-
-@lru_cache(maxsize=256)
-def arguments_of(function: ApiCall) -> type[BaseModel]:
-    """Return the model that validates a function's arguments."""
-    hints = get_type_hints(function, include_extras=True)
-    kinds = {name: kind for name, kind in hints.items() if name not in ("return", "request")}
-    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
-    return create_model(function.__name__, **fields)
-
-
-def _for_gradio(function: ApiCall) -> ApiCall:
-    """Wrap a function so that its arguments are validated and its errors reach the caller as sentences."""
-    signature = inspect.signature(function)
-
-    @wraps(function)
-    def answering(*args: Any, **named: Any) -> Any:
-        arguments = dict(signature.bind(*args, **named).arguments)
-        request = arguments.pop("request", None)
-        try:
-            return run_call(function, arguments, request)
-        except FsdError as error:
-            raise CallerError(str(error)) from None
-
-    return answering

@@ -18,7 +18,7 @@ from fsd_core.errors import NotApplicable, Refused, Stale
 from fsd_core.metrics import METRICS, MIXED_MARK, mixed_sentence
 from fsd_core.roles import LOCAL, Person, require, require_person
 from fsd_core.storage.messages import EmittedToken
-from fsd_core.storage.records import UNENDED, Edit
+from fsd_core.storage.records import Edit
 from fsd_core.texts import DASH, NO_INTERVAL, ROUGH_MARK, count, percent
 from fsd_core.worker import run_actions
 
@@ -321,7 +321,7 @@ ACTIONS = ("cancel", "resume", "delete", "go-on", "time-again", "archive", "unar
 def perform(repository: Repository, home: Path, person: Person, action: str, kind: str, id: str) -> str:
     """Do what a button asks for and return a sentence on it. Raises ``FsdError``."""
     handlers: dict[str, Callable[[], str]] = {
-        "cancel": lambda: _cancel(repository, kind, id),
+        "cancel": lambda: run_actions.cancel(repository, kind, id),
         "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
         "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
         "time-again": lambda: _time_again(repository, home, kind, id),
@@ -356,14 +356,6 @@ def _set_archived(repository: Repository, person: Person, kind: str, id: str, ar
 
 def _name(repository: Repository, kind: str, id: str) -> str:
     return repository.experiment(id).name if kind == "experiment" else repository.run(id).label
-
-
-def _cancel(repository: Repository, kind: str, id: str) -> str:
-    name = _name(repository, kind, id)
-    if (status := repository.job(id).status) not in UNENDED:
-        return f"{name} has ended already ({status}), so there is nothing to cancel."
-    repository.request_cancel(id)
-    return f"{name} stops after its current prompt."
 
 
 def tags_html(view: RunView | ExperimentView) -> Html:

@@ -72,7 +72,7 @@ class Polled(Generic[_T]):
             self._answers.clear()
 
 
-def person_of(request: gr.Request | None) -> Person:
+def person_of(request: gr.Request | Request | None) -> Person:
     """Return the person behind a request. An unknown person may look, and no more.
 
     A tool of the MCP server gets Starlette's request, and an event's handler gets Gradio's wrapper of it.

@@ -142,7 +142,8 @@ class Action(Generic[P, R]):
 
 def actions_in(module: ModuleType) -> list[Action[Any, Any]]:
     """Return the actions of a module, in the order in which they stand there."""
-    return [value for value in vars(module).values() if isinstance(value, Action)]
+    named = (value for value in vars(module).values() if isinstance(value, Action))
+    return [it for it in named if it.function.__module__ == module.__name__]
 
 
 class Parameter(NamedTuple):
@@ -192,10 +193,11 @@ def action(
 
 
 def do(action: Action[Any, R], ask: Ask, given: Mapping[str, Any]) -> R:
-    """Do what a program or a command asks for, with arguments that are validated first.
+    """Do what a program or a command asks for: the role is checked, then the arguments.
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the action raises.
     """
+    action.check_role(ask.person)
     if whole(dict(given)) != given:
         raise Malformed("A text of the arguments holds NUL or half of a character (a lone surrogate): leave it out.")
     expected = action.parameters
@@ -207,7 +209,7 @@ def do(action: Action[Any, R], ask: Ask, given: Mapping[str, Any]) -> R:
         read = arguments_of(action).model_validate(dict(given))
     except ValidationError as error:
         raise first_error(error, lambda path: " ".join(map(str, path))) from None
-    return action(ask, **{name: getattr(read, name) for name in read.model_fields_set})
+    return action.function(ask, **{name: getattr(read, name) for name in read.model_fields_set})
 
 
 @lru_cache(maxsize=256)

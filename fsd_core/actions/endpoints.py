@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 from urllib.parse import urlsplit
 
 from typing_extensions import TypedDict
 
 from fsd_core.actions.action import Ask, Told, action
-from fsd_core.engines.client import check_engine
-from fsd_core.engines.connection import EngineHosts
 from fsd_core.errors import Malformed
 from fsd_core.rules import ENGINE_TITLES, EngineName, Served
-from fsd_core.storage.records import ServedEngine
 from fsd_core.texts import LOOPBACK
-from fsd_core.worker.endpoints import described
+
+if TYPE_CHECKING:
+    from fsd_core.engines.connection import EngineHosts
+    from fsd_core.storage.records import ServedEngine
 
 KEY_PREFIX = "ENGINE_KEY"
 """beginning of the names of variables that pages and programs may name, so that nobody sends another secret away"""
@@ -62,6 +62,22 @@ def _described(engine: ServedEngine) -> EndpointAnswer:
         "endpoint": engine.name, "kind": served.engine, "url": served.url, "model": served.model,
         "key_variable": engine.key_variable, "hardware": engine.hardware, "added_by": engine.added_by,
     }  # fmt: skip
+
+
+def _hosts(ask: Ask, guarded: bool) -> EngineHosts | None:
+    """Return the hosts that may be asked beside public ones; ``None``: any may."""
+    from fsd_core.engines.connection import EngineHosts
+
+    return EngineHosts.of(ask.settings) if guarded else None
+
+
+def _found(ask: Ask, served: Served, key_variable: str, hosts: EngineHosts | None) -> str:
+    """Ask an engine what it is, in a few words. Raises ``EngineUnavailable`` and ``Refused``."""
+    from fsd_core.engines.client import check_engine
+
+    facts = check_engine(served, key_variable, hosts=hosts, quickly=not ask.operator)
+    context = f", context {facts['max_model_len']} tokens" if "max_model_len" in facts else ""
+    return f"{facts['engine']} with {served.model}{context}"
 
 
 @action("endpoints", tells=_tell_listed)
@@ -117,23 +133,21 @@ def add_endpoint(
         )
     served = Served.checked(endpoint=name.strip(), url=url.strip(), model=model.strip(), engine=kind.strip())
     guarded = ask.settings.access_is_on and not ask.operator
-    hosts = EngineHosts.of(ask.settings) if guarded else None
-    if hosts is not None:
+    if hosts := _hosts(ask, guarded):
         hosts.check(served)
-    facts = check_engine(served, variable, hosts=hosts, quickly=not ask.operator) if check else None
+    found = _found(ask, served, variable, hosts) if check else "kept, unchecked"
     ask.repository.add_engine(served, variable, ask.person.name, hardware=hardware, guarded=guarded)
     is_open = variable and served.url.startswith("http:") and urlsplit(served.url).hostname not in LOOPBACK
     warning = " Its key travels unencrypted to this address: https hides it." if is_open else ""
-    return f"{served.endpoint} is {'kept, unchecked' if facts is None else described(served, facts)}.{warning}"
+    return f"{served.endpoint} is {found}.{warning}"
 
 
 @action("endpoints check", role="author", doing="Checking an endpoint", elsewhere=True)
 def check_endpoint(ask: Ask, endpoint: Endpoint) -> str:
     """Ask a running engine whether it is there and has the model."""
     engine = ask.repository.engine(endpoint)
-    hosts = EngineHosts.of(ask.settings) if engine.guarded else None
-    facts = check_engine(engine.served, engine.key_variable, hosts=hosts, quickly=not ask.operator)
-    return f"{endpoint} is {described(engine.served, facts)}."
+    found = _found(ask, engine.served, engine.key_variable, _hosts(ask, engine.guarded))
+    return f"{endpoint} is {found}."
 
 
 @action("endpoints remove", role="admin", doing="Forgetting an endpoint", destroys=True)

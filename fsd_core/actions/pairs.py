@@ -88,7 +88,7 @@ class NamedPairAnswer(TypedDict):
     about: str
 
 
-def _recorded(ask: Ask, pair: str) -> str:
+def recorded(ask: Ask, pair: str) -> str:
     """Return the name under which runs of a pair are recorded. Raises for one that may not be named here."""
     name = pair if pair in MODEL_PAIRS else recorded_name(ask.repository, pair)
     _check_folders(ask, name)
@@ -221,7 +221,7 @@ def read_pair(ask: Ask, pair: Pair) -> CheckedPairAnswer:
     Its state is here, to fetch (with the size, once the hub has told it), too large for this machine, or cannot be
     used.
     """
-    name = _recorded(ask, pair)
+    name = recorded(ask, pair)
     return {**_described(ask, name), **_found(check_pair(get_pair(name), device_memory(ask.repository), lambda _: 0))}
 
 
@@ -231,7 +231,7 @@ def fetch_pair(ask: Ask, pair: Pair) -> PairAnswer:
 
     The worker does it. read_pair reports the bytes. A fetch that was cancelled or failed goes on where it was.
     """
-    name = _recorded(ask, pair)
+    name = recorded(ask, pair)
     if not missing_models(get_pair(name)):
         raise WrongState(f"Nothing of {pair_title(name)} is missing: all of its models are here.")
     job = pair_fetches(ask.repository).get(name)
@@ -243,7 +243,7 @@ def fetch_pair(ask: Ask, pair: Pair) -> PairAnswer:
 @action(role="author", doing="Cancelling a fetch", writes=True, repeatable=True)
 def cancel_fetch(ask: Ask, pair: Pair) -> PairAnswer:
     """Stop the fetch of a pair and keep what has arrived."""
-    name = _recorded(ask, pair)
+    name = recorded(ask, pair)
     job = pair_fetches(ask.repository).get(name)
     if job is None or job.status not in UNENDED:
         raise UnknownName(f"Nothing of {pair_title(name)} is being fetched now.")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from typer.core import TyperGroup
 
-from fsd_core.actions.action import Action, Ask, Told, do
+from fsd_core.actions.action import Action, Ask, Told, actions_in, do
 from fsd_core.cli import common, output
 from fsd_core.settings import get_settings
 from fsd_core.texts import upper_first
@@ -24,6 +26,33 @@ def add_commands(app: typer.Typer, actions: Iterable[Action[Any, Any]]) -> None:
             groups[action.command].callback(invoke_without_command=True)(command_of(action, whole=True))
         elif action.command:
             (groups[group] if group else app).command(name)(command_of(action))
+
+
+def lazy_group(*modules: str) -> type[TyperGroup]:
+    """Return a class of groups that have the commands of modules' actions too. The modules are imported when one of
+    these, or the group's help, is asked for."""
+
+    class Group(TyperGroup):
+        _own: dict[str, Any]
+        _is_whole = False
+
+        @property
+        def commands(self) -> dict[str, Any]:  # pyrefly: ignore[bad-override-mutable-attribute]
+            if not self._is_whole:
+                self._is_whole = True
+                for action in (it for module in modules for it in actions_in(import_module(module))):
+                    group, _, name = action.command.rpartition(" ")
+                    if group == self.name:
+                        made = typer.Typer(**common.TYPER_OPTIONS)
+                        made.command(name)(command_of(action))
+                        self._own[name] = typer.main.get_command(made)
+            return self._own
+
+        @commands.setter
+        def commands(self, own: dict[str, Any]) -> None:
+            self._own = own
+
+    return Group
 
 
 def command_of(action: Action[Any, Any], *, whole: bool = False) -> Any:

@@ -50,7 +50,8 @@ app.add_typer(endpoints, name="endpoints")
 app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
 app.add_typer(notices, name="notify")
-add_commands(app, [*actions_in(pair_actions), *actions_in(engine_actions)])
+for module in (pair_actions, engine_actions):
+    add_commands(app, actions_in(module))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

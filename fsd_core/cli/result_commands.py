@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fsd_core.cli import common, output
+from fsd_core.cli.action_commands import lazy_group
 from fsd_core.cli.output import progress_bar
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.options import METHOD_OPTIONS, SHARED_OPTIONS, checked, method
@@ -279,17 +280,7 @@ def import_results(
 
 
 _OPTIONS: dict[str, Any] = common.TYPER_OPTIONS
-reports = typer.Typer(help="Reports that were saved on the pages.", **_OPTIONS)
-
-
-@reports.command("list")
-def list_reports(
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 100,
-) -> None:
-    """List the reports, newest first."""
-    stored = run_actions.open_repository(get_settings()).reports(limit)
-    rows = [(one.id, one.title, one.who, f"{one.at:%Y-%m-%d %H:%M}", one.version) for one in stored]
-    output.print_table(("Id", "Title", "By", "Saved (UTC)", "Hash"), rows, figures=False)
+reports = typer.Typer(cls=lazy_group("fsd_core.actions.kept"), help="Reports that were saved on the pages.", **_OPTIONS)
 
 
 @reports.command("export")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fsd_core.cli import common, output
+from fsd_core.cli.action_commands import lazy_group
 from fsd_core.cli.output import find_work
 from fsd_core.errors import Misconfigured, NotDelivered
 from fsd_core.roles import LOCAL, ROLES, checked_name, checked_role
@@ -159,47 +159,11 @@ def revoke_token(name: Name) -> None:
     print(f"The token {name} is worth nothing any more.")
 
 
-reviews = typer.Typer(help="What a team has decided on settings.", **common.TYPER_OPTIONS)
-
-
-@reviews.command("check")
-def check_use(
-    use: Annotated[str, typer.Argument(help="Id of a use, as in the address of its page.")],
-    setting: Annotated[str, typer.Option(help="Id of a setting. [default: the approved one]")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """Say whether a setting may serve a use now: approved, not expired, its evidence intact, each requirement met or
-    answered for. Exits with 1 if it may not."""
-    from fsd_core.review.approvals import check_setting
-    from fsd_core.review.review_service import ReviewService
-
-    repository = run_actions.open_repository(get_settings())
-    checked = check_setting(repository, ReviewService(repository).use(use), setting)
-    if as_json:
-        print(json.dumps(checked.as_json(), indent=2, ensure_ascii=False))
-    else:
-        rows = [(check.requirement, f"answered for: {waived}" if waived else check.outcome, check.text)
-                for check, waived in checked.requirements]  # fmt: skip
-        if rows:
-            output.print_table(("Requirement", "Outcome", "Figures"), rows, figures=False)
-        for text in filter(None, (*checked.reasons, checked.approval.note if checked.approval else "")):
-            output.say(text)
-        print(f"The setting {checked.setting} {'passes' if checked.passes else 'does not pass'} for {checked.use}.")
-    if not checked.passes:
-        raise typer.Exit(1)
-
-
-@reviews.command("ask")
-def ask_reviewers(
-    proposal: Annotated[str, typer.Argument(help="Id of a proposal, as in the address of its page.")],
-    reviewers: Annotated[list[str], typer.Argument(help="Names of people who are asked for a verdict.")],
-) -> None:
-    """Ask people for a verdict on a proposal, in place of those who were asked before."""
-    from fsd_core.review.review_service import ReviewService
-
-    service = ReviewService(run_actions.open_repository(get_settings()))
-    service.ask_reviewers(LOCAL, service.review(proposal), reviewers)
-    print(f"Asked for a verdict: {', '.join(service.review(proposal).proposal.reviewers)}.")
+reviews = typer.Typer(
+    cls=lazy_group("fsd_core.actions.uses", "fsd_core.actions.reviews"),
+    help="What a team has decided on settings.",
+    **common.TYPER_OPTIONS,
+)  # fmt: skip
 
 
 @reviews.command("change")

@@ -30,12 +30,6 @@ def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = 
     return served
 
 
-def described(served: Served, facts: Mapping[str, Any]) -> str:
-    """Return an engine's own facts, in a few words."""
-    context = f", context {facts['max_model_len']} tokens" if "max_model_len" in facts else ""
-    return f"{facts['engine']} with {served.model}{context}"
-
-
 def check_shared(options: Iterable[str], named: Named) -> None:
     """Raise ``InvalidSetting`` if one of these options is of our own loop, and not of prompts and sampling. ``named``
     gives the name of an option in sentences."""

@@ -14,6 +14,7 @@ from fsd_core.calibration.summary import ended_by_time, runs_again, whole_minute
 from fsd_core.errors import DatabaseUnavailable, FsdError, NotGiven
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
+from fsd_core.storage.records import UNENDED
 from fsd_core.system import LockMetadata
 from fsd_core.worker import lent_gpu
 from fsd_core.worker.pair_names import identified
@@ -62,6 +63,18 @@ def begin(repository: Repository, sweep: SweepConfig, key: str = "") -> str:
     id = repository.create_experiment(identified(repository, sweep), id=key or None)
     lent_gpu.remember_requester(id)
     return id
+
+
+def cancel(repository: Repository, kind: str, id: str) -> str:
+    """Stop a run or an experiment (``kind``) after its current prompt. Return that as a sentence.
+
+    Raises ``UnknownName`` for one that has no job.
+    """
+    name = repository.experiment(id).name if kind == "experiment" else repository.run(id).label
+    if (status := repository.job(id).status) not in UNENDED:
+        return f"{name} has ended already ({status}), so there is nothing to cancel."
+    repository.request_cancel(id)
+    return f"{name} stops after its current prompt."
 
 
 def resume(repository: Repository, home: Path, kind: str, id: str) -> str:

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from starlette.requests import Request as WebRequest
 
-from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.experiments.experiment_form import RULE_FIELDS, ExperimentForm
 from dashboard.experiments.own_models_panel import EnginesPanel, engines_html
 from dashboard.ui.view import Asked, Question, Values
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.config.options import method
 from fsd_core.engines import client, connection
@@ -47,8 +47,8 @@ def request(role: str = "admin") -> WebRequest:
     return WebRequest({"type": "http", "state": {}, KEY: Person("Ann", role)})
 
 
-def calls_of(repository: Repository, settings: Settings) -> Calls:
-    return {one.__name__: one for one in experiment_calls(repository, settings)}
+def calls_by_name(repository: Repository, settings: Settings) -> Calls:
+    return {one.__name__: one for one in calls_of(repository, settings)}
 
 
 def given(engine: ToyEngine, **changed: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def given(engine: ToyEngine, **changed: Any) -> dict[str, Any]:
 def test_programs_name_ask_measure_and_forget_engines(
     repository: Repository, home: Path, toy: str, engine: ToyEngine
 ) -> None:
-    calls = calls_of(repository, Settings(home=home))
+    calls = calls_by_name(repository, Settings(home=home))
     told = calls["add_endpoint"](**given(engine, hardware="one H100"), request=request())
     assert told == "toy is vLLM 9.8.7 with toy-model."
     assert calls["check_endpoint"]("toy", request("author")) == told
@@ -93,7 +93,7 @@ def test_admins_alone_name_them_and_keys_of_other_things_are_not_sent(
     repository: Repository, home: Path, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
-    calls = calls_of(repository, Settings(home=home))
+    calls = calls_by_name(repository, Settings(home=home))
     for role in ("viewer", "author", "reviewer"):
         with pytest.raises(Refused, match="admin"):
             calls["add_endpoint"](**given(engine), request=request(role))
@@ -147,7 +147,7 @@ def test_where_people_sign_in_only_public_addresses_are_asked(
     look_up = socket.getaddrinfo
     monkeypatch.setattr(socket, "getaddrinfo", numeric)
     monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", connects)
-    calls = calls_of(repository, Settings(home=home, access="password"))
+    calls = calls_by_name(repository, Settings(home=home, access="password"))
     with pytest.raises((Refused, EngineUnavailable, InvalidSetting), match=sentence):
         calls["add_endpoint"](**given(engine, url=url), request=request())
     assert repository.engines() == []
@@ -159,10 +159,10 @@ def test_a_name_that_leads_elsewhere_later_is_refused_then_and_a_named_host_is_a
     host = re.sub("https?://", "", engine.url)
     for value, is_named in ((host, True), ("127.0.0.1", True), ("127.0.0.1:1", False), ("127.0.0.2", False)):
         assert EngineHosts.of(Settings(endpoint_hosts=f"a.b, {value}")).names(engine.url) is is_named
-    calls = calls_of(repository, Settings(home=home, access="password", endpoint_hosts=host))
+    calls = calls_by_name(repository, Settings(home=home, access="password", endpoint_hosts=host))
     assert "vLLM 9.8.7" in calls["add_endpoint"](**given(engine), request=request())
     assert repository.engine("toy").guarded
-    calls = calls_of(repository, Settings(home=home))  # a pair in any folder
+    calls = calls_by_name(repository, Settings(home=home))  # a pair in any folder
     monkeypatch.setenv("FSD_HOME", str(home))  # the worker's own settings, which name no host
     get_settings.cache_clear()
     started = calls["start_experiment"]([], request("author"), pair=toy, limit=1, endpoints=["toy"])

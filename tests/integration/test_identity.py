@@ -15,9 +15,9 @@ from starlette.requests import Request as WebRequest
 import fsd_core
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.experiments.experiments_page import experiments_html
 from dashboard.settings import setting_page, settings_html
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -132,7 +132,7 @@ def test_every_door_gives_the_same_models_one_setting(
     for command in ("run", "sweep"):
         assert call(command, "--pair", copied, *options, *["--no-baselines"][: command == "sweep"])[0] == 0
     request = WebRequest({"type": "http", "state": {}, KEY: Person("Ann", "admin")})
-    calls = {one.__name__: one for one in experiment_calls(repository, Settings(home=home))}
+    calls = {one.__name__: one for one in calls_of(repository, Settings(home=home))}
     calls["start_experiment"]([SD], request, pair=copied, task="arithmetic", limit=2, name="Once more")
     assert ids(repository) == [setting]
     assert len(repository.runs()) == 5

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import fsd_core
-from dashboard.compare.compare_page import comparison_calls
+from dashboard.compare.compare_page import compare_runs
 from dashboard.compare.compared_runs import ComparedRuns, compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export import csv_text
@@ -23,6 +23,7 @@ from dashboard.review.opened_proposal import evidence_html, proposal_html
 from dashboard.runs.opened_run import further_tiles_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.settings import setting_page
+from fsd_core.actions.action import Ask
 from fsd_core.calibration.findings import Measurements
 from fsd_core.calibration.findings import speedup as calibrated_speedup
 from fsd_core.cli.output import run_json
@@ -158,8 +159,8 @@ class Places:
         return frame.iloc[LENIENT][key]
 
     def api(self, key: str) -> float:
-        (_, compare_runs) = comparison_calls(self.repository, "")
-        rows = compare_runs([run.id for run in self.runs], "", self.target.id)["rows"]
+        ask = Ask(Settings(), repository=self.repository)
+        rows = compare_runs(ask, [run.id for run in self.runs], "", self.target.id)["rows"]
         return rows[LENIENT][key]
 
     def cli(self, key: str) -> float:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.experiments.experiments_page import calibration_of
-from dashboard.ui.api_call import run_call
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.request import build_calibration
@@ -56,7 +55,7 @@ class Programs:
 
     def __init__(self, repository: Repository, home: Path) -> None:
         self.repository = repository
-        self._endpoints = {one.__name__: one for one in experiment_calls(repository, Settings(home=home))}
+        self._endpoints = {one.__name__: one for one in calls_of(repository, Settings(home=home))}
 
     def start(self, role: str = "author", **asked: Any) -> dict[str, Any]:
         request = Request({"type": "http", "state": {}, KEY: Person("Ann", role)})
@@ -164,7 +163,7 @@ def test_a_call_with_the_same_key_is_done_once(programs: Programs) -> None:
     assert len(programs.repository.experiments(1000)) == 2
     for key in ("1f", "1F" * 16, "<b>", "1f" * 17):
         with pytest.raises(Malformed):
-            run_call(start, {"settings": [CHOSEN], "key": key}, request)
+            start(settings=[CHOSEN], key=key, request=request)
     with pytest.raises(Taken, match="that of another experiment"):
         programs.start(settings=[{"acceptance": ["typical"]}], key="1f" * 16)
     programs.repository.annotate("experiment", "1f" * 16, Edit(name="Renamed"), Person("Ann", "author"))

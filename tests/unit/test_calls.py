@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +14,8 @@ from fastapi.testclient import TestClient
 
 from dashboard.server import api
 from dashboard.server.api import API_VERSION, CALL_PATHS, ApiProblems, api_routes, call_routes
-from dashboard.ui.api_call import ApiCall, answer_schema, effects_of
-from dashboard.web import calls_of
+from dashboard.ui.api_call import answer_schema
+from dashboard.web import all_actions
 from fsd_core import accounts
 from fsd_core.accounts import KEY, identifier
 from fsd_core.middleware import BoundedBody, RequireSignIn
@@ -28,12 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def endpoints(repository: Repository, tmp_path: Path) -> list[ApiCall]:
-    return calls_of(repository, Settings(home=tmp_path, access="password"))
-
-
-@pytest.fixture
-def client(repository: Repository, endpoints: list[ApiCall]) -> TestClient:
+def client(repository: Repository, tmp_path: Path) -> TestClient:
     """The HTTP API where programs show tokens."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     identify = identifier(Settings(access="password"), repository)
@@ -41,7 +35,7 @@ def client(repository: Repository, endpoints: list[ApiCall]) -> TestClient:
     app.add_middleware(BoundedBody, limit=5_000)
     app.add_middleware(ApiProblems)
     app.include_router(api_routes(repository))
-    app.include_router(call_routes(endpoints))
+    app.include_router(call_routes(all_actions(), repository, Settings(home=tmp_path, access="password")))
     return TestClient(app)
 
 
@@ -59,27 +53,22 @@ def asked(client: TestClient, headers: dict[str, str], call: str, /, **arguments
     return content
 
 
-HIDE_FROM_VOTERS = {"read_verdict", "compare_with_approved", "review_log"}
-"""read, but not the same by everybody"""
-
-
-def test_the_docs_list_every_call(endpoints: list[ApiCall]) -> None:
+def test_the_docs_list_every_call() -> None:
     table = (ROOT / "docs/api.md").read_text().partition("## Endpoints")[2].partition("\n\n")[2].partition("\n\n")[0]
     listed = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert sorted(listed) == sorted(endpoint.__name__ for endpoint in endpoints)
+    assert sorted(listed) == sorted(action.name for action in all_actions())
     assert all(re.fullmatch(CALL_PATHS, f"/api/v1/calls/{name}") for name in listed)
 
 
-def test_every_call_has_types_and_says_what_it_does(endpoints: list[ApiCall]) -> None:
-    for endpoint in endpoints:
-        schema, effects = answer_schema(endpoint), effects_of(endpoint)
+def test_every_call_has_types_and_says_what_it_does() -> None:
+    for action in all_actions():
+        schema = answer_schema(action)
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema.get("properties") or schema.get("anyOf"), endpoint.__name__
-        needs_somebody = "request" in inspect.signature(endpoint).parameters
-        somebody = effects.writes or effects.elsewhere or endpoint.__name__ in HIDE_FROM_VOTERS
-        assert needs_somebody == somebody, endpoint.__name__
-        assert effects.writes or not effects.destroys
-    assert {e.__name__ for e in endpoints if effects_of(e).destroys} == {"delete", "remove_pair", "remove_endpoint"}
+        assert schema.get("properties") or schema.get("anyOf"), action.name
+        assert action.effects.writes or not action.effects.destroys
+        assert all(parameter.help for parameter in action.parameters.values()), action.name
+    destroying = {action.name for action in all_actions() if action.effects.destroys}
+    assert destroying == {"delete", "remove_pair", "remove_endpoint"}
 
 
 def test_the_calls_are_described_once(

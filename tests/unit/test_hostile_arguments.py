@@ -11,7 +11,7 @@ import orjson
 import pytest
 from starlette.requests import Request
 
-from dashboard.ui.api_call import ApiCall, run_call
+from dashboard.ui.api_call import ApiCall
 from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.errors import FsdError
@@ -63,7 +63,7 @@ def test_a_text_of_a_caller_reaches_nothing_but_a_sentence(repository: Repositor
             for text in HOSTILE:
                 asked += 1
                 try:
-                    orjson.dumps(run_call(endpoint, required | {name: put(text)}, admin))
+                    orjson.dumps(endpoint(**required | {name: put(text)}, request=admin))
                 except FsdError as error:
                     if len(str(error)) > LONGEST_ANSWER:
                         failures.append(f"{endpoint.__name__}({name}={text[:20]!r}): {len(str(error))} characters")

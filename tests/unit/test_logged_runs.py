@@ -19,8 +19,8 @@ from dashboard.compare.compared_runs import compare
 from dashboard.runs.opened_run import OpenedRun, origin_html, prompts_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.settings import setting_page
-from dashboard.tables.run_record import run_record
 from dashboard.ui.templates import joined
+from fsd_core.actions.answers import run_record
 from fsd_core.cli.output import print_runs, run_json
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, NoEquivalent, NotApplicable, Taken, UnfitEvidence, WrongState

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from starlette.requests import Request
 
-from dashboard.experiments.experiment_calls import experiment_calls
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.errors import DataDamaged, InvalidSetting, OutOfRange, Refused, UnknownName
 from fsd_core.models.model_pairs import get_pair
@@ -139,7 +139,7 @@ def test_the_folder_does_not_take_a_name_back_from_who_added_to_it_since(
 def test_programs_are_offered_them_and_start_experiments_on_them(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "mine.jsonl").write_text('{"prompt": "a"}')
-    endpoints = {one.__name__: one for one in experiment_calls(repository, Settings(home=tmp_path))}
+    endpoints = {one.__name__: one for one in calls_of(repository, Settings(home=tmp_path))}
     choices = {pair["pair"]: pair["tasks"] for pair in endpoints["list_choices"]()["pairs"]}
     (kept,) = repository.task_versions()
     assert kept.full_name in choices["bundled"]

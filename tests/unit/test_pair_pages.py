@@ -14,12 +14,12 @@ import psutil
 import pytest
 from starlette.requests import Request
 
-from dashboard.experiments.experiment_calls import experiment_calls
 from dashboard.experiments.experiment_form import ExperimentForm
 from dashboard.experiments.experiments_page import FindPanel
 from dashboard.experiments.own_models_panel import OwnModelsPanel, drafts_html, found_html, pair_lists
 from dashboard.ui.fields import pair_badges, pair_choices, pair_defaults
 from dashboard.ui.view import Asked, Question, Values
+from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.actions.action import Ask
 from fsd_core.actions.pairs import fetch_pair
@@ -60,7 +60,7 @@ def question(values: dict[Any, Any]) -> Asked:
 
 
 def endpoints(repository: Repository, settings: Settings) -> dict[str, Callable[..., Any]]:
-    return {one.__name__: one for one in experiment_calls(repository, settings)}
+    return {one.__name__: one for one in calls_of(repository, settings)}
 
 
 def test_the_setting_is_not_looked_for_in_folders_that_may_not_be_named(repository: Repository, folder: Path) -> None:

@@ -13,16 +13,17 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.compare.compare_page import comparison_calls, frozen_comparison
+from dashboard.compare.compare_page import compare_runs, frozen_comparison
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export import csv_text, latex, markdown
 from dashboard.review.opened_proposal import proposal_html
-from dashboard.review.review_calls import review_answer
 from dashboard.review.review_page import use_html
 from dashboard.runs.opened_run import notes_html, provenance_html
 from dashboard.server.api import api_routes
 from dashboard.settings import measurements, runs_html
-from dashboard.tables.run_record import run_record
+from fsd_core.actions.action import Ask
+from fsd_core.actions.answers import run_record
+from fsd_core.actions.reviews import review_answer
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.cli import output
 from fsd_core.cli.commands import app
@@ -31,6 +32,7 @@ from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.evidence import _pool
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.settings import Settings
 from fsd_core.storage.records import READING_VERSIONS, PromptCounts, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
@@ -114,8 +116,7 @@ def test_compare_its_files_and_its_call_say_so(repository: Repository, runs: lis
     assert f"versions 1 and {READING_VERSION} of the reading" in latex(found)
     (metrics,) = frozen_comparison(found, "Two readings", "", ["metrics"]).tables
     assert TOLD in metrics.note
-    _, compare_runs = comparison_calls(repository, "")
-    assert compare_runs(runs=ids)["warnings"] == [warning]
+    assert compare_runs(Ask(Settings(), repository=repository), ids)["warnings"] == [warning]
     assert compare(repository, ids[:2], None).warnings == []
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from starlette.requests import Request
 
 from dashboard.experiments.experiments_page import experiments_html
-from dashboard.runs.opened_experiment import annotation_calls
 from dashboard.runs.opened_run import header_html
 from dashboard.ui import components
-from fsd_core.accounts import KEY
+from fsd_core.actions.action import Ask
+from fsd_core.actions.runs import delete
 from fsd_core.errors import NotGiven, Taken
 from fsd_core.review.review_service import ReviewService, resting_on
 from fsd_core.roles import LOCAL, Person
@@ -86,14 +85,13 @@ def test_a_call_that_would_lose_evidence_is_refused_with_the_names_of_the_uses(
     repository: Repository, experiment: ExperimentView
 ) -> None:
     propose(repository, experiment, "Support <b>", approve=True)
-    _, delete = annotation_calls(repository, get_settings().home)
-    asked = Request({"type": "http", KEY: BOB})
+    ask = Ask(get_settings(), BOB, repository)
     for kind, id in (("run", experiment.runs[-1].id), ("experiment", experiment.id)):
         with pytest.raises(NotGiven) as refused:
-            delete(kind, id, asked)
+            delete(ask, kind, id)
         assert str(refused.value).startswith(APPROVED)
-    assert delete("run", experiment.runs[1].id, asked)  # nothing rests on it
-    assert delete("experiment", experiment.id, asked, evidence=True)
+    assert delete(ask, "run", experiment.runs[1].id)  # nothing rests on it
+    assert delete(ask, "experiment", experiment.id, evidence=True)
     assert len(repository.experiments(1000)) == 0
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import update
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export import csv_text
 from dashboard.runs.opened_run import tiles_html
-from dashboard.tables.run_record import run_record
+from fsd_core.actions.answers import run_record
 from fsd_core.evaluation.aggregate import published_figures, refreshed
 from fsd_core.evaluation.runner import rescore
 from fsd_core.storage.records import RunView

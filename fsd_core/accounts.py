@@ -50,8 +50,8 @@ from fsd_core.settings import Space
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import AccountEvent, AccountView, TokenView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import AccountEventRow, ApiTokenRow, UserRow
 
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
@@ -203,18 +203,18 @@ class AccountService:
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.access = repository, settings.access
 
-    def people(self, person: Person) -> list[AccountView]:
+    def people(self, person: Person) -> list[UserRow]:
         """Return everybody who may sign in or has done so, by name. For admins."""
         _check(person, "admin", "Seeing all accounts")
         return self.repository.users() if self.access != "proxy" else []  # which keeps no accounts
 
-    def tokens(self, person: Person) -> list[TokenView]:
+    def tokens(self, person: Person) -> list[ApiTokenRow]:
         """Return a person's tokens, and for an admin those of everybody, by name."""
         _check(person, "viewer", "Seeing tokens")
         tokens = self.repository.tokens()
         return tokens if person.may("admin") else [token for token in tokens if same_name(token.owner, person.name)]
 
-    def log(self, person: Person, limit: int) -> list[AccountEvent]:
+    def log(self, person: Person, limit: int) -> list[AccountEventRow]:
         """Return the log of a person's account, and for an admin of all accounts, the latest event first."""
         _check(person, "viewer", "Seeing the account log")
         return self.repository.account_log(limit, None if person.may("admin") else person.name)

@@ -45,8 +45,8 @@ from fsd_core.texts import count
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import JobView, WorkerView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import JobRow, WorkerRow
 
 
 _PREVIEWED = 5
@@ -158,7 +158,7 @@ class Fetch(NamedTuple):
     """A task that can be fetched or was fetched, and the last job that tried."""
 
     task: Task
-    job: JobView | None
+    job: JobRow | None
 
 
 def fetches(repository: Repository) -> list[Fetch]:
@@ -182,9 +182,9 @@ def request(repository: Repository, name: str) -> None:
         repository.enqueue(FetchJob(name), _PRIORITY)
 
 
-def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
+def _latest(jobs: Iterable[JobRow]) -> Mapping[str, JobRow]:
     """Return the newest job of each task, given jobs newest first. Unreadable jobs are skipped."""
-    newest: dict[str, JobView] = {}
+    newest: dict[str, JobRow] = {}
     for job in jobs:
         try:
             newest.setdefault(FetchJob.read(job.payload).task, job)
@@ -193,7 +193,7 @@ def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
     return newest
 
 
-def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> Html:
+def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerRow | None) -> Html:
     """Return a line for each task: what it is, its source, and how far it is fetched."""
     lines = [_fetch_line(fetch, worker) for fetch in fetches]
     manual = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
@@ -207,7 +207,7 @@ def _listed(titles: list[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _fetch_line(fetch: Fetch, worker: WorkerView | None) -> Html:
+def _fetch_line(fetch: Fetch, worker: WorkerRow | None) -> Html:
     task, job = fetch
     source, licence = origin(task.name)
     waiting = job is not None and job.status in UNENDED
@@ -218,7 +218,7 @@ def _fetch_line(fetch: Fetch, worker: WorkerView | None) -> Html:
     return render("experiments/more_tasks.html", "task", task, about, source, action, _state(task, job, worker))
 
 
-def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> Html:
+def _state(task: Task, job: JobRow | None, worker: WorkerRow | None) -> Html:
     if task.has_files:
         return notice(f"{task.title} is in the list of tasks.")
     if job is None or job.status == "finished":

@@ -63,8 +63,8 @@ from fsd_core.worker.endpoints import endpoint_decodings, engine_to_calibrate
 if TYPE_CHECKING:
     from fsd_core.config import RunConfig
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import ServedEngine
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import ServedEngineRow
 
 
 _OWN = ("Our own loop, with the pair's models", "")
@@ -110,7 +110,7 @@ def rules_of(values: Mapping[str, Any]) -> list[str]:
 def build_sweep(
     values: Mapping[str, Any],
     find_task: Callable[[str], Task] = get_task,
-    find_engine: Callable[[str], ServedEngine] = no_engine,
+    find_engine: Callable[[str], ServedEngineRow] = no_engine,
 ) -> SweepConfig:
     """Return the experiment that the form asks for. Raises ``InvalidSetting`` with one sentence.
 

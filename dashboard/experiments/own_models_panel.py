@@ -48,8 +48,8 @@ from fsd_core.worker.pair_names import (
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import JobView, OwnPair, ServedEngine, WorkerView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import JobRow, OwnPairRow, ServedEngineRow, WorkerRow
 
 
 _FILE = "experiments/own_models.html"
@@ -64,7 +64,7 @@ class PairLists(NamedTuple):
     presets: Html
 
 
-def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mapping[str, str]) -> PairLists:
+def pair_lists(repository: Repository, worker: WorkerRow | None, badges: Mapping[str, str]) -> PairLists:
     """Return the pairs that somebody has named, and those of the program that are not here or are being fetched.
 
     ``badges``: the states of all pairs by their names (:func:`dashboard.ui.fields.pair_badges`).
@@ -85,7 +85,7 @@ def pair_lists(repository: Repository, worker: WorkerView | None, badges: Mappin
     return PairLists(render(_FILE, "pairs", own), render(_FILE, "pairs", presets))
 
 
-def _own_line(pair: OwnPair, badge: str, job: JobView | None, alive: bool, memory: DeviceMemory) -> Html:
+def _own_line(pair: OwnPairRow, badge: str, job: JobRow | None, alive: bool, memory: DeviceMemory) -> Html:
     parts = [f"{role} {_where(model)}" for role, model in models_of(pair.models).items()]
     parts += [dtype] if (dtype := dtype_of(pair.models)) != "auto" else []
     parts += [f"template arguments {given}"] if (given := template_arguments_of(pair.models)) else []
@@ -102,7 +102,7 @@ def _where(model: str) -> str:
 
 
 def _pair_line(
-    name: str, title: str, about: str, badge: str, job: JobView | None, alive: bool, forget: Html, fault: str = ""
+    name: str, title: str, about: str, badge: str, job: JobRow | None, alive: bool, forget: Html, fault: str = ""
 ) -> Html:
     if job is not None and job.status in UNENDED:
         stopping = job.cancel_requested
@@ -114,7 +114,7 @@ def _pair_line(
     return render(_FILE, "pair", title, badge, about, joined([action, forget]), _state(job, badge, alive) or fault)
 
 
-def _state(job: JobView | None, badge: str, alive: bool) -> Html:
+def _state(job: JobRow | None, badge: str, alive: bool) -> Html:
     """Return how far a fetch is, or why it ended, until the models are here."""
     if job is None or badge == HERE or job.status == "finished":
         return Html()
@@ -345,12 +345,12 @@ class EnginesPanel:
         return Ask(self.settings, person, self.repository)
 
 
-def engines_html(engines: Sequence[ServedEngine]) -> Html:
+def engines_html(engines: Sequence[ServedEngineRow]) -> Html:
     """Return a line for each endpoint, with what can be done."""
     return render(_ENGINES_FILE, "endpoints", [_engine_line(engine) for engine in engines])
 
 
-def _engine_line(engine: ServedEngine) -> Html:
+def _engine_line(engine: ServedEngineRow) -> Html:
     served = engine.served
     question = f"Forget the endpoint {engine.name}? Its runs stay, and none of them can be continued."
     buttons = [

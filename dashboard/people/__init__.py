@@ -19,8 +19,8 @@ from fsd_core.texts import DASH
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import AccountEvent, AccountView, TokenView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import AccountEventRow, ApiTokenRow, UserRow
 
 
 _PEOPLE = (Column("Name", "wide"), Column("Role"), Column("Since"), Column("Last sign-in"), Column("State"), Column(""))
@@ -42,7 +42,7 @@ def own_html(person: Person, settings: Settings) -> Html:
     return render("people/people.html", "own", person, settings.access, settings.proxy_header)
 
 
-def tokens_html(tokens: Sequence[TokenView], person: Person) -> Html:
+def tokens_html(tokens: Sequence[ApiTokenRow], person: Person) -> Html:
     """Return tokens, or what they are for."""
     if not tokens:
         return empty_state(
@@ -61,7 +61,7 @@ def tokens_html(tokens: Sequence[TokenView], person: Person) -> Html:
     return table(_TOKENS, rows, "Tokens")
 
 
-def people_html(people: Sequence[AccountView], person: Person, settings: Settings) -> Html:
+def people_html(people: Sequence[UserRow], person: Person, settings: Settings) -> Html:
     """Return everybody, as far as this installation knows them."""
     if settings.access == "proxy":
         named = table(_NAMED, read_roles(settings.proxy_roles).items(), "Roles behind the proxy")
@@ -72,14 +72,14 @@ def people_html(people: Sequence[AccountView], person: Person, settings: Setting
     return table(_PEOPLE, rows, "People")
 
 
-def _person(one: AccountView, person: Person, settings: Settings) -> tuple[str, ...]:
+def _person(one: UserRow, person: Person, settings: Settings) -> tuple[str, ...]:
     state = "disabled" if one.disabled else "one-time password" if one.one_time else "active"
     buttons = [] if same_name(one.name, person.name) else _buttons(one, settings)
     signed_in = moment(one.signed_in_at)
     return one.name, one.role, moment(one.created_at), signed_in, pill(state), joined(buttons)
 
 
-def _buttons(one: AccountView, settings: Settings) -> list[Html]:
+def _buttons(one: UserRow, settings: Settings) -> list[Html]:
     buttons = []
     if settings.access == "password":
         question = f"Give “{one.name}” a one-time password? Their own ends, and they are signed out everywhere."
@@ -95,7 +95,7 @@ def secret_html(kind: str, name: str, secret: str) -> Html:
     return render("people/people.html", "secret", kind, name, secret)
 
 
-def log_html(events: Sequence[AccountEvent], most: int) -> Html:
+def log_html(events: Sequence[AccountEventRow], most: int) -> Html:
     """Return the log of accounts, the latest event first."""
     if not events:
         return empty_state(

@@ -30,8 +30,9 @@ from fsd_core.texts import DASH, count, percent
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
-    from fsd_core.storage.records import RunView, WorkerView
+    from fsd_core.storage.records import RunView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import WorkerRow
 
 
 MOST_OUTPUT_PANELS = 4
@@ -235,7 +236,7 @@ def waiting_html(number: int) -> Html:
     return render("playground/playground.html", "waiting", number)
 
 
-def worker_notice(worker: WorkerView | None, executor: Executor, status: str) -> Html:
+def worker_notice(worker: WorkerRow | None, executor: Executor, status: str) -> Html:
     """Return the reason why a job has no output yet."""
     if worker is None or not worker.alive:
         return absence_notice(worker, executor)

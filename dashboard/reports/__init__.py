@@ -17,7 +17,7 @@ from dashboard.ui.view import Act, Asked, Updates, View
 from fsd_core.errors import FsdError, Refused, UnknownName
 from fsd_core.reports import changed_runs, figure_svg, report_body, report_html
 from fsd_core.roles import Person, require_person, same_name
-from fsd_core.storage.catalogue import ReportName
+from fsd_core.storage.tables import ReportRow
 from fsd_core.texts import slug
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def report_routes(repository: Repository) -> APIRouter:
     def report_file(report: str = "") -> Response:
         def answer() -> Response:
             view = repository.report(report)
-            name = slug(view.title, 80) or "report"
+            name = slug(view.row.title, 80) or "report"
             disposition = f'attachment; filename="{name}.html"'
             return HTMLResponse(report_html(repository, view), headers={"Content-Disposition": disposition})
 
@@ -100,8 +100,10 @@ class ReportsPage:
             return self._view.only(asked, self._parts, None, dead_end(str(error), "reports", "See all reports"))
         changes = changed_runs(self.repository, report.content.runs)
         updates = self._view.only(asked, self._parts, self.report_part)
-        if asked.differs("report", report.version, changes, asked.person):
-            body = report_body(report, changes, lambda index: f"export/report.svg?report={report.id}&figure={index}")
+        if asked.differs("report", report.row.version, changes, asked.person):
+            body = report_body(
+                report, changes, lambda index: f"export/report.svg?report={report.row.id}&figure={index}"
+            )
             updates |= {self.head: head_html(report, asked.person), self.opened: frozen_html(body)}
         return updates
 
@@ -114,7 +116,7 @@ class ReportsPage:
     def delete(self, act: Act, asked: Asked) -> Updates:
         """Delete a report, of one's own or as an admin."""
         try:
-            report = self.repository.report(act["id"])
+            report = self.repository.report(act["id"]).row
         except UnknownName:
             return {}  # done already: the page says that it is gone
         require_person(asked.person, "author", "Deleting a report")
@@ -132,12 +134,12 @@ class ReportsPage:
         return {self.reports: reports_html(reports)} | self.pager.updates(page, total, "reports")
 
 
-def may_delete(report: ReportName, person: Person) -> bool:
+def may_delete(report: ReportRow, person: Person) -> bool:
     """Whether a person may delete a report: its author, or an admin."""
     return person.may("admin") or (person.may("author") and person.known and same_name(person.name, report.who))
 
 
-def reports_html(reports: Sequence[ReportName]) -> Html:
+def reports_html(reports: Sequence[ReportRow]) -> Html:
     """Return a page of reports, or how the first one is made."""
     if not reports:
         return empty_state(
@@ -154,11 +156,13 @@ def reports_html(reports: Sequence[ReportName]) -> Html:
 
 def head_html(report: ReportView, person: Person) -> Html:
     """Return the buttons and links of a report."""
-    question = f"Delete the report “{report.title}”? Its runs stay. This cannot be undone."
+    question = f"Delete the report “{report.row.title}”? Its runs stay. This cannot be undone."
     delete = (
-        components.button(_DELETE, "report", report.id, "Delete", question) if may_delete(report, person) else Html()
+        components.button(_DELETE, "report", report.row.id, "Delete", question)
+        if may_delete(report.row, person)
+        else Html()
     )
-    files = [(f"export/report.html?report={report.id}", "Export HTML")]
+    files = [(f"export/report.html?report={report.row.id}", "Export HTML")]
     return render(
         "reports/reports.html",
         "head",

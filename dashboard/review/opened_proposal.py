@@ -42,7 +42,8 @@ from fsd_core.texts import DASH, Id, count, percent
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal, ProposalReview
-    from fsd_core.storage.records import AccountView, GenerationView, LoggedEvent
+    from fsd_core.storage.records import GenerationView, LoggedEvent
+    from fsd_core.storage.tables import UserRow
 
 
 class OtherEvidence:
@@ -133,7 +134,7 @@ def wins_html(pairing: Pairing) -> Html:
 _REQUIREMENTS = (Column("Requirement"), Column("Outcome"), Column("Evidence", "wide"), Column("Answered", "wide"))
 
 
-def proposal_html(review: ProposalReview, label: str, accounts: Sequence[AccountView] = ()) -> Html:
+def proposal_html(review: ProposalReview, label: str, accounts: Sequence[UserRow] = ()) -> Html:
     """Return the proposed setting, its progress, and the outcome of each requirement on its evidence.
 
     A verdict of somebody who has lost the right to one since stays, and says so beside the name.
@@ -161,7 +162,7 @@ def evidence_html(review: ProposalReview) -> Html:
     return render("review/proposal.html", "evidence", review.proposal, weights=_weights(review), measured=measured)
 
 
-def _status(review: ProposalReview, accounts: Sequence[AccountView]) -> Html:
+def _status(review: ProposalReview, accounts: Sequence[UserRow]) -> Html:
     status, state = review.status, review.proposal.state
     parts = [f"{len(status.approved_by)} of {count(status.needed, 'approval')}"]
     for label, people in (
@@ -174,7 +175,7 @@ def _status(review: ProposalReview, accounts: Sequence[AccountView]) -> Html:
     return notice(f"{'; '.join(parts)}. {review.note}".rstrip(), tone)
 
 
-def _lost_since(name: str, accounts: Sequence[AccountView]) -> str:
+def _lost_since(name: str, accounts: Sequence[UserRow]) -> str:
     account = next((account for account in accounts if same_name(account.name, name)), None)
     if account is None:
         return " (no account now)" if accounts and name != LOCAL.name else ""

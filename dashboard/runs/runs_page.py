@@ -223,7 +223,7 @@ class RunsPage:
 def _deleted(repository: Repository, id: str | None) -> str:
     """Return who deleted what an address names, or an empty string."""
     last = repository.changes(subject=id, limit=1) if id else []
-    if not last or last[0].action != "deleted":
+    if not last or last[0].act != "deleted":
         return ""
     return f"{last[0].who} {sentence(last[0])}, {moment(last[0].at)}."
 

@@ -29,7 +29,8 @@ from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use
-    from fsd_core.storage.records import LoggedChange, LoggedEvent
+    from fsd_core.storage.records import LoggedEvent
+    from fsd_core.storage.tables import ChangeRow
 
 
 # A spreadsheet runs a text that begins like this as a formula, and some skip what is blank before it.
@@ -54,7 +55,7 @@ _CHANGE_COLUMNS = (Column("When"), Column("Who"), Column("Which"), Column("What"
 _LONGEST = 120  # displayed characters of a note
 
 
-def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
+def changes_html(changes: Sequence[ChangeRow], title: str) -> Html:
     """Return a folded table, the latest change first, or nothing without changes."""
     if not changes:
         return Html()
@@ -70,9 +71,9 @@ def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
     return render("tables/logs.html", "changes", title, len(rows), table(_CHANGE_COLUMNS, rows, title))
 
 
-def sentence(change: LoggedChange) -> str:
+def sentence(change: ChangeRow) -> str:
     """Return the text of a change."""
-    if change.action == "deleted":
+    if change.act == "deleted":
         deletion = change.change
         runs = f"{count(deletion.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""
         return f"deleted “{deletion.get('name', '')}” with {runs}{count(deletion.get('prompts', 0), 'prompt')}"

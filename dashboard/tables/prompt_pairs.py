@@ -24,8 +24,9 @@ from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.review.blinding import Quoted
-    from fsd_core.storage.records import GenerationView, MarkView
+    from fsd_core.storage.records import GenerationView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import MarkRow
 
 
 def hidden_html(prompts: int, proposals: Sequence[str], opened: str = "") -> Html:
@@ -48,7 +49,7 @@ SHOWS: tuple[tuple[str, Show], ...] = (
 )
 Ids = str | tuple[str, ...]
 """id of a run, or of the turns that are read as one: for a prompt in several turns, the last one counts"""
-Marks = Mapping[tuple[str, int], "Sequence[MarkView]"]
+Marks = Mapping[tuple[str, int], "Sequence[MarkRow]"]
 """by run and position of the prompt"""
 LONGEST_DIFF = 4000  # words; longer differences are neither readable nor quick to compute
 
@@ -117,7 +118,7 @@ def pair_up(repository: Repository, run_a: Ids, run_b: Ids) -> Pairing:
     """Return the prompts that both have done."""
     ids_a, ids_b = ((ids,) if isinstance(ids, str) else ids for ids in (run_a, run_b))
     answers_a, answers_b = ({g.position: g for id in ids for g in repository.generations(id)} for ids in (ids_a, ids_b))
-    marks: dict[tuple[str, int], list[MarkView]] = {}
+    marks: dict[tuple[str, int], list[MarkRow]] = {}
     for mark in repository.marks([*ids_a, *ids_b]):
         marks.setdefault((mark.run_id, mark.position), []).append(mark)
     positions = sorted(answers_a.keys() & answers_b.keys())
@@ -204,7 +205,7 @@ def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], ma
     return render("tables/pairs.html", "side", generation, name=name, pieces=pieces, marking=buttons)
 
 
-def _marking(marks: Sequence[MarkView], me: str, comments: bool) -> Html:
+def _marking(marks: Sequence[MarkRow], me: str, comments: bool) -> Html:
     """Return the buttons, with the marks of ``me`` pressed, and everybody's marks."""
     previous = next((mark for mark in marks if same_name(mark.who, me)), None)
     return render("tables/pairs.html", "marking", VERDICTS, marks=marks, previous=previous, comments=comments)

@@ -13,7 +13,8 @@ from dashboard.ui.templates import Html, moment, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View
 from fsd_core.errors import UnknownName
 from fsd_core.roles import Person, require_person
-from fsd_core.storage.catalogue import LONGEST_VIEW_NAME, SavedView
+from fsd_core.storage.catalogue import LONGEST_VIEW_NAME
+from fsd_core.storage.tables import SavedViewRow
 
 if TYPE_CHECKING:
     from fsd_core.storage.repository import Repository
@@ -85,14 +86,14 @@ class SavedViewsPanel:
         return {self.answer: notice(f"The view “{deleted.name}” is deleted. The runs stay.")}
 
 
-def views_html(views: Sequence[SavedView], person: Person, first: str) -> Html:
+def views_html(views: Sequence[SavedViewRow], person: Person, first: str) -> Html:
     """Return a line for each view, or how the first one is made."""
     if not views:
         return empty_state("No saved views yet", first)
     return render(_FILE, "views", [_line(view, person) for view in views])
 
 
-def _line(view: SavedView, person: Person) -> Html:
+def _line(view: SavedViewRow, person: Person) -> Html:
     rename, delete = Html(), Html()
     if view.may_change(person):
         rename = button(_RENAME, "view", view.id, "Rename")

@@ -51,8 +51,9 @@ from fsd_core.worker import lent_gpu
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
-    from fsd_core.storage.records import JobView, RunView
+    from fsd_core.storage.records import RunView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import JobRow
 
 
 ACCEPTED = "#0d9488"
@@ -426,14 +427,14 @@ class RunTheory:
             self.speedup: gr.Plot(draw_speedup(points) if points else None, visible=bool(points)),
         }
 
-    def _jobs(self, ids: list[str]) -> list[JobView]:
+    def _jobs(self, ids: list[str]) -> list[JobRow]:
         """Return the newest job of each of these runs."""
-        newest: dict[str, JobView] = {}
+        newest: dict[str, JobRow] = {}
         for job in self.repository.latest_jobs(BoundsJob.kind) if ids else ():
             newest.setdefault(job.payload.get("run_id", ""), job)
         return [newest[id] for id in ids if id in newest]
 
-    def _progress(self, asked: Asked, jobs: list[JobView]) -> Updates:
+    def _progress(self, asked: Asked, jobs: list[JobRow]) -> Updates:
         """Return how far the jobs are, if it differs. The page asks again while one is under way."""
         waiting = [job for job in jobs if job.status in UNENDED]
         if waiting:

@@ -27,8 +27,8 @@ from fsd_core.roles import Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
-    from fsd_core.storage.records import WorkerView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import WorkerRow
 
 
 class WorkerAbsence(NamedTuple):
@@ -71,7 +71,7 @@ def _status(state: str, word: str, more: str, hint: str = "") -> Html:
     return render("ui/page.html", "worker", state, word, more, hint or more)
 
 
-def absence_notice(worker: WorkerView | None, executor: Executor, waiting: bool = False) -> Html:
+def absence_notice(worker: WorkerRow | None, executor: Executor, waiting: bool = False) -> Html:
     """Return a notice that nothing is generated without a worker, or nothing if it is alive. ``waiting`` is true if
     experiments wait."""
     if worker is not None and worker.alive:

@@ -15,7 +15,7 @@ from fsd_core.texts import LOOPBACK
 
 if TYPE_CHECKING:
     from fsd_core.engines.connection import EngineHosts
-    from fsd_core.storage.records import ServedEngine
+    from fsd_core.storage.tables import ServedEngineRow
 
 KEY_PREFIX = "ENGINE_KEY"
 """beginning of the names of variables that pages and programs may name, so that nobody sends another secret away"""
@@ -56,7 +56,7 @@ def _tell_shown(it: EndpointAnswer) -> Told:
     return Told([f"{it['endpoint']}: {what}, by {it['added_by']}"])
 
 
-def _described(engine: ServedEngine) -> EndpointAnswer:
+def _described(engine: ServedEngineRow) -> EndpointAnswer:
     served = engine.served
     return {
         "endpoint": engine.name, "kind": served.engine, "url": served.url, "model": served.model,

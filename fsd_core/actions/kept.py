@@ -14,7 +14,7 @@ from fsd_core.storage.catalogue import checked_view_page
 from fsd_core.texts import Id
 
 if TYPE_CHECKING:
-    from fsd_core.storage.catalogue import ReportName, SavedView
+    from fsd_core.storage.tables import ReportRow, SavedViewRow
 
 
 class ReportNameAnswer(TypedDict):
@@ -41,7 +41,7 @@ class ReportAnswer(ReportNameAnswer):
     deleted_runs: list[str]
 
 
-def _named(report: ReportName, root_path: str) -> ReportNameAnswer:
+def _named(report: ReportRow, root_path: str) -> ReportNameAnswer:
     return {
         "report": report.id,
         "title": report.title,
@@ -76,7 +76,7 @@ def read_report(
     view = ask.repository.report(report)
     content, changes = view.content, changed_runs(ask.repository, view.content.runs)
     return {
-        **_named(view, ask.settings.root_path),
+        **_named(view.row, ask.settings.root_path),
         "subject": content.subject,
         "text": content.text,
         "tables": [table.as_json() for table in content.tables],
@@ -99,7 +99,7 @@ class ViewAnswer(TypedDict):
     address: str
 
 
-def _described(ask: Ask, view: SavedView) -> ViewAnswer:
+def _described(ask: Ask, view: SavedViewRow) -> ViewAnswer:
     return {
         "view": view.id, "page": view.page, "name": view.name, "query": view.query, "by": view.who,
         "at": view.at.isoformat(), "address": f"{ask.settings.root_path}/{view.address}",

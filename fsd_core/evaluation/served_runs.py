@@ -43,8 +43,9 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt, prompt_hash, render_prompt, template_marks, tokenizer_of
 from fsd_core.rules import Served
 from fsd_core.settings import get_settings
-from fsd_core.storage.records import GenerationRecord, RunView, ServedEngine
+from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import ServedEngineRow
 from fsd_core.tasks import Example, Task
 
 READING_SECONDS = 5.0
@@ -326,7 +327,7 @@ class WithEngines:
         """Return the number of CPU threads of the generator of the pairs."""
         return self._others.threads()
 
-    def _endpoint(self, served: Served) -> ServedEngine:
+    def _endpoint(self, served: Served) -> ServedEngineRow:
         """Return an endpoint, which must be what the run says. Raises ``EngineUnavailable``."""
         try:
             engine = self._repository.engine(served.endpoint)

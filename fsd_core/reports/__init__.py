@@ -93,7 +93,7 @@ def report_html(repository: Repository, report: ReportView) -> str:
 
     body = report_body(report, changed_runs(repository, report.content.runs), inside)
     template = _templates().get_template("report.html").module
-    return str(template.page(report.title, Markup(body))).lstrip()  # pyright: ignore[reportAttributeAccessIssue]
+    return str(template.page(report.row.title, Markup(body))).lstrip()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def figure_svg(report: ReportView, index: int) -> bytes:
@@ -103,7 +103,7 @@ def figure_svg(report: ReportView, index: int) -> bytes:
     try:
         figure = go.Figure(report.content.figures[index].plot)
     except ValueError:
-        raise DataDamaged(f"Figure {index} of the report {report.id} cannot be drawn: save it again.") from None
+        raise DataDamaged(f"Figure {index} of the report {report.row.id} cannot be drawn: save it again.") from None
     return printed(figure, "svg")
 
 

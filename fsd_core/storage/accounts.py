@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import Refused, Taken
 from fsd_core.roles import LOCAL, ROLES, Person, same_name
 from fsd_core.storage.opening import Store, changed, dialect_insert, unknown
-from fsd_core.storage.records import AccountEvent, AccountView, TokenView
 from fsd_core.storage.tables import AccountEventRow, ApiTokenRow, SignInAttemptRow, SignInRow, UserRow, now
 
 FREE_ATTEMPTS = 5
@@ -38,17 +37,10 @@ class AccountStore(Store):
             session.add(UserRow(name=name, role=role, password=password, one_time_until=one_time_until))
             _log(session, by, "person added", name, role)
 
-    def users(self) -> list[AccountView]:
+    def users(self) -> list[UserRow]:
         """Return all users, by name."""
         with self._database.session(readonly=True) as session:
-            rows = session.scalars(select(UserRow).order_by(UserRow.name))
-            return [
-                AccountView(
-                    row.name, row.role, row.created_at, row.signed_in_at, row.disabled_at is not None,
-                    row.one_time_until is not None,
-                )
-                for row in rows
-            ]  # fmt: skip
+            return list(session.scalars(select(UserRow).order_by(UserRow.name)))
 
     def change_user(
         self,
@@ -211,13 +203,10 @@ class AccountStore(Store):
             session.add(ApiTokenRow(digest=digest, name=name, role=role, owner=owner, expires_at=expires_at))
             _log(session, by, "token added", name, f"{role}, of {owner}")
 
-    def tokens(self) -> list[TokenView]:
+    def tokens(self) -> list[ApiTokenRow]:
         """Return all tokens, by name."""
         with self._database.session(readonly=True) as session:
-            rows = session.scalars(select(ApiTokenRow).order_by(ApiTokenRow.name))
-            return [
-                TokenView(row.name, row.role, row.owner, row.created_at, row.expires_at, row.used_at) for row in rows
-            ]
+            return list(session.scalars(select(ApiTokenRow).order_by(ApiTokenRow.name)))
 
     def revoke_token(self, name: str, by: str) -> None:
         with self._database.session() as session:
@@ -263,15 +252,14 @@ class AccountStore(Store):
             if same_name(name, token)
         ]
 
-    def account_log(self, limit: int, name: str | None = None) -> list[AccountEvent]:
+    def account_log(self, limit: int, name: str | None = None) -> list[AccountEventRow]:
         """Return the log of all accounts, or the events by and about one person, the latest first."""
         statement = select(AccountEventRow).order_by(AccountEventRow.id.desc()).limit(limit)
         if name is not None:
             names = func.lower(AccountEventRow.who), func.lower(AccountEventRow.subject)
             statement = statement.where(or_(*(one == func.lower(name) for one in names)))
         with self._database.session(readonly=True) as session:
-            rows = session.scalars(statement)
-            return [AccountEvent(row.at, row.who, row.act, row.subject, row.detail) for row in rows]
+            return list(session.scalars(statement))
 
 
 def _check_free(session: Session, model: type[UserRow | ApiTokenRow], name: str) -> None:

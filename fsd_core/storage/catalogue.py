@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakMethod
 
@@ -28,10 +26,10 @@ from fsd_core.errors import (
     UnknownName,
 )
 from fsd_core.frozen import Frozen, content_hash, text_hash
-from fsd_core.roles import Person, folded, same_name
+from fsd_core.roles import Person, folded
 from fsd_core.rules import Served
 from fsd_core.storage.opening import Database, Store, changed, dialect_insert, get_row, storable, unknown
-from fsd_core.storage.records import OwnPair, ServedEngine, TaskView
+from fsd_core.storage.records import TaskView
 from fsd_core.storage.tables import EngineReadingRow, OwnPairRow, ReportRow, SavedViewRow, ServedEngineRow, TaskRow, now
 from fsd_core.texts import whole
 
@@ -102,7 +100,7 @@ class OwnPairStore(Store):
             self._names = time.monotonic() + 1, {pair.models: pair.name for pair in latest_first}
         return self._names[1]
 
-    def add_pair(self, name: str, models: str, who: str) -> OwnPair:
+    def add_pair(self, name: str, models: str, who: str) -> OwnPairRow:
         """Store a version of a named pair, and make it the one that the name refers to.
 
         ``models``: the name that says which models it is made of. What the name refers to already stays as it is.
@@ -115,15 +113,15 @@ class OwnPairStore(Store):
             row = dialect_insert(session, OwnPairRow).values(values | updated)  # another process may add the same now
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
         self._names = 0.0, {}
-        return OwnPair(**values, **updated)
+        return OwnPairRow(**values, **updated)
 
-    def own_pairs(self) -> list[OwnPair]:
+    def own_pairs(self) -> list[OwnPairRow]:
         """Return the latest version of each named pair, in the order of their names."""
         statement = select(OwnPairRow).order_by(OwnPairRow.name, OwnPairRow.added_at.desc())
-        latest: dict[str, OwnPair] = {}
+        latest: dict[str, OwnPairRow] = {}
         with self._database.session(readonly=True) as session:
             for row in session.scalars(statement):
-                latest.setdefault(row.name, OwnPair(row.name, row.version, row.models, row.added_by, row.added_at))
+                latest.setdefault(row.name, row)
         return list(latest.values())
 
     def pair_versions(self, name: str) -> list[str]:
@@ -143,27 +141,27 @@ class OwnPairStore(Store):
 class ServedEngineStore(Store):
     def add_engine(
         self, served: Served, key_variable: str, who: str, *, hardware: str = "", guarded: bool = False
-    ) -> ServedEngine:
+    ) -> ServedEngineRow:
         """Store an endpoint, in place of one of its name. Runs keep the engine that they were measured with."""
-        values = {"served": served.as_json(), "key_variable": key_variable, "added_by": who}
+        values = {"served": served, "key_variable": key_variable, "added_by": who}
         values |= {"added_at": now(), "hardware": hardware, "guarded": guarded}
         with self._database.session() as session:
             row = dialect_insert(session, ServedEngineRow).values(name=served.endpoint, **values)
             session.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
         return self.engine(served.endpoint)
 
-    def engines(self) -> list[ServedEngine]:
+    def engines(self) -> list[ServedEngineRow]:
         """Return all endpoints, in the order of their names."""
         with self._database.session(readonly=True) as session:
-            return [_engine_of(row) for row in session.scalars(select(ServedEngineRow).order_by(ServedEngineRow.name))]
+            return list(session.scalars(select(ServedEngineRow).order_by(ServedEngineRow.name)))
 
-    def engine(self, name: str) -> ServedEngine:
+    def engine(self, name: str) -> ServedEngineRow:
         """Return an endpoint. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             row = session.get(ServedEngineRow, name)
             if row is None:
                 raise _unknown(session, name)
-            return _engine_of(row)
+            return row
 
     def remove_engine(self, name: str) -> None:
         """Forget an endpoint. What was measured stays. Raises ``UnknownName``."""
@@ -189,12 +187,6 @@ def _unknown(session: Session, name: str) -> UnknownName:
     names = session.scalars(select(ServedEngineRow.name).order_by(ServedEngineRow.name)).all()
     known = f"expected {' or '.join(names)}" if names else "none was added yet, see 'endpoints add' or Running engines"
     return UnknownName(f"There is no endpoint '{name}': {known}.")
-
-
-def _engine_of(row: ServedEngineRow) -> ServedEngine:
-    return ServedEngine(
-        Served.model_validate(row.served), row.key_variable, row.added_by, row.added_at, row.hardware, row.guarded
-    )
 
 
 LONGEST_REPORT_TITLE = 200
@@ -240,25 +232,11 @@ class ReportContent(Frozen):
     tables: list[ReportTable]
 
 
-@dataclass(frozen=True)
-class ReportName:
-    """A report in a list. ``version`` is the hash of its content."""
-
-    id: str
-    title: str
-    version: str
-    who: str
-    at: datetime
-
-
-@dataclass(frozen=True)
-class ReportView(ReportName):
+class ReportView(NamedTuple):
     """A report with what it holds."""
 
+    row: ReportRow
     content: ReportContent
-
-
-_NAME = (ReportRow.id, ReportRow.title, ReportRow.version, ReportRow.who, ReportRow.at)
 
 
 class ReportStore(Store):
@@ -270,11 +248,11 @@ class ReportStore(Store):
             if session.get(ReportRow, id) is None:
                 session.add(ReportRow(id=id, who=who, **values))
 
-    def reports(self, limit: int = 100, offset: int = 0) -> list[ReportName]:
+    def reports(self, limit: int = 100, offset: int = 0) -> list[ReportRow]:
         """Return the reports, newest first."""
-        statement = select(*_NAME).order_by(ReportRow.at.desc(), ReportRow.id).limit(limit).offset(offset)
+        statement = select(ReportRow).order_by(ReportRow.at.desc(), ReportRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
-            return [ReportName(*row) for row in session.execute(statement)]
+            return list(session.scalars(statement))
 
     def count_reports(self) -> int:
         """Return the number of reports."""
@@ -291,7 +269,7 @@ class ReportStore(Store):
                 content = None
             if content is None or content_hash(content) != row.version:
                 raise DataDamaged(f"The report {id} is not what was saved: restore the database from a backup.")
-            return ReportView(row.id, row.title, row.version, row.who, row.at, content)
+            return ReportView(row, content)
 
     def delete_report(self, id: str) -> None:
         """Delete a report. Its runs stay. Raises ``UnknownName``."""
@@ -304,27 +282,6 @@ VIEW_PAGES = ("runs", "compare")
 """pages whose whole state is in their address, by their paths"""
 LONGEST_VIEW_NAME = 80
 LONGEST_VIEW_QUERY = 8_000
-
-
-@dataclass(frozen=True)
-class SavedView:
-    """A named address. ``query`` is that of the page, and ``at`` when it was saved last."""
-
-    id: str
-    page: str
-    name: str
-    query: str
-    who: str
-    at: datetime
-
-    @property
-    def address(self) -> str:
-        """The address below the application's root."""
-        return f"{self.page}?{self.query}"
-
-    def may_change(self, person: Person) -> bool:
-        """Whether a person may replace, rename and delete the view: who saved it, or an admin."""
-        return person.may("admin") or (person.may("author") and person.known and same_name(person.name, self.who))
 
 
 def checked_view_page(page: str) -> str:
@@ -366,7 +323,7 @@ def checked_view_query(query: str) -> str:
 
 
 class ViewStore(Store):
-    def save_view(self, id: str, page: str, name: str, query: str, person: Person) -> SavedView:
+    def save_view(self, id: str, page: str, name: str, query: str, person: Person) -> SavedViewRow:
         """Store a view under an id that the caller has made, or replace what the view of this name on the page holds.
 
         Done twice, it is done once. Raises ``InvalidSetting``, and ``Refused`` where the name is that of somebody
@@ -383,18 +340,17 @@ class ViewStore(Store):
                 row = _named(session, page, key) or session.get_one(SavedViewRow, id)
                 _refuse_others(row, person)
                 row.query, row.at = values["query"], now()
-            row = _named(session, page, key) or session.get_one(SavedViewRow, id)
-            return _view_of(row)
+            return _named(session, page, key) or session.get_one(SavedViewRow, id)
 
-    def saved_views(self, page: str | None = None) -> list[SavedView]:
+    def saved_views(self, page: str | None = None) -> list[SavedViewRow]:
         """Return the views of a page, or of all, in the order of their names."""
         statement = select(SavedViewRow).order_by(SavedViewRow.page, SavedViewRow.folded)
         if page is not None:
             statement = statement.where(SavedViewRow.page == page)
         with self._database.session(readonly=True) as session:
-            return [_view_of(row) for row in session.scalars(statement)]
+            return list(session.scalars(statement))
 
-    def rename_view(self, id: str, name: str, person: Person) -> SavedView:
+    def rename_view(self, id: str, name: str, person: Person) -> SavedViewRow:
         """Give a view another name. Raises ``UnknownName``, ``Refused`` for somebody else's view, and
         ``InvalidSetting`` for a name that cannot be used or is taken."""
         name = checked_view_name(name)
@@ -405,16 +361,16 @@ class ViewStore(Store):
             if other is not None and other.id != id:
                 raise Taken(f"A view is called “{other.name}” already: choose another name, or delete it.")
             row.name, row.folded = name, folded(name)
-            return _view_of(row)
+            return row
 
-    def delete_view(self, id: str, person: Person) -> SavedView:
+    def delete_view(self, id: str, person: Person) -> SavedViewRow:
         """Delete a view and return it. What it showed stays. Raises ``UnknownName``, and ``Refused`` for somebody
         else's."""
         with self._database.session() as session:
             row = get_row(session, SavedViewRow, id, "view")
             _refuse_others(row, person)
             session.execute(delete(SavedViewRow).where(SavedViewRow.id == id))
-            return _view_of(row)
+            return row
 
 
 def _named(session: Session, page: str, key: str) -> SavedViewRow | None:
@@ -424,9 +380,5 @@ def _named(session: Session, page: str, key: str) -> SavedViewRow | None:
 
 
 def _refuse_others(row: SavedViewRow, person: Person) -> None:
-    if not _view_of(row).may_change(person):
+    if not row.may_change(person):
         raise Refused(f"{row.who} saved the view “{row.name}”: only they and admins may change it. Use another name.")
-
-
-def _view_of(row: SavedViewRow) -> SavedView:
-    return SavedView(row.id, row.page, row.name, row.query, row.who, row.at)

@@ -25,7 +25,6 @@ from fsd_core.storage.records import (
     Edit,
     ExperimentName,
     ExperimentView,
-    LoggedChange,
     Subject,
     checked_name,
 )
@@ -61,9 +60,7 @@ class ChangeStore(Store):
         except IntegrityError as error:
             raise Overtaken("Somebody else changed this at the same moment: look at it, then save again.") from error
 
-    def changes(
-        self, *, subject: str | None = None, experiment_id: str | None = None, limit: int
-    ) -> list[LoggedChange]:
+    def changes(self, *, subject: str | None = None, experiment_id: str | None = None, limit: int) -> list[ChangeRow]:
         """Return the latest changes first: all, those of one run or experiment, or those of an experiment and its
         runs."""
         statement = select(ChangeRow).order_by(ChangeRow.id.desc()).limit(limit)
@@ -72,7 +69,7 @@ class ChangeStore(Store):
         if experiment_id is not None:
             statement = statement.where(ChangeRow.experiment_id == experiment_id)
         with self._database.session(readonly=True) as session:
-            return [_view(row) for row in session.scalars(statement)]
+            return list(session.scalars(statement))
 
 
 def log_change(
@@ -108,12 +105,6 @@ def _overtaken(session: Session, id: str) -> Overtaken:
     last = session.scalar(select(ChangeRow).where(ChangeRow.subject == id).order_by(ChangeRow.sequence.desc()))
     who = last.who if last else "Somebody else"
     return Overtaken(f"{who} changed this in the meantime: look at what is new, then save again to replace it.")
-
-
-def _view(row: ChangeRow) -> LoggedChange:
-    return LoggedChange(
-        row.kind, row.subject, row.experiment_id, row.at, row.who, row.role, row.act, row.change, row.owner
-    )
 
 
 class DeletionStore(Store):

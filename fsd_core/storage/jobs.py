@@ -11,16 +11,14 @@ from sqlalchemy.orm import Session
 
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
 from fsd_core.storage.opening import Store, changed, dialect_insert, get_row, moment_of, new_id, unknown
-from fsd_core.storage.records import UNENDED, JobView, WorkerView
+from fsd_core.storage.records import UNENDED
 from fsd_core.storage.runs import (
     close_sharing,
     count_losses,
     is_shared,
-    job_view,
     lock_sharing_job,
     of_owner,
     shared_jobs,
-    worker_view,
 )
 from fsd_core.storage.tables import JobRow, RunRow, StreamChunkRow, WorkerRow, now
 
@@ -36,24 +34,23 @@ class JobStore(Store):
             session.add(JobRow(id=id, kind=message.kind, payload=message.as_json(), priority=priority))
         return id
 
-    def job(self, id: str) -> JobView:
+    def job(self, id: str) -> JobRow:
         """Return a job. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            return job_view(get_row(session, JobRow, id, "job"))
+            return get_row(session, JobRow, id, "job")
 
-    def find_job(self, id: str) -> JobView | None:
+    def find_job(self, id: str) -> JobRow | None:
         """Return the job of an experiment, of a single run, or any other by its id; ``None`` if there is none."""
         with self._database.session(readonly=True) as session:
-            row = session.get(JobRow, id)
-            return job_view(row) if row else None
+            return session.get(JobRow, id)
 
-    def latest_jobs(self, kind: str, limit: int = 50) -> list[JobView]:
+    def latest_jobs(self, kind: str, limit: int = 50) -> list[JobRow]:
         """Return the jobs of a kind, newest first."""
         newest = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
-            return [job_view(job) for job in session.scalars(newest)]
+            return list(session.scalars(newest))
 
-    def claim(self, kinds: tuple[str, ...], lease_seconds: float, only: str | None = None) -> JobView | None:
+    def claim(self, kinds: tuple[str, ...], lease_seconds: float, only: str | None = None) -> JobRow | None:
         """Claim the next job that is queued, or whose worker's lease expired; ``None`` if there is none.
 
         Several processes that claim at once each get a different job. ``only``: the id of the one that may be claimed.
@@ -75,7 +72,7 @@ class JobStore(Store):
             job.status, job.claim_token = "running", new_id()
             job.started_at = job.started_at or now()
             job.lease_expires_at = moment_of(session) + timedelta(seconds=lease_seconds)
-            return job_view(job)
+            return job
 
     def worker_lost(self, claims: Mapping[str, str], prompts: Mapping[str, Sequence[int]]) -> None:
         """Release the jobs of a worker that is known to be dead, whatever its leases say.
@@ -259,18 +256,20 @@ class WorkerStore(Store):
             for key, value in values.items():
                 setattr(row, key, value)
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[WorkerRow]:
         """Return all workers as they last reported themselves, dead ones too, by name."""
         with self._database.session(readonly=True) as session:
-            at, rows = moment_of(session), session.scalars(select(WorkerRow).order_by(WorkerRow.name))
-            return [worker_view(row, at) for row in rows]
+            at, rows = moment_of(session), list(session.scalars(select(WorkerRow).order_by(WorkerRow.name)))
+            for row in rows:
+                row.age = abs((at - row.heartbeat_at).total_seconds())
+            return rows
 
     def prune_workers(self, older_than: timedelta) -> None:
         """Forget workers with names that were last heard of longer ago than this."""
         with self._database.session() as session:
             session.execute(delete(WorkerRow).where(WorkerRow.name != "", WorkerRow.heartbeat_at < now() - older_than))
 
-    def worker(self) -> WorkerView | None:
+    def worker(self) -> WorkerRow | None:
         """Return the worker that pages tell of: one that is alive before one that is not, a home's before others.
         ``None`` if none ever reported itself."""
         return max(self.workers(), key=lambda one: (one.alive, not one.name, one.heartbeat_at), default=None)

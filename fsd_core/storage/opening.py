@@ -243,7 +243,7 @@ CONNECT_TIMEOUT = 5
 
 
 class Database:
-    """A checked database. Sessions may be opened from any thread. Rows must not leave their session."""
+    """A checked database. Sessions may be opened from any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -256,7 +256,8 @@ class Database:
         A writing session takes SQLite's write lock at once, so that it waits for its turn instead of failing half-way.
         A ``readonly`` session takes none and lets others write. Raises ``DatabaseUnavailable``.
         """
-        with explained(self.engine.url), Session(self._reader if readonly else self.engine) as session, session.begin():
+        engine = self._reader if readonly else self.engine
+        with explained(self.engine.url), Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:

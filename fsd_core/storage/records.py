@@ -13,7 +13,6 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfi
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import Malformed, NotGiven, OutOfRange
 from fsd_core.metrics import Conditions, conditions_of, mixed
-from fsd_core.rules import Served
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import ReviewEvent
 
@@ -59,39 +58,6 @@ class TaskView:
     def full_name(self) -> str:
         """Name under which runs are recorded, such as ``support@0123456789abcdef``."""
         return f"{self.name}@{self.version}"
-
-
-@dataclass(frozen=True)
-class OwnPair:
-    """A version of a pair that somebody has named."""
-
-    name: str
-    version: str
-    """first 16 hex digits of the SHA-256 of ``models``"""
-    models: str
-    """the name under which runs are recorded, which says the models (:mod:`fsd_core.config.model_names`)"""
-    added_by: str
-    added_at: datetime
-
-
-@dataclass(frozen=True)
-class ServedEngine:
-    """A running engine that somebody has named. Its key is in the environment alone."""
-
-    served: Served
-    key_variable: str
-    """name of the environment variable that holds its key; empty for none"""
-    added_by: str
-    added_at: datetime
-    hardware: str = ""
-    """hardware of the engine, as a person described it"""
-    guarded: bool = False
-    """whether only public hosts and those that the operator names may be asked: somebody added it who may not choose
-    any"""
-
-    @property
-    def name(self) -> str:
-        return self.served.endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,59 +185,6 @@ Prompts = Mapping[str, Mapping[int, PromptCounts]]
 
 
 @dataclass(frozen=True)
-class MarkView:
-    """One person's opinion of a run's output for one prompt."""
-
-    run_id: str
-    position: int
-    who: str
-    verdict: str | None
-    """good, bad, or neither"""
-    note: str
-    at: datetime
-
-
-@dataclass(frozen=True)
-class AccountView:
-    """A user, without secrets."""
-
-    name: str
-    role: str
-    created_at: datetime
-    signed_in_at: datetime | None
-    """last; ``None``: never, or before this was recorded"""
-    disabled: bool
-    one_time: bool
-    """whether the password is one for a single sign-in, used or not"""
-
-
-@dataclass(frozen=True)
-class TokenView:
-    """A token of a program, without its secret."""
-
-    name: str
-    role: str
-    owner: str
-    """who made it; empty: unknown"""
-    created_at: datetime
-    expires_at: datetime | None
-    used_at: datetime | None
-    """to the minute"""
-
-
-@dataclass(frozen=True)
-class AccountEvent:
-    """One row of the log of accounts."""
-
-    at: datetime
-    who: str
-    act: str
-    subject: str
-    """whose account, or which token"""
-    detail: str
-
-
-@dataclass(frozen=True)
 class LoggedEvent:
     """One row of the review log."""
 
@@ -288,87 +201,11 @@ class LoggedEvent:
     """of the program that acted; ``None``: a person did"""
 
 
-@dataclass(frozen=True)
-class LoggedChange:
-    """One row of the log of changes and deletions."""
-
-    kind: str
-    """run or experiment"""
-    subject: str
-    """id of the run or experiment, which may be gone"""
-    experiment_id: str | None
-    """the experiment itself, or the run's"""
-    at: datetime
-    who: str
-    role: str
-    """of that person, at that time"""
-    action: str
-    """changed or deleted"""
-    change: dict[str, Any]
-    """old and new value by name, or what was deleted"""
-    owner: str | None = None
-    """of the program that acted; ``None``: a person did"""
-
-
 UNDER_WAY = ("queued", "running")
 """statuses of a run, an experiment or a job that a process has or will have"""
 
 UNENDED = (*UNDER_WAY, "stopped")
 """statuses of work that has not ended; stopped work waits until somebody resumes it"""
-
-ALIVE_SECONDS = 10.0
-"""A worker whose heartbeat is older than this counts as gone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobView:
-    """Work for the worker, and its status."""
-
-    id: str
-    kind: str
-    payload: dict[str, Any]
-    """as stored; the kind's class in ``messages`` reads it"""
-    priority: int
-    status: str
-    error: str | None
-    cancel_requested: bool
-    claim_token: str | None
-    lease_expires_at: datetime | None
-    attempts: int
-    """claims so far"""
-    lost_workers: int
-    """claims whose worker died"""
-    stalled: int
-    """workers lost in a row without progress or a prompt to blame"""
-    bytes_done: int | None
-    """of a fetch of models, once it has begun"""
-    bytes_total: int | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerView:
-    """A worker, as it last reported itself."""
-
-    pid: int
-    host: str
-    device: str
-    activity: str
-    started_at: datetime
-    heartbeat_at: datetime
-    memory: int | None = None
-    """bytes that its device has, if known"""
-    name: str = ""
-    """of a worker beside others; empty for that of a home"""
-    age: float = 0.0
-    """seconds since its heartbeat, when it was read. One in the future dates from before the clock was set back."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether its heartbeat is recent."""
-        return self.age < ALIVE_SECONDS
 
 
 ORIGIN = "measured_elsewhere"
@@ -628,37 +465,27 @@ class Deletion:
 
 
 __all__ = [
-    "ALIVE_SECONDS",
     "ORIGIN",
     "READING_VERSIONS",
     "READ_BEFORE",
     "UNDER_WAY",
     "UNENDED",
-    "AccountEvent",
-    "AccountView",
     "Deletion",
     "ExperimentName",
     "ExperimentView",
     "GenerationRecord",
     "GenerationView",
-    "JobView",
-    "LoggedChange",
     "LoggedEvent",
-    "MarkView",
     "MeasurementSession",
-    "OwnPair",
     "PromptCounts",
     "Prompts",
     "RunName",
     "RunValues",
     "RunView",
-    "ServedEngine",
     "SettingSummary",
     "SettingView",
     "TaskView",
-    "TokenView",
     "Trial",
-    "WorkerView",
     "fingerprint_of",
     "same_model",
     "same_weights",

@@ -15,7 +15,7 @@ from fsd_core.errors import DataDamaged, OutOfRange, Overtaken, Taken, UnknownCh
 from fsd_core.roles import Person, same_name
 from fsd_core.storage.messages import NoticeContent, OutboxMessage
 from fsd_core.storage.opening import Store, changed, dialect_insert, new_id, storable
-from fsd_core.storage.records import LoggedEvent, MarkView, same_weights
+from fsd_core.storage.records import LoggedEvent, same_weights
 from fsd_core.storage.review_events import LONGEST_TEXT, Alias, AliasMoved, Proposed, ReviewEvent, read_event
 from fsd_core.storage.tables import GenerationRow, MarkRow, OutboxCursorRow, OutboxRow, ReviewEventRow, RunRow, now
 
@@ -183,14 +183,11 @@ class MarkStore(Store):
             elif (row := session.get(MarkRow, (run_id, position, who))) is not None:
                 session.delete(row)
 
-    def marks(self, run_ids: Iterable[str]) -> list[MarkView]:
+    def marks(self, run_ids: Iterable[str]) -> list[MarkRow]:
         """Return everybody's marks on the outputs of runs, oldest first."""
         statement = select(MarkRow).where(MarkRow.run_id.in_(list(run_ids))).order_by(MarkRow.at, MarkRow.who)
         with self._database.session(readonly=True) as session:
-            return [
-                MarkView(row.run_id, row.position, row.who, row.verdict, row.note, row.at)
-                for row in session.scalars(statement)
-            ]
+            return list(session.scalars(statement))
 
 
 _MOST_ERROR = 500

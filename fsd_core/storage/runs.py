@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
-from datetime import datetime, timedelta
-from typing import Any, TypedDict, TypeVar, Unpack
+from datetime import timedelta
+from typing import Any, TypedDict, Unpack
 
 from sqlalchemy import ColumnElement, Select, and_, delete, false, func, null, or_, select, update
 from sqlalchemy.orm import Session
@@ -30,18 +30,15 @@ from fsd_core.storage.records import (
     UNENDED,
     ExperimentView,
     GenerationView,
-    JobView,
     MeasurementSession,
     RunName,
     RunValues,
     RunView,
     SettingSummary,
     SettingView,
-    WorkerView,
 )
 from fsd_core.storage.reviews import count_moves
 from fsd_core.storage.tables import (
-    Base,
     ExperimentRow,
     GenerationRow,
     JobRow,
@@ -49,28 +46,12 @@ from fsd_core.storage.tables import (
     OwnPairRow,
     RunRow,
     SettingRow,
-    WorkerRow,
     now,
 )
 
-V = TypeVar("V", GenerationView, JobView, WorkerView)
-
-
-def _columns(view: type[V], row: Base, **more: Any) -> V:
-    return view(**{field.name: getattr(row, field.name) for field in fields(view) if field.name not in more}, **more)
-
 
 def generation_view(row: GenerationRow) -> GenerationView:
-    return _columns(GenerationView, row)
-
-
-def job_view(row: JobRow) -> JobView:
-    return _columns(JobView, row)
-
-
-def worker_view(row: WorkerRow, at: datetime) -> WorkerView:
-    """Return a worker as it is at a time by the database's clock."""
-    return _columns(WorkerView, row, age=abs((at - row.heartbeat_at).total_seconds()))
+    return GenerationView(**{field.name: getattr(row, field.name) for field in fields(GenerationView)})
 
 
 def run_view(row: RunRow, experiment_name: str | None) -> RunView:

@@ -1,4 +1,7 @@
-"""The tables. Only Alembic creates and changes them (``migrations/``)."""
+"""The tables, whose rows are the values that leave the repository. Only Alembic changes tables (``migrations/``).
+
+A row that has left its session stays as it was read; what is changed in it is not stored.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,11 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
 from fsd_core.config.model_names import LONGEST_NAME
+from fsd_core.roles import Person, same_name
+from fsd_core.rules import Served
+
+ALIVE_SECONDS = 10.0
+"""A worker whose heartbeat is older than this counts as gone."""
 
 NAMING = {
     "ix": "ix_%(column_0_label)s",
@@ -51,9 +59,26 @@ class Utc(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class AsServed(TypeDecorator[Served]):
+    """A running engine as JSON."""
+
+    impl = JSON
+    cache_ok = True
+
+    def process_bind_param(self, value: Served | None, dialect: Any) -> dict[str, Any] | None:
+        return value.as_json() if value else None
+
+    def process_result_value(self, value: Any, dialect: Any) -> Served | None:
+        return Served.model_validate(value)
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map: ClassVar = {datetime: Utc, dict[str, Any]: JSON, str: String(255)}
+
+    def __repr__(self) -> str:
+        loaded = (f"{name}={value!r}" for name, value in sorted(vars(self).items()) if not name.startswith("_"))
+        return f"{type(self).__name__}({', '.join(loaded)})"
 
 
 class UserRow(Base):
@@ -62,11 +87,21 @@ class UserRow(Base):
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(primary_key=True)
     role: Mapped[str] = mapped_column(String(16))
-    password: Mapped[str]  # argon2's hash
+    password: Mapped[str] = mapped_column(deferred=True)  # argon2's hash, which leaves no session
     created_at: Mapped[datetime] = mapped_column(default=now)
-    signed_in_at: Mapped[datetime | None]
+    signed_in_at: Mapped[datetime | None]  # last; None: never, or before this was recorded
     disabled_at: Mapped[datetime | None]
     one_time_until: Mapped[datetime | None]  # of a password that is good for one sign-in; then the time of that one
+
+    @property
+    def disabled(self) -> bool:
+        """Whether nobody may sign in as them."""
+        return self.disabled_at is not None
+
+    @property
+    def one_time(self) -> bool:
+        """Whether the password is one for a single sign-in, used or not."""
+        return self.one_time_until is not None
 
 
 class SignInAttemptRow(Base):
@@ -129,10 +164,11 @@ class ServedEngineRow(Base):
 
     __tablename__ = "served_engines"
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
-    served: Mapped[dict[str, Any]]  # fsd_core.rules.Served as JSON
+    served: Mapped[Served] = mapped_column(AsServed)
     key_variable: Mapped[str] = mapped_column(default="", server_default="")  # name of the variable with its key
     hardware: Mapped[str] = mapped_column(default="", server_default="")  # as people say it: no engine tells
-    guarded: Mapped[bool] = mapped_column(default=False, server_default=false())  # fsd_core.engines.connection
+    # whether only public hosts, and those that the operator names, may be asked: who added it may not choose any
+    guarded: Mapped[bool] = mapped_column(default=False, server_default=false())
     added_by: Mapped[str]
     added_at: Mapped[datetime] = mapped_column(default=now)
 
@@ -144,7 +180,7 @@ class ReportRow(Base):
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     title: Mapped[str]
     version: Mapped[str] = mapped_column(String(16))
-    content: Mapped[dict[str, Any]]  # fsd_core.storage.catalogue
+    content: Mapped[dict[str, Any]] = mapped_column(deferred=True)  # ReportContent of fsd_core.storage.catalogue
     who: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)
 
@@ -161,6 +197,15 @@ class SavedViewRow(Base):
     query: Mapped[str] = mapped_column(Text)  # of the page's address
     who: Mapped[str]
     at: Mapped[datetime] = mapped_column(default=now)  # most recently saved
+
+    @property
+    def address(self) -> str:
+        """The address below the application's root."""
+        return f"{self.page}?{self.query}"
+
+    def may_change(self, person: Person) -> bool:
+        """Whether a person may replace, rename and delete the view: who saved it, or an admin."""
+        return person.may("admin") or (person.may("author") and person.known and same_name(person.name, self.who))
 
 
 class TaskRow(Base):
@@ -449,9 +494,17 @@ class WorkerRow(Base):
     started_at: Mapped[datetime]
     heartbeat_at: Mapped[datetime]
     memory: Mapped[int | None] = mapped_column(BigInteger)  # bytes that the device has; None: not known
+    age = 0.0
+    """seconds since its heartbeat, when it was read. One in the future dates from before the clock was set back."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its heartbeat is recent."""
+        return self.age < ALIVE_SECONDS
 
 
 __all__ = [
+    "ALIVE_SECONDS",
     "NAMING",
     "AccountEventRow",
     "ApiTokenRow",

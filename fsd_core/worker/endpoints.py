@@ -12,8 +12,8 @@ from fsd_core.errors import NotApplicable
 from fsd_core.rules import Served
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import ServedEngine
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import ServedEngineRow
 
 
 def engine_to_calibrate(repository: Repository, name: str, *, restarted: bool = False) -> Served | None:
@@ -41,7 +41,7 @@ def check_shared(options: Iterable[str], named: Named) -> None:
         )
 
 
-def endpoint_decodings(engines: Sequence[ServedEngine], shared: Mapping[str, Any]) -> list[DecodingConfig]:
+def endpoint_decodings(engines: Sequence[ServedEngineRow], shared: Mapping[str, Any]) -> list[DecodingConfig]:
     """Return the decoding of endpoints, which has what a method and its baseline share. No engine is asked.
 
     ``shared``: see ``DecodingConfig.shared``. Raises ``InvalidSetting`` for sampling that an engine does not take.

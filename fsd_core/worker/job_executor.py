@@ -29,8 +29,9 @@ from fsd_core.storage.messages import (
     PlaygroundJob,
     RunJob,
 )
-from fsd_core.storage.records import JobView, RunView
+from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 from fsd_core.system import LockMetadata
 from fsd_core.tasks import download
 from fsd_core.worker import playground
@@ -186,7 +187,7 @@ class JobExecutor:
                     raise Stopping from error
                 wait = min(2 * wait, LAST_RETRY)
 
-    def execute(self, job: JobView) -> None:
+    def execute(self, job: JobRow) -> None:
         """Execute a job and store its final status."""
         assert job.claim_token is not None
         token, status, sentence = job.claim_token, "finished", None
@@ -219,7 +220,7 @@ class JobExecutor:
         finally:
             del self._claimed[job_id]
 
-    def _give_up(self, job: JobView) -> None:
+    def _give_up(self, job: JobRow) -> None:
         """Fail a job that repeatedly lost its worker. Raises the error; its runs keep their figures."""
         error = (
             f"The worker was lost {job.stalled} times in a row on this job without progress, so it is not retried. "
@@ -229,7 +230,7 @@ class JobExecutor:
         self.with_retries(lambda: give_up(self._repository, runs, error))
         raise FsdError(error)
 
-    def _runs_of(self, job: JobView) -> list[str]:
+    def _runs_of(self, job: JobRow) -> list[str]:
         """Return the runs of a job; none for the playground and other jobs without runs."""
         match job.kind:
             case ExperimentJob.kind:
@@ -242,7 +243,7 @@ class JobExecutor:
                 return [ExperimentRunJob.read(job.payload).run_id]
         return []
 
-    def _share(self, job: JobView) -> None:
+    def _share(self, job: JobRow) -> None:
         """Raise ``ExperimentShared`` where the runs of an experiment can be left to several workers, and are now."""
         if job.kind != ExperimentJob.kind:
             return
@@ -257,7 +258,7 @@ class JobExecutor:
         if self._repository.share_experiment(job.id, job.claim_token or ""):
             raise ExperimentShared
 
-    def _provenance(self, job: JobView) -> dict[str, Any]:
+    def _provenance(self, job: JobRow) -> dict[str, Any]:
         """Return the price of this machine, if known, and what tells runs of several workers apart."""
         price = self._settings.price_per_hour
         found: dict[str, Any] = {} if price is None else {"price_per_hour": price}
@@ -265,13 +266,13 @@ class JobExecutor:
             found[WORKER] = self._recorded_as or HOME_WORKER
         return found
 
-    def _among(self, job: JobView) -> list[str]:
+    def _among(self, job: JobRow) -> list[str]:
         """Return the runs of the experiment whose run a job is; none for other jobs."""
         if job.kind != ExperimentRunJob.kind:
             return []
         return [run.id for run in self._repository.experiment(ExperimentRunJob.read(job.payload).experiment_id).runs]
 
-    def _check(self, job: JobView) -> None:
+    def _check(self, job: JobRow) -> None:
         """Raise whatever should end the job now."""
         if self._heartbeat.lost(job):
             raise ClaimLost
@@ -281,7 +282,7 @@ class JobExecutor:
             raise Cancelled("Cancelled by a user.")
         self.device.fit()
 
-    def _do_runs(self, job: JobView) -> None:
+    def _do_runs(self, job: JobRow) -> None:
         def before_a_prompt(run: RunView) -> None:
             self.serve_waiting()
             self._check(job)
@@ -311,7 +312,7 @@ class JobExecutor:
             self.with_retries(lambda: give_up(self._repository, self._runs_of(job), message))
             raise
 
-    def _calibration(self, job: JobView) -> CalibrationConfig | None:
+    def _calibration(self, job: JobRow) -> CalibrationConfig | None:
         """Return the config of the job's calibration, or ``None`` for any other job."""
         if job.kind != ExperimentJob.kind:
             return None
@@ -336,7 +337,7 @@ class JobExecutor:
         """Whether postponable work should pause."""
         return self._stop.is_set() or self._repository.queue_length(WAITED_FOR) > 0
 
-    def _playground(self, job: JobView) -> None:
+    def _playground(self, job: JobRow) -> None:
         message = PlaygroundJob.read(job.payload)
         self._check(job)
         written = [chunk for _, chunk in self.with_retries(lambda: self._repository.chunks(job.id))]
@@ -349,11 +350,11 @@ class JobExecutor:
                 check=lambda: self._check(job),
             )
 
-    def _fetch(self, job: JobView) -> None:
+    def _fetch(self, job: JobRow) -> None:
         self._check(job)
         fetch_task(FetchJob.read(job.payload).task, self._settings.data_folder, self._pauses(job))
 
-    def _fetch_pair(self, job: JobView) -> None:
+    def _fetch_pair(self, job: JobRow) -> None:
         def report(done: int, total: int) -> None:
             token = job.claim_token or ""
             self.with_retries(lambda: self._repository.report_bytes(job.id, token, done, total))
@@ -361,10 +362,10 @@ class JobExecutor:
         self._check(job)
         fetch_models(PairFetchJob.read(job.payload).pair, self._pauses(job), report)
 
-    def _pauses(self, job: JobView) -> Pauses:
+    def _pauses(self, job: JobRow) -> Pauses:
         return Pauses(lambda: self._check(job), self.serve_waiting, self._show)
 
-    def _bounds(self, job: JobView) -> None:
+    def _bounds(self, job: JobRow) -> None:
         message = BoundsJob.read(job.payload)
         run = self.with_retries(lambda: self._repository.run(message.run_id))
 

@@ -29,8 +29,8 @@ from fsd_core.storage.messages import PairFetchJob
 from fsd_core.storage.records import fingerprint_of, same_weights
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import JobView
     from fsd_core.storage.repository import Repository
+    from fsd_core.storage.tables import JobRow
 
 
 def device_memory(repository: Repository | None) -> DeviceMemory:
@@ -175,9 +175,9 @@ def known_models(repository: Repository | None) -> list[Path | HubModel]:
     return list(models)
 
 
-def pair_fetches(repository: Repository) -> Mapping[str, JobView]:
+def pair_fetches(repository: Repository) -> Mapping[str, JobRow]:
     """Return the newest fetch of each pair, by the name under which its runs are recorded."""
-    newest: dict[str, JobView] = {}
+    newest: dict[str, JobRow] = {}
     for job in repository.latest_jobs(PairFetchJob.kind):
         try:
             newest.setdefault(PairFetchJob.read(job.payload).pair, job)

@@ -17,11 +17,12 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError, Malformed, Misconfigured, WorkerRunning
 from fsd_core.rules import Served
 from fsd_core.storage.opening import parse, sqlite_path
-from fsd_core.storage.records import JobView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import ExperimentView, WorkerView
+    from fsd_core.storage.records import ExperimentView
+    from fsd_core.storage.tables import WorkerRow
 
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class Heartbeat:
         self._thread.join()
 
     @contextmanager
-    def holding(self, job: JobView) -> Iterator[None]:
+    def holding(self, job: JobRow) -> Iterator[None]:
         """Renew the lease of the job during the block."""
         assert job.claim_token is not None
         previous = self.activity
@@ -69,7 +70,7 @@ class Heartbeat:
             self._lost.discard(job.id)
             self.activity = previous
 
-    def lost(self, job: JobView) -> bool:
+    def lost(self, job: JobRow) -> bool:
         """Whether another worker has taken the job, as may happen after an outage of the database."""
         return job.id in self._lost
 
@@ -110,7 +111,7 @@ def check_worker_name(name: str, database_url: str) -> None:
         )
 
 
-def check_unique(name: str, workers: Sequence[WorkerView]) -> None:
+def check_unique(name: str, workers: Sequence[WorkerRow]) -> None:
     """Raise ``WorkerRunning`` while another process has this name. The caller holds the name's lock of its home."""
     other = next((worker for worker in workers if worker.name == name and worker.alive), None)
     if other is None:

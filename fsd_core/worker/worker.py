@@ -43,8 +43,9 @@ from fsd_core.errors import (
 )
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.opening import BUSY_TIMEOUT, open_database, parse, sqlite_path
-from fsd_core.storage.records import UNENDED, JobView
+from fsd_core.storage.records import UNENDED
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 from fsd_core.system import LockMetadata, handle_hangup
 from fsd_core.worker import lent_gpu
 from fsd_core.worker.device import DeviceFactory, LocalDevice
@@ -248,7 +249,7 @@ class Worker:
                     self._stop.wait(POLL)
         logger.info("Worker %d ends.", os.getpid())
 
-    def _next_job(self) -> JobView | None:
+    def _next_job(self) -> JobRow | None:
         try:
             return self._executor.with_retries(
                 lambda: self._repository.claim(self._executor.kinds, self._lease, self._only)

@@ -21,8 +21,8 @@ from fsd_core.models.pair_check import HERE, DeviceMemory, badge_of
 from fsd_core.models.sources import HubModel, missing_models, obtained
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.opening import open_database, upgrade
-from fsd_core.storage.records import JobView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 from fsd_core.testing import save_toy_pair
 from fsd_core.worker.pair_names import pair_fetches
 from fsd_core.worker.worker import Worker
@@ -79,7 +79,7 @@ def working(home: Path) -> Iterator[None]:
         thread.join()
 
 
-def fetched(repository: Repository) -> JobView:
+def fetched(repository: Repository) -> JobRow:
     """Ask for a fetch of the pair. Returns its job."""
     fetch_pair(Ask(get_settings(), repository=repository), PAIR)
     return pair_fetches(repository)[PAIR]

@@ -305,8 +305,8 @@ def test_a_report_is_kept_whole(repository: Repository) -> None:
     report = repository.report("c" * 32)
     assert report.content.figures == [figure]
     assert report.content.text == "# κ\n\ufffd"
-    assert [name.id for name in repository.reports()] == [report.id]
-    repository.delete_report(report.id)
+    assert [name.id for name in repository.reports()] == [report.row.id]
+    repository.delete_report(report.row.id)
     assert repository.count_reports() == 0
 
 

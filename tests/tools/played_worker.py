@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
-from fsd_core.storage.records import ExperimentView, JobView
+from fsd_core.storage.records import ExperimentView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 
 _DAY = 86_400.0
 
 
-def claimed(repository: Repository, experiment: str) -> JobView:
+def claimed(repository: Repository, experiment: str) -> JobRow:
     """The job of an experiment that waits, taken for longer than any test lasts. What waits before it ends."""
     while (job := repository.claim(("experiment",), lease_seconds=_DAY)) and job.id != experiment:
         repository.finish_job(job.id, str(job.claim_token), "finished")

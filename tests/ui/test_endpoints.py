@@ -27,7 +27,7 @@ from fsd_core.calibration.summary import calibration_status, verdict
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL
-from fsd_core.storage.records import JobView
+from fsd_core.storage.tables import JobRow
 from tests.tools.attack.http import send_request
 from tests.tools.forked import ForkedCommand
 from tests.tools.plausible import finish
@@ -77,7 +77,7 @@ def working(site: Site) -> Iterator[None]:
         worker.wait()
 
 
-def claim(site: Site, experiment: str) -> JobView:
+def claim(site: Site, experiment: str) -> JobRow:
     """As a worker does."""
     job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
     assert job is not None
@@ -85,7 +85,7 @@ def claim(site: Site, experiment: str) -> JobView:
     return job
 
 
-def end(site: Site, job: JobView) -> None:
+def end(site: Site, job: JobRow) -> None:
     site.repository.finish_job(job.id, str(job.claim_token), "finished")
 
 

@@ -18,9 +18,9 @@ from fsd_core.errors import UnknownName
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
-from fsd_core.storage.records import JobView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.tables import JobRow
 from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import head
 from tests.tools.plausible import do_prompts, finish, sweep
@@ -266,7 +266,7 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
     def alive(activity: str = "idle") -> None:
         repository.report_worker(pid=1, host="here", device="cpu", activity=activity)
 
-    def claimed() -> JobView:
+    def claimed() -> JobRow:
         return until(lambda: repository.claim(("fetch",), PATIENCE), "what the click asks for", PATIENCE)
 
     opened(page, site)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Request, Response, Route, expect
 
 from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
-from fsd_core.storage.records import JobView
+from fsd_core.storage.tables import JobRow
 from tests.tools.settled import acts, meanwhile, settled, watch
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
@@ -40,7 +40,7 @@ def worker_that_is_there(site: Site) -> Iterator[None]:
     heart.join()
 
 
-def claim(page: Page, site: Site) -> JobView:
+def claim(page: Page, site: Site) -> JobRow:
     """The job that the page has just written."""
     return meanwhile(page, lambda: site.repository.claim(("playground",), PATIENCE), "a job of the page's")
 
@@ -58,7 +58,7 @@ def chunk(setting: int, texts: list[str], *, done: bool = True, error: str | Non
     return Chunk(setting, tuple(tokens), figures, done, "eos" if done else None, error)
 
 
-def finish(site: Site, job: JobView, status: str = "finished", error: str | None = None) -> None:
+def finish(site: Site, job: JobRow, status: str = "finished", error: str | None = None) -> None:
     assert job.claim_token is not None
     site.repository.finish_job(job.id, job.claim_token, status, error)
 
@@ -67,7 +67,7 @@ def prompt(page: Page) -> Locator:
     return page.locator("#prompt-text textarea")
 
 
-def start(page: Page, site: Site) -> JobView:
+def start(page: Page, site: Site) -> JobRow:
     page.get_by_role("button", name="Generate").click()
     return claim(page, site)
 

@@ -8,8 +8,8 @@ import pytest
 
 from fsd_core.errors import Malformed, Misconfigured, WorkerRunning, WrongState
 from fsd_core.storage.messages import ExperimentRunJob
-from fsd_core.storage.records import JobView
 from fsd_core.storage.repository import Repository
+from fsd_core.storage.tables import JobRow
 from fsd_core.worker.sharing import check_unique, check_worker_name
 from tests.tools.tracking_examples import generation, sweep
 
@@ -26,7 +26,7 @@ def shared(repository: Repository) -> tuple[str, list[str]]:
     return id, [run.id for run in repository.experiment(id).runs]
 
 
-def claimed(repository: Repository, kinds: tuple[str, ...], lease: float = LEASE) -> JobView:
+def claimed(repository: Repository, kinds: tuple[str, ...], lease: float = LEASE) -> JobRow:
     job = repository.claim(kinds, lease)
     assert job is not None
     return job

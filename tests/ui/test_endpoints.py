@@ -21,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from dashboard.ui.api_call import INSTRUCTIONS
+from dashboard.web import all_actions
 from fsd_core import accounts
 from fsd_core.calibration.planning import CalibrationStep
 from fsd_core.calibration.summary import calibration_status, verdict
@@ -43,19 +44,7 @@ SETTINGS = [
     {"acceptance": "speculative"},
     {"acceptance": "fsd-reducible", "threshold": [0.05, 0.3], "draft_length": [5]},
 ]
-TOOLS = {
-    "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
-    "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
-    "check_use",
-    "ask_reviewers",
-    "compare_with_approved",
-    "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
-    "add_pair", "read_pair", "fetch_pair", "cancel_fetch", "remove_pair", "search_models", "suggest_drafts",
-    "list_endpoints", "add_endpoint", "check_endpoint", "remove_endpoint",
-    "time_finalists",
-    "list_reports", "read_report", "list_views", "save_view", "rename_view",
-    "review_log", "make_use", "change_use", "choose_evidence", "withdraw", "add_task", "delete",
-}  # fmt: skip
+TOOLS = {action.name for action in all_actions()}
 
 
 @pytest.fixture(scope="module")

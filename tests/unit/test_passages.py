@@ -9,15 +9,23 @@ import gradio as gr
 import pytest
 from sqlalchemy import delete, update
 
-from dashboard.review.opened_proposal import OpenedProposal, beside_html, beside_record, conversation_html, wins_html
+from dashboard.review.opened_proposal import (
+    OpenedProposal,
+    beside_html,
+    compare_with_approved,
+    conversation_html,
+    wins_html,
+)
 from dashboard.tables.prompt_pairs import DiffPiece, pair_up, quoting
 from dashboard.ui.view import Act, Asked
+from fsd_core.actions.action import Ask
 from fsd_core.errors import OutOfRange, Refused, Stale, UnknownName
 from fsd_core.frozen import text_hash
 from fsd_core.review.approvals import beside_approved
 from fsd_core.review.blinding import passage_json, quoted_passages
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
+from fsd_core.settings import get_settings
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import LONGEST_QUOTE, Commented, Requirements, read_event
@@ -155,20 +163,20 @@ def test_a_candidate_stands_beside_what_is_approved(
     pairing = pair_up(repository, runs[6].id, runs[3].id)
     won, lost = pairing.count(True, False), pairing.count(False, True)
     assert f"Of 24 prompts the candidate alone solves {won}, what is approved alone {lost}" in str(wins_html(pairing))
-    record = beside_record(repository, ANN, service.review(candidate), "outcome", 100, 0)
+    record = compare_with_approved(Ask(get_settings(), ANN, repository), candidate, "outcome", 100, 0)
     assert (record["prompts"], record["candidate_alone"], record["approved_alone"]) == (24, won, lost)
     assert (record["found"], record["hidden"]) == (won + lost, 0)
     for pair in record["pairs"]:
         (answer,) = repository.generations(runs[6].id, position=pair["prompt"] - 1)
         assert pair["candidate"]["text"] == answer.text
         assert (pair["candidate"]["outcome"] == "correct") != (pair["approved"]["outcome"] == "correct")
-    blind = beside_record(repository, BOB, service.review(candidate), "all", 100, 0)
+    blind = compare_with_approved(Ask(get_settings(), BOB, repository), candidate, "all", 100, 0)
     assert blind["hidden"] > 0
     assert blind["found"] == 24 - blind["hidden"]
     with pytest.raises(UnknownName):
-        beside_record(repository, ANN, service.review(approved), "all", 100, 0)
+        compare_with_approved(Ask(get_settings(), ANN, repository), approved, "all", 100, 0)
     with pytest.raises(OutOfRange, match="100"):
-        beside_record(repository, ANN, service.review(candidate), "all", 101, 0)
+        compare_with_approved(Ask(get_settings(), ANN, repository), candidate, "all", 101, 0)
 
 
 def test_the_page_reads_both_and_opens_the_passage_of_a_comment(

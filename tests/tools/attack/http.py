@@ -29,6 +29,6 @@ def send_request(
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named, encode_chunked=not isinstance(body, bytes | str | None))
         answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read(100_000)
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read(1_000_000)
     finally:
         connection.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -241,11 +241,10 @@ def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
 @train.command("held-out")
 def write_held_out() -> None:
     """Write the held-out problems that ship with the program. They are always the same."""
-    from fsd_core.tasks import word_problems
+    from fsd_core.tasks import word_problems as tasks
 
-    tasks: tuple[Any, ...] = (word_problems, word_problems)
-    for task in tasks:
-        print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
+    print(f"{tasks.write_long_held_out(tasks.ARITHMETIC_PROBLEMS)} problems in {tasks.ARITHMETIC_PROBLEMS}")
+    print(f"{tasks.write_short_held_out(tasks.SHORT_PROBLEMS)} problems in {tasks.SHORT_PROBLEMS}")
 
 
 @database.command("upgrade")

@@ -14,19 +14,16 @@ It has the bundled target's size, tokenizer, problems and schedule, so the bundl
 from __future__ import annotations
 
 import json
-import platform
-import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer as CoreTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
-from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.config import Autoregressive, DecodingConfig
 from fsd_core.decoding.decoder import DecodingSession
@@ -38,38 +35,16 @@ from fsd_core.models.loading import ModelSet
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import load_tokenizer
 from fsd_core.tasks import generators
-from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Problem, Style
+from fsd_core.tasks.generators import Problem, Style
 from fsd_core.training.cards import write_card
-from fsd_core.training.loop import Schedule, train, weighted_loss
+from fsd_core.training.loop import Batch, Row, alike, make, pad_rows, read_model, weighted_loss
+from fsd_core.training.plans import BUNDLED_PLANS, LINEAR_PLAN, BundledPlan, LinearPlan, Parts
 
 PAD, END = "<|pad|>", "<|end|>"
 _HELD_OUT = 600
 WATCHED = 100  # other problems, for the learning curve
 CONTEXT = 512
 LONGEST_ANSWER = 96  # tokens
-
-
-@dataclass(frozen=True)
-class BundledPlan:
-    """Size of one model, its training schedule and the style of its corpus."""
-
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    schedule: Schedule
-    style: Style
-
-
-BUNDLED_PLANS = {  # the draft first: it takes minutes and can be tested while the target trains
-    "draft": BundledPlan(
-        hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
-    ),
-    "target": BundledPlan(
-        hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1250), style=TARGET_STYLE
-    ),
-}
 
 
 def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000) -> PreTrainedTokenizerFast:
@@ -121,33 +96,22 @@ def configuration(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast) -> dict
 
 def batches(
     tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str], style: Style
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ``(tokens[B,T], weights[B,T])`` without end, rows of similar length together, with weight 0 on padding.
+) -> Iterator[Batch]:
+    """Yield batches without end, rows of similar length together.
 
     Question tokens weigh a tenth: their numbers are random, so there is little to learn.
     """
-    shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
     source = generators.stream_long(seed, without, style)
-    while True:
-        pairs = list(islice(source, 24 * size))
-        # Not through the backend, which remembers the padding of its last call and would add it here.
-        prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
-        answers = tokenizer([text for _, text in pairs])["input_ids"]
-        rows = [(prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True)]
-        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
-        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-        shuffle.shuffle(groups)
-        for group in groups:
-            width = max(len(p) + len(a) for p, a in group)
-            tokens = torch.full((size, width), pad)
-            weights = torch.zeros(size, width)
-            for i, (prompt, answer) in enumerate(group):
-                length = len(prompt) + len(answer)
-                tokens[i, :length] = torch.tensor(prompt + answer)
-                weights[i, : len(prompt)] = 0.1
-                weights[i, len(prompt) : length] = 1.0
-            yield tokens, weights
+
+    def rows() -> Iterator[Row]:
+        while pairs := list(islice(source, 24 * size)):
+            # Not through the backend, which remembers the padding of its last call and would add it here.
+            prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
+            answers = tokenizer([text for _, text in pairs])["input_ids"]
+            yield from ((prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True))
+
+    return (pad_rows(group, 0.1, pad) for group in alike(rows(), size, 24, seed))
 
 
 def is_right(text: str, problem: generators.Problem) -> bool:
@@ -186,7 +150,6 @@ def train_role(
     interrupted training. A model that this plan and seed have made is left alone.
     """
     folder = out / role
-    folder.mkdir(parents=True, exist_ok=True)
     if (log_file := folder / "training.json").is_file():
         figures = json.loads(log_file.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
@@ -194,29 +157,18 @@ def train_role(
     problems, watched = generators.held_out_long(_HELD_OUT), generators.held_out_long(WATCHED, seed=1)
     excluded = frozenset(p.question for p in (*problems, *watched))
     model = build(plan, tokenizer, seed)
-    log = train(
-        model,
-        plan.schedule,
-        batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style),
-        weighted_loss,
-        checkpoint=out / f"{role}.checkpoint",
-        evaluate=lambda: {"accuracy": solve(model, tokenizer, watched)},
-        report=lambda row: report(role, row),
-    )
-    figures = {
-        "plan": asdict(plan),
-        "seed": seed,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "held_out_accuracy": solve(model, tokenizer, problems),
-        "held_out_problems": _HELD_OUT,
-        "seconds": log[-1]["seconds"],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
-    }
-    model.save_pretrained(folder)
-    tokenizer.backend_tokenizer.no_padding()  # padding was only for the evaluation
-    tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
-    return figures
+    taught = batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style)
+
+    def save(folder: Path) -> None:
+        model.save_pretrained(folder)
+        tokenizer.backend_tokenizer.no_padding()  # padding was only for the evaluation
+        tokenizer.save_pretrained(folder)
+
+    return make(
+        folder, model, plan, seed, taught, weighted_loss, lambda: {"accuracy": solve(model, tokenizer, watched)}, save,
+        lambda row: report(role, row), {"parameters": sum(p.numel() for p in model.parameters())},
+        lambda: {"held_out_accuracy": solve(model, tokenizer, problems), "held_out_problems": _HELD_OUT},
+    )  # fmt: skip
 
 
 def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
@@ -227,36 +179,13 @@ def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda 
     write_card(out)
 
 
-Parts = Literal["softmax", "local", "global", "all"]
-_HELD_AT_ZERO: dict[Parts, tuple[str, ...]] = {"local": ("past_scale", "kernel"), "global": ("kernel",), "all": ()}
-"""parameters that do not learn, by what does: the own group, earlier groups too, the convolution too. ``softmax`` is
-the bundled target's attention, to compare with."""
-
-
-@dataclass(frozen=True)
-class LinearPlan(BundledPlan):
-    """The bundled target's plan with the sizes of its attention, and which parts of it learn."""
-
-    group: int = 16
-    taps: int = 16
-    parts: Parts = "all"
-
-
-def linear_plan(parts: Parts = "all", steps: int | None = None) -> LinearPlan:
-    """Return the plan. ``steps``: by default those of the bundled target."""
-    target = BUNDLED_PLANS["target"]
-    schedule = replace(target.schedule, steps=steps or target.schedule.steps)
-    fields: dict[str, Any] = vars(target) | {"schedule": schedule}
-    return LinearPlan(**fields, parts=parts)
-
-
 def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LinearLlama:
     """Return a randomly initialised model of the planned size."""
     torch.manual_seed(seed)
     config = LinearLlamaConfig(**configuration(plan, tokenizer), attention_group=plan.group, attention_taps=plan.taps)
     model = LinearLlama(config)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad = name.rpartition(".")[2] not in _HELD_AT_ZERO[plan.parts]
+        parameter.requires_grad = name.rpartition(".")[2] not in plan.held_at_zero[plan.parts]
     return model
 
 
@@ -284,9 +213,9 @@ def train_linear_target(
 ) -> dict[str, Any]:
     """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
     tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
-    plan = linear_plan(parts, steps)
+    plan = replace(LINEAR_PLAN.changed(steps=steps), parts=parts)
     build, solve = (build_model, solved) if parts == "softmax" else (build_linear, solved_one_by_one)
     figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build, solve)
     folder = out / "target"
-    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    read_model(folder).bfloat16().save_pretrained(folder)
     return {key: value for key, value in figures.items() if key != "log"}

@@ -172,10 +172,7 @@ def train_card(
         import torch
 
         torch.set_num_threads(threads)
-    write_card = {"draft": cards.make_draft_card, "adapter": cards.make_adapter_card, "head": cards.make_head_card}[
-        what
-    ]
-    print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
+    print(*cards.make(what, limit, output.print_json), sep="\n")
 
 
 @train.command("calibration")

@@ -209,7 +209,8 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("name", [name for name, spec in MODEL_PAIRS.items() if isinstance(spec.head, Path)])
 def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
-    folder = cards.folder_of(name)
+    folder = MODEL_PAIRS[name].head
+    assert isinstance(folder, Path)
     assert (folder / "model.safetensors").stat().st_size <= 12e6
     card, told = (folder / "README.md").read_text(), json.loads((folder / "training.json").read_text())
     assert f"{told['texts']:,} answers" in card

@@ -26,12 +26,11 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.config import Autoregressive, DecodingConfig
-from fsd_core.decoding.decoder import DecodingSession
-from fsd_core.decoding.loop import compose
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.forwards import LinearLlama, LinearLlamaConfig
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import ModelSet
+from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import load_tokenizer
 from fsd_core.tasks import generators
@@ -45,6 +44,7 @@ _HELD_OUT = 600
 WATCHED = 100  # other problems, for the learning curve
 CONTEXT = 512
 LONGEST_ANSWER = 96  # tokens
+ROWS = 100  # problems that are solved at once
 
 
 def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000) -> PreTrainedTokenizerFast:
@@ -106,7 +106,6 @@ def batches(
 
     def rows() -> Iterator[Row]:
         while pairs := list(islice(source, 24 * size)):
-            # Not through the backend, which remembers the padding of its last call and would add it here.
             prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
             answers = tokenizer([text for _, text in pairs])["input_ids"]
             yield from ((prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True))
@@ -114,23 +113,17 @@ def batches(
     return (pad_rows(group, 0.1, pad) for group in alike(rows(), size, 24, seed))
 
 
-def is_right(text: str, problem: generators.Problem) -> bool:
-    """Return whether a text ends in a problem's ``#### answer``."""
-    return text.rpartition("####")[2].strip() == str(problem.answer)
-
-
-@torch.inference_mode()
-def solved(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[generators.Problem], size: int = 100
-) -> float:
-    """Return the share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
-    correct, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
-    for i in range(0, len(problems), size):
-        part = problems[i : i + size]
-        inputs = tokenizer([p.prompt for p in part], return_tensors="pt", padding=True, return_token_type_ids=False)
-        out = decode(**inputs, max_new_tokens=LONGEST_ANSWER, do_sample=False, pad_token_id=tokenizer.pad_token_id)
-        texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        correct += sum(map(is_right, texts, part))
+def solved(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
+    """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
+    of one text, so it writes them one by one."""
+    target = LanguageModel(model)
+    pair = LoadedPair(get_pair("bundled"), tokenizer, target, target, "cpu", "float32")
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER))
+    prompts = [decoder.prompt_ids(problem.prompt) for problem in problems]
+    correct = 0
+    for i, text in decoder.generate_all(prompts, [0] * len(prompts), 1 if target.one_text else ROWS):
+        answer = str(tokenizer.decode(text.tokens, skip_special_tokens=True)).rpartition("####")[2]
+        correct += answer.strip() == str(problems[i].answer)
     return correct / len(problems)
 
 
@@ -142,12 +135,11 @@ def train_role(
     seed: int,
     report: Callable[[str, dict], None],
     build: Callable[[Any, PreTrainedTokenizerFast, int], LlamaForCausalLM] = build_model,
-    solve: Callable[[Any, PreTrainedTokenizerFast, list[generators.Problem]], float] = solved,
 ) -> dict:
     """Train one model into ``out/role`` with its log and return its figures.
 
-    ``build`` returns the model of the plan, ``solve`` the share of problems that it solves greedily. Resumes an
-    interrupted training. A model that this plan and seed have made is left alone.
+    ``build`` returns the model of the plan. Resumes an interrupted training. A model that this plan and seed have made
+    is left alone.
     """
     folder = out / role
     if (log_file := folder / "training.json").is_file():
@@ -161,13 +153,12 @@ def train_role(
 
     def save(folder: Path) -> None:
         model.save_pretrained(folder)
-        tokenizer.backend_tokenizer.no_padding()  # padding was only for the evaluation
         tokenizer.save_pretrained(folder)
 
     return make(
-        folder, model, plan, seed, taught, weighted_loss, lambda: {"accuracy": solve(model, tokenizer, watched)}, save,
+        folder, model, plan, seed, taught, weighted_loss, lambda: {"accuracy": solved(model, tokenizer, watched)}, save,
         lambda row: report(role, row), {"parameters": sum(p.numel() for p in model.parameters())},
-        lambda: {"held_out_accuracy": solve(model, tokenizer, problems), "held_out_problems": _HELD_OUT},
+        lambda: {"held_out_accuracy": solved(model, tokenizer, problems), "held_out_problems": _HELD_OUT},
     )  # fmt: skip
 
 
@@ -189,21 +180,6 @@ def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int
     return model
 
 
-def solved_one_by_one(model: LinearLlama, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
-    """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
-    of one text, so they are written one by one."""
-    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER)
-    method, correct = compose(ModelSet(LanguageModel(model)), config), 0
-    for problem in problems:
-        prompt = cast(list[int], tokenizer.backend_tokenizer.encode(problem.prompt).ids)
-        with DecodingSession(method, prompt, 0, method.model.eos_tokens) as session:
-            while session.stop_reason is None:
-                session.run_round()
-            text = tokenizer.decode(session.history[len(prompt) :], skip_special_tokens=True)
-        correct += is_right(str(text), problem)
-    return correct / len(problems)
-
-
 def train_linear_target(
     out: Path,
     parts: Parts = "all",
@@ -214,8 +190,8 @@ def train_linear_target(
     """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
     tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
     plan = replace(LINEAR_PLAN.changed(steps=steps), parts=parts)
-    build, solve = (build_model, solved) if parts == "softmax" else (build_linear, solved_one_by_one)
-    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build, solve)
+    build = build_model if parts == "softmax" else build_linear
+    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build)
     folder = out / "target"
     read_model(folder).bfloat16().save_pretrained(folder)
     return {key: value for key, value in figures.items() if key != "log"}

@@ -153,11 +153,11 @@ def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
 
 
 @pytest.mark.parametrize("parts", ["local", "global", "all"])
-def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, parts):
+def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, monkeypatch, parts):
+    monkeypatch.setattr(bundled_pair, "solved", lambda *asked: 0.0)
     plan = LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
     bundled_pair.train_role(
         "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, bundled_pair.build_linear,
-        lambda *asked: 0.0,
     )  # fmt: skip
     attention = LinearLlama.from_pretrained(tmp_path / "target").model.layers[0].self_attn
     assert (attention.config.attention_group, attention.config.attention_taps) == (16, 16)
@@ -169,8 +169,7 @@ def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_pa
 def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_bytes(tmp_path, monkeypatch, parts):
     plan = LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
     monkeypatch.setattr(bundled_pair, "LINEAR_PLAN", plan)
-    for solve in ("solved", "solved_one_by_one"):
-        monkeypatch.setattr(bundled_pair, solve, lambda *asked: 0.25)
+    monkeypatch.setattr(bundled_pair, "solved", lambda *asked: 0.25)
     figures = bundled_pair.train_linear_target(tmp_path, parts)
     stored = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
     assert (stored.dtype, isinstance(stored, LinearLlama)) == (torch.bfloat16, parts == "all")
@@ -182,9 +181,9 @@ def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monk
     problems = [replace(problem, answer=7) for problem in generators.held_out_long(3)]
     plan = LinearPlan(**vars(TINY))
     model = bundled_pair.build_linear(plan, tokenizer, seed=0)
-    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 0
+    assert bundled_pair.solved(model, tokenizer, problems) == 0
     monkeypatch.setattr(tokenizer.__class__, "decode", lambda *args, **options: "so 3 + 4 = 7\n#### 7")
-    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 1
+    assert bundled_pair.solved(model, tokenizer, problems) == 1
 
 
 def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):

@@ -168,10 +168,7 @@ def train_card(
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
     from fsd_core.training import cards
 
-    if threads := get_settings().threads:
-        import torch
-
-        torch.set_num_threads(threads)
+    _use_threads()
     print(*cards.make(what, limit, output.print_json), sep="\n")
 
 
@@ -188,11 +185,16 @@ def train_calibration(
     pages."""
     from fsd_core.training import counting
 
+    _use_threads()
+    print(counting.sweep_thresholds(pair, task, limit, timed, report=output.print_json))
+
+
+def _use_threads() -> None:
+    """Set torch to the number of CPU threads that the settings name, if they name one."""
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(counting.sweep_thresholds(pair, task, limit, timed, report=output.print_json))
 
 
 @contextmanager

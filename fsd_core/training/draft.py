@@ -72,21 +72,15 @@ def adapter_problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterato
     file = data / "gsm8k" / "train.jsonl"
     if not file.is_file():
         raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    shuffle, deck = random.Random(seed), []
-    generated = {
-        "short": generators.stream_short(seed, without=held_out_short_questions()),
-        "arithmetic": generators.stream_long(seed),
+    shuffle = random.Random(seed)
+    short = generators.stream_short(seed, without=held_out_short_questions())
+    sources = {
+        "short": ((problem.question, solution.strip()) for problem, solution in short),
+        "arithmetic": ((problem.question, solution.strip()) for problem, solution in generators.stream_long(seed)),
+        "gsm8k": ((row["question"], worked(row)) for row in target_texts.decks(target_texts.gsm8k(data), shuffle)),
     }
-    while True:
-        (kind,) = shuffle.choices(list(mix), list(mix.values()))
-        if kind in generated:
-            problem, solution = next(generated[kind])
-            yield zero_shot_prompt(problem.question), solution.strip()
-            continue
-        deck = deck or shuffle.sample(rows, len(rows))
-        row = deck.pop()
-        yield zero_shot_prompt(row["question"]), worked(row)
+    for question, solution in target_texts.mixed(sources, mix, shuffle):
+        yield zero_shot_prompt(question), solution
 
 
 def encode_texts(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:

@@ -67,8 +67,10 @@ class TextsPlan(Plan):
     """texts that the target reads, in addition to those that it writes"""
     own_prompts: int = asked(
         "Of the texts, answers to prompts that the target writes itself. [default: none, and all of a Llama of your "
-        "own]", 0, low=0,
-    )  # fmt: skip
+        "own]",
+        0,
+        low=0,
+    )
     side_by_side: int = 96
     """texts that are written at once"""
     head_tokens: int | None = None
@@ -115,12 +117,14 @@ class HeadPlan(TextsPlan):
 HEAD_PLANS = {
     DRAFTED: HeadPlan(
         Schedule(steps=600, batch=16, every=100),
-        texts=2_048, existing=6_000, side_by_side=128, head_tokens=16_384, steps=3,
+        texts=2_048,
+        existing=6_000,
+        side_by_side=128,
+        head_tokens=16_384,
+        steps=3,
     ),
-    "bundled": HeadPlan(
-        Schedule(steps=800, batch=32, every=200), texts=3_840, side_by_side=128, generation=1,
-    ),
-}  # fmt: skip
+    "bundled": HeadPlan(Schedule(steps=800, batch=32, every=200), texts=3_840, side_by_side=128, generation=1),
+}
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,10 @@ class LinearPlan(BundledPlan):
     taps: int = 16
     parts: Parts = "all"
     held_at_zero: ClassVar[dict[Parts, tuple[str, ...]]] = {
-        "local": ("past_scale", "kernel"), "global": ("kernel",), "all": (),
-    }  # fmt: skip
+        "local": ("past_scale", "kernel"),
+        "global": ("kernel",),
+        "all": (),
+    }
     """parameters that do not learn, by what does"""
 
 

@@ -62,14 +62,14 @@ def training_prompts(data: Path, seed: int = 0, mix: Mapping[str, float] = MIX) 
     shuffle = random.Random(seed)
     with named_if_missing():
         sources = {
-            "gsm8k": _gsm8k(data),
+            "gsm8k": [row["question"] for row in gsm8k(data)],
             "worked": _worked(data, shuffle),
             "dolly": [instruction(row) for row in dolly(data)],
             "csqa": _csqa(data),
             "mbpp": [question for question, _ in mbpp(data)],
             "passages": _passages(data, shuffle),
         }
-    return _endless(sources, mix, shuffle)
+    return mixed({name: decks(texts, shuffle) for name, texts in sources.items()}, mix, shuffle)
 
 
 @contextmanager
@@ -83,13 +83,17 @@ def named_if_missing() -> Iterator[None]:
         ) from None
 
 
-def _endless(sources: Mapping[str, list[str]], mix: Mapping[str, float], shuffle: random.Random) -> Iterator[str]:
-    decks: dict[str, list[str]] = {name: [] for name in sources}
+def mixed(sources: Mapping[str, Iterator[T]], mix: Mapping[str, float], shuffle: random.Random) -> Iterator[T]:
+    """Yield what the sources yield, without end, by their shares in ``mix``."""
     while True:
         (name,) = shuffle.choices(list(mix), list(mix.values()))
-        if not decks[name]:
-            decks[name] = shuffle.sample(sources[name], len(sources[name]))
-        yield decks[name].pop()
+        yield next(sources[name])
+
+
+def decks(rows: Sequence[T], shuffle: random.Random) -> Iterator[T]:
+    """Yield rows in random order without end, each once before any comes again."""
+    while True:
+        yield from reversed(shuffle.sample(rows, len(rows)))
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
@@ -97,13 +101,14 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file if line.strip()]
 
 
-def _gsm8k(data: Path) -> list[str]:
-    return [row["question"] for row in json_lines(data / "gsm8k" / "train.jsonl")]
+def gsm8k(data: Path) -> list[dict[str, Any]]:
+    """Return rows with a ``question`` and an ``answer``."""
+    return json_lines(data / "gsm8k" / "train.jsonl")
 
 
 def _worked(data: Path, shuffle: random.Random) -> list[str]:
     """Return each problem after one to four others with their solutions."""
-    rows = shuffle.sample(problems := json_lines(data / "gsm8k" / "train.jsonl"), len(problems))
+    rows = shuffle.sample(problems := gsm8k(data), len(problems))
     shots = [shuffle.randint(1, MOST_SHOTS) for _ in rows]
     return [
         after_examples(rows[max(0, i - count) : i], row["question"])
@@ -183,13 +188,13 @@ def answer(
     limit: int,
     generator: torch.Generator,
     layers: tuple[int, ...] = (),
-    stored: int = TOP_TOKENS,
+    stored: bool = True,
 ) -> list[TrainingText]:
     """Return answers to prompts of similar length, each up to its end token or ``limit`` tokens.
 
     prompts: token ids. greedy: bool [B], rows that take the likeliest token. The others sample at temperature 1.
-    layers: those whose states are stored, as ``AuxHiddenStates`` counts them. stored: likeliest tokens stored of each
-    distribution, 0 if it will be read anew. ``generator``: on the CPU, whatever the target's device.
+    layers: those whose states are stored, as ``AuxHiddenStates`` counts them. stored: false if distributions and states
+    will be read anew, else they are read at the end. ``generator``: on the CPU, whatever the target's device.
     All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
     device, sizes, count = target.device, [len(prompt) for prompt in prompts], len(prompts)
@@ -197,30 +202,18 @@ def answer(
     padded = pad_sequence([torch.tensor(prompt, dtype=torch.int32) for prompt in prompts], batch_first=True)
     tokens = nn.functional.pad(padded, (0, limit)).to(device)
     lengths, greedy = torch.tensor(sizes, device=device), greedy.to(device)
-    top = torch.zeros(count, limit, stored, dtype=torch.int32, device=device)
-    top_log_p = torch.zeros(count, limit, stored, dtype=torch.float16, device=device)
-    aux, states = AuxHiddenStates(layers) if layers else None, torch.empty(0)
     cache = target.new_cache(longest + limit, count)
     end = torch.tensor(sorted(target.eos_tokens), device=device)
     rows, ends = torch.arange(count, device=device), lengths + limit  # ends: number of tokens of each text
     fed = tokens[:, :shortest].long()
     for position in range(shortest, longest + limit):
-        log_p = target.forward(fed, cache, logits_to_keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
-        if aux is not None:
-            new = aux.states.bfloat16()
-            if not len(states):
-                states = new.new_zeros(count, longest + limit, new.shape[-1])
-            states[rows, position - fed.shape[1] : position] = new
+        log_p = target.forward(fed, cache, logits_to_keep=1)[:, -1].log_softmax(-1)  # [B,V]
         # torch.multinomial takes ten times as long.
         sampled = draw(log_p.exp(), torch.rand(len(rows), generator=generator).to(device))
         sampled = torch.where(greedy[rows], log_p.argmax(-1), sampled).int()
         writing = (position >= lengths[rows]) & (position < ends[rows])
         sampled = torch.where(writing, sampled, tokens[rows, position])
         tokens[rows, position] = sampled
-        if stored:
-            values, indices = log_p.topk(stored)
-            at, place = rows[writing], position - lengths[rows[writing]]
-            top[at, place], top_log_p[at, place] = indices[writing].int(), values[writing].half()
         ends[rows] = torch.where(writing & torch.isin(sampled, end), position + 1, ends[rows])
         alive = position + 1 < ends[rows]
         left = int(alive.sum())
@@ -231,16 +224,11 @@ def answer(
             rows, fed = rows[alive], fed[alive]
             cache.keep_rows(alive.nonzero()[:, 0])
     cache.release()
-    return [
-        TrainingText(
-            tokens[row, :stop].clone(),
-            size,
-            top[row, : stop - size].clone(),
-            top_log_p[row, : stop - size].clone(),
-            states[row, : stop - 1].clone() if layers else None,
-        )
-        for row, (size, stop) in enumerate(zip(sizes, ends.tolist(), strict=True))
-    ]
+    texts = [(row[:stop].clone(), size) for row, size, stop in zip(tokens, sizes, ends.tolist(), strict=True)]
+    if stored:
+        return read(target, texts, layers)
+    nothing = [torch.empty(len(text) - size, 0) for text, size in texts]
+    return [TrainingText(*text, rest.int(), rest.half()) for text, rest in zip(texts, nothing, strict=True)]
 
 
 def write_texts(
@@ -250,11 +238,9 @@ def write_texts(
     folder: Path,
     count: int,
     limit: int = 160,
-    longest_prompt: int = 600,
     batch: int = 96,
-    seed: int = 0,
     layers: tuple[int, ...] = (),
-    stored: int = TOP_TOKENS,
+    stored: bool = True,
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
     """Write ``count`` texts as files under ``folder``. Existing files are not written again.
@@ -262,13 +248,13 @@ def write_texts(
     Prompts of similar length are answered together. ``layers``, ``stored``: see :func:`answer`.
     """
     encoded = (encode_prompt(tokenizer, question) for question in questions)
-    longest_prompt = min(longest_prompt, target.context - limit)
-    prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest_prompt), count), key=len)
+    longest = min(600, target.context - limit)  # tokens of a prompt
+    prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest), count), key=len)
     groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
-    random.Random(seed).shuffle(groups)
+    random.Random(0).shuffle(groups)
 
     def write(number: int, group: list[list[int]]) -> list[TrainingText]:
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
+        generator = torch.Generator().manual_seed(number)
         return answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers, stored)
 
     _in_files(folder, groups, write, lambda row: report({"file": row.pop("file"), "of": len(groups)} | row))
@@ -290,7 +276,7 @@ def _in_files(
 
 
 def save_texts(texts: Sequence[TrainingText], file: Path) -> None:
-    """Write texts in the format of :func:`read_file`. The file appears completely or not at all."""
+    """Write texts in the format of :func:`read_texts`. The file appears completely or not at all."""
     states = [text.states for text in texts if text.states is not None]
     packed = {
         **({"states": torch.cat(states)} if states else {}),
@@ -504,10 +490,10 @@ def existing_texts(data: Path, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Return an iterator over questions and their answers, each once, in an order of the seed alone.
 
     The texts are GSM8K's solutions, Dolly's answers, MBPP's programs, and stories and passages of WikiText to be
-    continued. ``data``: as for ``prompts.training_prompts``. Raises ``ModelUnavailable`` if a file is missing.
+    continued. ``data``: as for :func:`training_prompts`. Raises ``ModelUnavailable`` if a file is missing.
     """
     with named_if_missing():
-        sums = json_lines(data / "gsm8k" / "train.jsonl")[::3]  # all would be two thirds of the texts
+        sums = gsm8k(data)[::3]  # all would be two thirds of the texts
         pairs = [(row["question"], worked(row)) for row in sums]
         pairs += [(instruction(row), row["output"].strip()) for row in dolly(data)]
         pairs += [(question, f"```python\n{code.strip()}\n```") for question, code in mbpp(data)]
@@ -536,7 +522,6 @@ def read_existing(
     folder: Path,
     count: int,
     limit: int = 160,
-    longest_prompt: int = 400,
     batch: int = 96,
     layers: tuple[int, ...] = (),
     report: Callable[[dict], None] = lambda row: None,
@@ -546,7 +531,7 @@ def read_existing(
     The files are like those of :func:`write_texts`. Existing ones are not read again.
     """
     end = tokenizer.eos_token_id
-    longest_prompt = min(longest_prompt, target.context - limit)
+    longest = min(400, target.context - limit)  # tokens of a prompt
     counted = islice(texts, count)
     groups = iter(lambda: list(islice(counted, batch)), [])
 
@@ -555,7 +540,7 @@ def read_existing(
         for question, answer in group:
             prompt = encode_prompt(tokenizer, question)
             ids = [*tokenizer(answer, add_special_tokens=False)["input_ids"], end][:limit]
-            if len(prompt) <= longest_prompt:
+            if len(prompt) <= longest:
                 pairs.append((torch.tensor([*prompt, *ids]), len(prompt)))
         return read(target, sorted(pairs, key=lambda pair: len(pair[0])), layers)
 
@@ -598,7 +583,7 @@ def own_prompts(
     drawn = torch.zeros(side_by_side, dtype=torch.bool)
     while len(found) < count:
         before = len(found)
-        texts = answer(target, [beginning] * side_by_side, drawn, LONGEST, generator, stored=0)
+        texts = answer(target, [beginning] * side_by_side, drawn, LONGEST, generator, stored=False)
         written = (text.tokens[text.prompt :].tolist() for text in texts)
         ended = (tokens[:-1] for tokens in written if tokens[-1] in target.eos_tokens)
         prompts = (str(tokenizer.decode(tokens, skip_special_tokens=True)).strip() for tokens in ended)
@@ -650,10 +635,8 @@ class Taught:
     def facts(self) -> dict[str, int]:
         """Return how many texts and tokens of answers there are."""
         tokens, tokens_read = (sum(len(text.top) for text in texts) for texts in (self.texts, self.read))
-        return {
-            "texts": len(self.texts), "answer_tokens": tokens,
-            "texts_read": len(self.read), "answer_tokens_read": tokens_read,
-        }  # fmt: skip
+        counts = {"texts": len(self.texts), "answer_tokens": tokens}
+        return counts | {"texts_read": len(self.read), "answer_tokens_read": tokens_read}
 
 
 def write_all(
@@ -678,7 +661,7 @@ def write_all(
             questions = chain(own, questions)
         write_texts(
             model, tokenizer, questions, out / name, count, plan.longest_answer, batch=plan.side_by_side,
-            layers=() if plan.anew else layers, stored=0 if plan.anew else TOP_TOKENS, report=report,
+            layers=layers, stored=not plan.anew, report=report,
         )  # fmt: skip
         sources.append((model, read_texts(out / name)))
     return sources

@@ -73,25 +73,26 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
 
 
 def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Return a randomly initialised Llama of the planned size.
+    """Return a randomly initialised model of the planned size.
 
-    Attention is eager: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the rest
-    of a step.
+    Softmax attention is eager: for texts this short, the backward pass of torch's fused one takes as long on a CPU as
+    the rest of a step.
     """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**configuration(plan, tokenizer)))
-    model.set_attn_implementation("eager")
-    return model
-
-
-def configuration(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Return the fields of a Llama's configuration of the planned size."""
-    return {
+    sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer), "hidden_size": plan.hidden, "intermediate_size": plan.intermediate,
         "num_hidden_layers": plan.layers, "num_attention_heads": plan.heads, "num_key_value_heads": plan.kv_heads,
         "max_position_embeddings": CONTEXT, "tie_word_embeddings": True, "bos_token_id": None,
         "eos_token_id": tokenizer.get_vocab()[END], "pad_token_id": tokenizer.get_vocab()[PAD],
     }  # fmt: skip
+    if not isinstance(plan, LinearPlan) or plan.parts == "softmax":
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
+        model.set_attn_implementation("eager")
+        return model
+    model = LinearLlama(LinearLlamaConfig(**sizes, attention_group=plan.group, attention_taps=plan.taps))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name.rpartition(".")[2] not in plan.held_at_zero[plan.parts]
+    return model
 
 
 def batches(
@@ -105,10 +106,8 @@ def batches(
     source = generators.stream_long(seed, without, style)
 
     def rows() -> Iterator[Row]:
-        while pairs := list(islice(source, 24 * size)):
-            prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
-            answers = tokenizer([text for _, text in pairs])["input_ids"]
-            yield from ((prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True))
+        for problem, text in source:
+            yield tokenizer(problem.prompt)["input_ids"], [*tokenizer(text)["input_ids"], end]
 
     return (pad_rows(group, 0.1, pad) for group in alike(rows(), size, 24, seed))
 
@@ -134,12 +133,10 @@ def train_role(
     out: Path,
     seed: int,
     report: Callable[[str, dict], None],
-    build: Callable[[Any, PreTrainedTokenizerFast, int], LlamaForCausalLM] = build_model,
 ) -> dict:
     """Train one model into ``out/role`` with its log and return its figures.
 
-    ``build`` returns the model of the plan. Resumes an interrupted training. A model that this plan and seed have made
-    is left alone.
+    Resumes an interrupted training. A model that this plan and seed have made is left alone.
     """
     folder = out / role
     if (log_file := folder / "training.json").is_file():
@@ -148,7 +145,7 @@ def train_role(
             return figures
     problems, watched = generators.held_out_long(_HELD_OUT), generators.held_out_long(WATCHED, seed=1)
     excluded = frozenset(p.question for p in (*problems, *watched))
-    model = build(plan, tokenizer, seed)
+    model = build_model(plan, tokenizer, seed)
     taught = batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style)
 
     def save(folder: Path) -> None:
@@ -170,16 +167,6 @@ def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda 
     write_card(out)
 
 
-def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LinearLlama:
-    """Return a randomly initialised model of the planned size."""
-    torch.manual_seed(seed)
-    config = LinearLlamaConfig(**configuration(plan, tokenizer), attention_group=plan.group, attention_taps=plan.taps)
-    model = LinearLlama(config)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad = name.rpartition(".")[2] not in plan.held_at_zero[plan.parts]
-    return model
-
-
 def train_linear_target(
     out: Path,
     parts: Parts = "all",
@@ -190,8 +177,7 @@ def train_linear_target(
     """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
     tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
     plan = replace(LINEAR_PLAN.changed(steps=steps), parts=parts)
-    build = build_model if parts == "softmax" else build_linear
-    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build)
+    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row))
     folder = out / "target"
     read_model(folder).bfloat16().save_pretrained(folder)
     return {key: value for key, value in figures.items() if key != "log"}

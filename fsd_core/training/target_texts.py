@@ -231,40 +231,8 @@ def answer(
     return [TrainingText(*text, rest.int(), rest.half()) for text, rest in zip(texts, nothing, strict=True)]
 
 
-def write_texts(
-    target: LanguageModel,
-    tokenizer: PreTrainedTokenizerBase,
-    questions: Iterator[str],
-    folder: Path,
-    count: int,
-    limit: int = 160,
-    batch: int = 96,
-    layers: tuple[int, ...] = (),
-    stored: bool = True,
-    report: Callable[[dict], None] = lambda row: None,
-) -> None:
-    """Write ``count`` texts as files under ``folder``. Existing files are not written again.
-
-    Prompts of similar length are answered together. ``layers``, ``stored``: see :func:`answer`.
-    """
-    encoded = (encode_prompt(tokenizer, question) for question in questions)
-    longest = min(600, target.context - limit)  # tokens of a prompt
-    prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest), count), key=len)
-    groups = [prompts[i : i + batch] for i in range(0, len(prompts), batch)]
-    random.Random(0).shuffle(groups)
-
-    def write(number: int, group: list[list[int]]) -> list[TrainingText]:
-        generator = torch.Generator().manual_seed(number)
-        return answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers, stored)
-
-    _in_files(folder, groups, write, lambda row: report({"file": row.pop("file"), "of": len(groups)} | row))
-
-
 def _in_files(
-    folder: Path,
-    groups: Iterable[T],
-    make: Callable[[int, T], list[TrainingText]],
-    report: Callable[[dict], None],
+    folder: Path, groups: Iterable[T], make: Callable[[int, T], list[TrainingText]], report: Callable[[dict], None]
 ) -> None:
     """Store the texts that are made of each numbered group in a file, unless that is there."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -432,6 +400,8 @@ def _mass(texts: list[TrainingText], vocabulary: int) -> Tensor:
     return mass
 
 
+_LONGEST_WRITTEN, _LONGEST_READ = 600, 400
+"""tokens of prompts whose answers are written, and read; those of longer ones are not"""
 TOKENS_AT_ONCE = 4096
 """tokens per forward; their float32 logits take 0.8 GB at a vocabulary of 50,000. A GPU takes eight times as many."""
 SAMPLE = 512
@@ -528,10 +498,10 @@ def read_existing(
 ) -> None:
     """Read up to ``count`` texts, the first ``limit`` tokens of each answer, into files under ``folder``.
 
-    The files are like those of :func:`write_texts`. Existing ones are not read again.
+    Files that exist are not read again.
     """
     end = tokenizer.eos_token_id
-    longest = min(400, target.context - limit)  # tokens of a prompt
+    longest = min(_LONGEST_READ, target.context - limit)
     counted = islice(texts, count)
     groups = iter(lambda: list(islice(counted, batch)), [])
 
@@ -551,17 +521,6 @@ LONGEST = 128  # tokens of a prompt; one that has not ended by then is left out
 _MARK = "PROMPT"
 
 
-def _beginning(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Return the token ids before a user's first word. Raises ``InvalidSetting`` without a chat template."""
-    if not tokenizer.chat_template:
-        raise UnfitModel(
-            "The target has no chat template, so it cannot write prompts of its own: give --own-prompts 0, and a "
-            "folder of questions in FSD_DATA_DIR."
-        )
-    before, _, _ = render_prompt(tokenizer, _MARK)[0].partition(_MARK)
-    return tokenizer(before, add_special_tokens=False)["input_ids"]
-
-
 def own_prompts(
     target: LanguageModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -579,7 +538,14 @@ def own_prompts(
         return []
     if file.exists():
         return json.loads(file.read_text(encoding="utf-8"))[:count]
-    beginning, found, generator = _beginning(tokenizer), dict[str, None](), torch.Generator().manual_seed(seed)
+    if not tokenizer.chat_template:
+        raise UnfitModel(
+            "The target has no chat template, so it cannot write prompts of its own: give --own-prompts 0, and a "
+            "folder of questions in FSD_DATA_DIR."
+        )
+    before_first, _, _ = render_prompt(tokenizer, _MARK)[0].partition(_MARK)
+    beginning = tokenizer(before_first, add_special_tokens=False)["input_ids"]
+    found, generator = dict[str, None](), torch.Generator().manual_seed(seed)
     drawn = torch.zeros(side_by_side, dtype=torch.bool)
     while len(found) < count:
         before = len(found)
@@ -649,20 +615,34 @@ def write_all(
     report: Callable[[dict], None],
     layers: tuple[int, ...] = (),
 ) -> list[Source]:
-    """Write texts of the target in ``folder``, and return them, each with the model that wrote it."""
+    """Write texts of the target in ``folder``, and return them, each with the model that wrote it.
+
+    Prompts of similar length are answered together. Texts that are there are not written again.
+    """
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    size, limit = plan.side_by_side, plan.longest_answer
     sources: list[Source] = []
     for name, adapter, questions, count in writings:
         module = read_model(folder)
         module = on_device(module if adapter is None else adapted(module, adapter), device)
         model = LanguageModel(module, static=False)  # a graph is captured for each number of rows, which falls
         if adapter is None:
-            own = own_prompts(model, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
+            own = own_prompts(model, tokenizer, plan.own_prompts, out / "own-prompts.json", size, seed)
             questions = chain(own, questions)
-        write_texts(
-            model, tokenizer, questions, out / name, count, plan.longest_answer, batch=plan.side_by_side,
-            layers=layers, stored=not plan.anew, report=report,
-        )  # fmt: skip
+        encoded = (encode_prompt(tokenizer, question) for question in questions)
+        longest = min(_LONGEST_WRITTEN, model.context - limit)
+        prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest), count), key=len)
+        groups = [prompts[i : i + size] for i in range(0, len(prompts), size)]
+        random.Random(0).shuffle(groups)
+
+        def write(number: int, group: list[list[int]], model: LanguageModel = model) -> list[TrainingText]:
+            generator, greedy = torch.Generator().manual_seed(number), torch.arange(len(group)) % 2 == 0
+            return answer(model, group, greedy, limit, generator, layers, stored=not plan.anew)
+
+        def told(row: dict, files: int = len(groups)) -> None:
+            report({"file": row.pop("file"), "of": files} | row)
+
+        _in_files(out / name, groups, write, told)
         sources.append((model, read_texts(out / name)))
     return sources
 

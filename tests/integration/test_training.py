@@ -156,9 +156,7 @@ def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
 def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, monkeypatch, parts):
     monkeypatch.setattr(bundled_pair, "solved", lambda *asked: 0.0)
     plan = LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
-    bundled_pair.train_role(
-        "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, bundled_pair.build_linear,
-    )  # fmt: skip
+    bundled_pair.train_role("target", plan, tokenizer, tmp_path, 0, lambda role, row: None)
     attention = LinearLlama.from_pretrained(tmp_path / "target").model.layers[0].self_attn
     assert (attention.config.attention_group, attention.config.attention_taps) == (16, 16)
     assert bool(attention.past_scale) == (parts != "local")
@@ -180,14 +178,14 @@ def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_
 def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):
     problems = [replace(problem, answer=7) for problem in generators.held_out_long(3)]
     plan = LinearPlan(**vars(TINY))
-    model = bundled_pair.build_linear(plan, tokenizer, seed=0)
+    model = bundled_pair.build_model(plan, tokenizer, seed=0)
     assert bundled_pair.solved(model, tokenizer, problems) == 0
     monkeypatch.setattr(tokenizer.__class__, "decode", lambda *args, **options: "so 3 + 4 = 7\n#### 7")
     assert bundled_pair.solved(model, tokenizer, problems) == 1
 
 
 def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):
-    model = bundled_pair.build_linear(LinearPlan(**vars(TINY)), tokenizer, seed=0)
+    model = bundled_pair.build_model(LinearPlan(**vars(TINY)), tokenizer, seed=0)
     (muon, _), _ = make_optimizers(model, Schedule(steps=1))
     kernels = {id(layer.self_attn.kernel) for layer in model.model.layers}
     assert not kernels & {id(p) for group in muon.param_groups for p in group["params"]}

@@ -155,9 +155,6 @@ def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
     return total / weights
 
 
-Report = Callable[[dict], None]
-
-
 def plan_for(target: str, *, device: str = "cpu", **given: Any) -> HeadPlan:
     """Return the plan of the shipped head for a target, with the given options.
 
@@ -213,7 +210,7 @@ def main(
     data: Path,
     plan: HeadPlan | None = None,
     seed: int = 0,
-    report: Report = print,
+    report: Callable[[dict], None] = print,
     start: Path | None = None,
     device: str = "cpu",
 ) -> dict[str, Any]:
@@ -230,14 +227,18 @@ def main(
     plan, source = plan or plan_for(target), get_pair(target).target
     before, questions = None if start is None else earlier(start), _questions(target, data, plan, seed)
     folder = llama_of(source)
-    module = read_model(folder).float().to(where)
+    module = read_model(folder)
     depth: int = module.config.get_text_config(decoder=True).num_hidden_layers
-    former = None if start is None else _earlier_head(start, plan, module)
-    layers = aux_hidden_state_layers(plan.generation, depth) if former is None else former.aux_layers(depth)
+    layers = (
+        aux_hidden_state_layers(plan.generation, depth)
+        if start is None
+        else _earlier_head(start, plan, module).aux_layers(depth)
+    )
     asked = [("texts", None, questions, plan.texts)]
     taught = target_texts.teach(folder, out, data, asked, plan.longest_answer, plan, seed, where, report, layers)
+    module = module.float().to(where)
     torch.manual_seed(seed)  # for the parts of the head that are not from the target
-    head = former or build_head(plan, module, taught)
+    head = build_head(plan, module, taught) if start is None else _earlier_head(start, plan, module)
     head.lm_head.requires_grad_(False)
     learner = HeadLoss(head, plan.steps, **plan.weights).to(where)
     batches = map(slots, taught.batches)

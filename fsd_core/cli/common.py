@@ -185,12 +185,17 @@ def taking(
         shared = [_parameter(OPTIONS[name], swept, usual.get(name) or _usual(OPTIONS[name])) for name in names]
         optional = [p.replace(kind=p.KEYWORD_ONLY) for p in declared if p.default is not p.empty]
         required = [p for p in declared if p.default is p.empty]
-        parameters = [*required, *shared, *optional]
-        command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
-        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-        return command
+        return declare(command, [*required, *shared, *optional])
 
     return give
+
+
+def declare(command: Callable, parameters: Sequence[inspect.Parameter]) -> Callable:
+    """Give a command these parameters in place of its own, and return it."""
+    signature = inspect.Signature(parameters)
+    command.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return command
 
 
 def only(option_values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

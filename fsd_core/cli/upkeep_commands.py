@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,29 +15,38 @@ from fsd_core.cli.output import find_work
 from fsd_core.errors import NotApplicable
 from fsd_core.settings import get_settings
 from fsd_core.texts import count
+from fsd_core.training.plans import ADAPTER_PLAN, AdapterPlan, DraftPlan, HeadPlan, LinearPlan, Parts, Plan
 from fsd_core.worker import run_actions
 
 train = typer.Typer(help="Train the models that ship with the program.", **common.TYPER_OPTIONS)
 database = typer.Typer(help="Maintain the database.", **common.TYPER_OPTIONS)
 
 
-Batch = Annotated[
-    int | None, common.number_option("--batch", int, "Texts of a batch. [default: as the shipped one]", 1)
-]
 Target = Annotated[
     str,
     typer.Option(help="The pair whose target it drafts for, or models:target= and the folder or id of a Llama."),
 ]
-OwnPrompts = Annotated[
-    int | None,
-    common.number_option(
-        "--own-prompts", int, "Of the texts, answers to prompts that the target writes itself. [default: none, and all "
-        "of a Llama of your own]", 0,
-    ),
-]  # fmt: skip
 Device = Annotated[
     str, typer.Option(help="Where to train: cpu, cuda or cuda:N. A GPU reads each batch anew and stores only tokens.")
 ]
+
+
+def _planned(plan: type[Plan], like: str, *order: str) -> Callable[[Callable], Callable]:
+    """Replace the ``**given`` of a command by options of a plan, in this ``order`` among its own. ``None`` means that
+    an option was not given, so that its value is that of the model ``like``."""
+
+    def option(name: str) -> inspect.Parameter:
+        told = plan.options()[name].metadata
+        flag, help = f"--{name.replace('_', '-')}", told["help"].format(like=like)
+        annotation = Annotated[int | None, common.number_option(flag, int, help, told["low"], told["high"])]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    def give(command: Callable) -> Callable:
+        declared = inspect.signature(command, eval_str=True).parameters
+        kinds = {name: one.replace(kind=one.KEYWORD_ONLY) for name, one in declared.items()}
+        return common.declare(command, [kinds.get(name) or option(name) for name in order])
+
+    return give
 
 
 @train.command("bundled-pair")
@@ -51,98 +61,63 @@ def train_bundled_pair(
 
 
 @train.command("draft")
+@_planned(
+    DraftPlan, "shipped draft", "target", "out", "steps", "texts", "existing", "problems", "start", "batch",
+    "own_prompts", "device", "seed",
+)  # fmt: skip
 def train_draft(
     target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
-    steps: Annotated[
-        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped draft]", 1)
-    ] = None,
-    texts: Annotated[
-        int | None,
-        common.number_option("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1),
-    ] = None,
-    existing: Annotated[
-        int | None, common.number_option("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
-    ] = None,
-    problems: Annotated[
-        int | None,
-        common.number_option(
-            "--problems", int, "Texts it writes with each adapter. [default: as the shipped draft]", 1
-        ),
-    ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
-    batch: Batch = None,
-    own: OwnPrompts = None,
     device: Device = "cpu",
     seed: common.Seed = 0,
+    **given: int | None,
 ) -> None:
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR, if
     the target does not write all prompts itself."""
     from fsd_core.training.draft import main as train_one
     from fsd_core.training.draft import plan_for
 
-    plan = plan_for(
-        target, steps=steps, batch=batch, texts=texts, existing=existing,
-        problems=problems, own_prompts=own, device=device,
-    )  # fmt: skip
+    plan = plan_for(target, device=device, **given)
     with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))
 
 
 @train.command("eagle-head")
+@_planned(
+    HeadPlan, "shipped head", "target", "out", "generation", "test_steps", "steps", "texts", "start", "batch",
+    "own_prompts", "device", "seed",
+)  # fmt: skip
 def train_eagle_head(
     target: Target = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
-    generation: Annotated[
-        int | None,
-        common.number_option("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
-    ] = None,
-    test_steps: Annotated[
-        int | None,
-        common.number_option("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
-    ] = None,
-    steps: Annotated[
-        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped head]", 1)
-    ] = None,
-    texts: Annotated[
-        int | None,
-        common.number_option("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1),
-    ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
-    batch: Batch = None,
-    own: OwnPrompts = None,
     device: Device = "cpu",
     seed: common.Seed = 0,
+    **given: int | None,
 ) -> None:
     """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR, if the target
     does not write all prompts itself."""
     from fsd_core.training.eagle_head import main as train_one
     from fsd_core.training.eagle_head import plan_for
 
-    plan = plan_for(
-        target, generation=generation, steps=test_steps, texts=texts,
-        batches=steps, batch=batch, own_prompts=own, device=device,
-    )  # fmt: skip
+    plan = plan_for(target, device=device, **given)
     with _reporting(f"EAGLE head for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start, device))
 
 
 @train.command("adapter")
+@_planned(AdapterPlan, "shipped adapter", "target", "out", "steps", "seed")
 def train_adapter(
     target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
-    steps: Annotated[
-        int | None, common.number_option("--steps", int, "Batches. [default: as the shipped adapter]", 1)
-    ] = None,
     seed: common.Seed = 0,
+    **given: int | None,
 ) -> None:
     """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
-    from dataclasses import replace
-
-    from fsd_core.training.draft import ADAPTER_PLAN
     from fsd_core.training.draft import train_adapter as train_one
 
-    plan = replace(ADAPTER_PLAN, schedule=replace(ADAPTER_PLAN.schedule, steps=steps or ADAPTER_PLAN.schedule.steps))
+    plan = ADAPTER_PLAN.changed(**given)
     with _reporting(f"Adapter of {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 
@@ -163,25 +138,24 @@ def train_trigrams(
 
 
 @train.command("linear-target")
+@_planned(LinearPlan, "bundled target", "out", "parts", "steps", "seed")
 def train_linear_target(
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the model.")] = Path("linear-target"),
     parts: Annotated[
-        Literal["softmax", "local", "global", "all"],
+        Parts,
         typer.Option(
             help="What its attention learns: the own group, earlier groups too, or the convolution too; or softmax "
             "attention, to compare with."
         ),
     ] = "all",
-    steps: Annotated[
-        int | None, common.number_option("--steps", int, "Batches. [default: as the bundled target]", 1)
-    ] = None,
     seed: common.Seed = 0,
+    **given: int | None,
 ) -> None:
     """Train a target with grouped linear attention for the bundled pair's problems and draft, or continue."""
     from fsd_core.training.bundled_pair import train_linear_target as train_one
 
     with _reporting("Target with linear attention") as report:
-        output.print_json(train_one(out, parts, steps, seed, report))
+        output.print_json(train_one(out, parts, seed=seed, report=report, **given))
 
 
 @train.command("card")
@@ -194,14 +168,8 @@ def train_card(
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
     from fsd_core.training import cards
 
-    if threads := get_settings().threads:
-        import torch
-
-        torch.set_num_threads(threads)
-    write_card = {"draft": cards.make_draft_card, "adapter": cards.make_adapter_card, "head": cards.make_head_card}[
-        what
-    ]
-    print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
+    _use_threads()
+    print(*cards.make(what, limit, output.print_json), sep="\n")
 
 
 @train.command("calibration")
@@ -217,11 +185,16 @@ def train_calibration(
     pages."""
     from fsd_core.training import counting
 
+    _use_threads()
+    print(counting.sweep_thresholds(pair, task, limit, timed, report=output.print_json))
+
+
+def _use_threads() -> None:
+    """Set torch to the number of CPU threads that the settings name, if they name one."""
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(counting.sweep_thresholds(pair, task, limit, timed, report=output.print_json))
 
 
 @contextmanager
@@ -241,11 +214,10 @@ def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
 @train.command("held-out")
 def write_held_out() -> None:
     """Write the held-out problems that ship with the program. They are always the same."""
-    from fsd_core.tasks import word_problems
+    from fsd_core.tasks import word_problems as tasks
 
-    tasks: tuple[Any, ...] = (word_problems, word_problems)
-    for task in tasks:
-        print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
+    print(f"{tasks.write_long_held_out(tasks.ARITHMETIC_PROBLEMS)} problems in {tasks.ARITHMETIC_PROBLEMS}")
+    print(f"{tasks.write_short_held_out(tasks.SHORT_PROBLEMS)} problems in {tasks.SHORT_PROBLEMS}")
 
 
 @database.command("upgrade")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.tasks import generators
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
+from fsd_core.tasks.generators import Problem
 from fsd_core.tasks.readings import canonical, stated_number
 
 MOST_SHOTS = 4
@@ -162,21 +164,18 @@ def _held_out_long() -> tuple[Example, ...]:
     return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in rows)
 
 
-def write_long_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
-    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
-    problems = generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)
+def _write(path: Path, name: str, problems: Sequence[Problem], told: Callable[[Problem], dict[str, Any]]) -> int:
     rows = (
-        {
-            "id": f"arithmetic-{i:04d}",
-            "question": problem.question,
-            "prompt": problem.prompt,
-            "steps": problem.steps,
-            "answer": problem.answer,
-        }
-        for i, problem in enumerate(problems)
+        {"id": f"{name}-{i:04d}", "question": problem.question} | told(problem) for i, problem in enumerate(problems)
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return len(problems)
+
+
+def write_long_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
+    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
+    problems = generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)
+    return _write(path, "arithmetic", problems, lambda p: {"prompt": p.prompt, "steps": p.steps, "answer": p.answer})
 
 
 def held_out_long_questions() -> frozenset[str]:
@@ -216,14 +215,4 @@ def _rows() -> list[dict]:
 def write_short_held_out(path: Path = SHORT_PROBLEMS) -> int:
     """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
     problems = generators.held_out_short(SHORT_PROBLEM_COUNT)
-    rows = (
-        {
-            "id": f"short-problems-{i:04d}",
-            "question": problem.question,
-            "steps": problem.steps,
-            "answer": str(problem.answer),
-        }
-        for i, problem in enumerate(problems)
-    )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return len(problems)
+    return _write(path, "short-problems", problems, lambda p: {"steps": p.steps, "answer": str(p.answer)})

@@ -14,62 +14,37 @@ It has the bundled target's size, tokenizer, problems and schedule, so the bundl
 from __future__ import annotations
 
 import json
-import platform
-import random
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer as CoreTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
-from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.config import Autoregressive, DecodingConfig
-from fsd_core.decoding.decoder import DecodingSession
-from fsd_core.decoding.loop import compose
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.forwards import LinearLlama, LinearLlamaConfig
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import ModelSet
+from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import load_tokenizer
 from fsd_core.tasks import generators
-from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Problem, Style
+from fsd_core.tasks.generators import Problem, Style
 from fsd_core.training.cards import write_card
-from fsd_core.training.loop import Schedule, train, weighted_loss
+from fsd_core.training.loop import Batch, Row, alike, make, pad_rows, read_model, weighted_loss
+from fsd_core.training.plans import BUNDLED_PLANS, LINEAR_PLAN, BundledPlan, LinearPlan, Parts
 
 PAD, END = "<|pad|>", "<|end|>"
 _HELD_OUT = 600
 WATCHED = 100  # other problems, for the learning curve
 CONTEXT = 512
 LONGEST_ANSWER = 96  # tokens
-
-
-@dataclass(frozen=True)
-class BundledPlan:
-    """Size of one model, its training schedule and the style of its corpus."""
-
-    hidden: int
-    layers: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    schedule: Schedule
-    style: Style
-
-
-BUNDLED_PLANS = {  # the draft first: it takes minutes and can be tested while the target trains
-    "draft": BundledPlan(
-        hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
-    ),
-    "target": BundledPlan(
-        hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1250), style=TARGET_STYLE
-    ),
-}
+ROWS = 100  # problems that are solved at once
 
 
 def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000) -> PreTrainedTokenizerFast:
@@ -98,75 +73,56 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
 
 
 def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Return a randomly initialised Llama of the planned size.
+    """Return a randomly initialised model of the planned size.
 
-    Attention is eager: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the rest
-    of a step.
+    Softmax attention is eager: for texts this short, the backward pass of torch's fused one takes as long on a CPU as
+    the rest of a step.
     """
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**configuration(plan, tokenizer)))
-    model.set_attn_implementation("eager")
-    return model
-
-
-def configuration(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """Return the fields of a Llama's configuration of the planned size."""
-    return {
+    sizes: dict[str, Any] = {
         "vocab_size": len(tokenizer), "hidden_size": plan.hidden, "intermediate_size": plan.intermediate,
         "num_hidden_layers": plan.layers, "num_attention_heads": plan.heads, "num_key_value_heads": plan.kv_heads,
         "max_position_embeddings": CONTEXT, "tie_word_embeddings": True, "bos_token_id": None,
         "eos_token_id": tokenizer.get_vocab()[END], "pad_token_id": tokenizer.get_vocab()[PAD],
     }  # fmt: skip
+    if not isinstance(plan, LinearPlan) or plan.parts == "softmax":
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
+        model.set_attn_implementation("eager")
+        return model
+    model = LinearLlama(LinearLlamaConfig(**sizes, attention_group=plan.group, attention_taps=plan.taps))
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = name.rpartition(".")[2] not in plan.held_at_zero[plan.parts]
+    return model
 
 
 def batches(
     tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str], style: Style
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ``(tokens[B,T], weights[B,T])`` without end, rows of similar length together, with weight 0 on padding.
+) -> Iterator[Batch]:
+    """Yield batches without end, rows of similar length together.
 
     Question tokens weigh a tenth: their numbers are random, so there is little to learn.
     """
-    shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
     source = generators.stream_long(seed, without, style)
-    while True:
-        pairs = list(islice(source, 24 * size))
-        # Not through the backend, which remembers the padding of its last call and would add it here.
-        prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
-        answers = tokenizer([text for _, text in pairs])["input_ids"]
-        rows = [(prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True)]
-        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
-        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-        shuffle.shuffle(groups)
-        for group in groups:
-            width = max(len(p) + len(a) for p, a in group)
-            tokens = torch.full((size, width), pad)
-            weights = torch.zeros(size, width)
-            for i, (prompt, answer) in enumerate(group):
-                length = len(prompt) + len(answer)
-                tokens[i, :length] = torch.tensor(prompt + answer)
-                weights[i, : len(prompt)] = 0.1
-                weights[i, len(prompt) : length] = 1.0
-            yield tokens, weights
+
+    def rows() -> Iterator[Row]:
+        for problem, text in source:
+            yield tokenizer(problem.prompt)["input_ids"], [*tokenizer(text)["input_ids"], end]
+
+    return (pad_rows(group, 0.1, pad) for group in alike(rows(), size, 24, seed))
 
 
-def is_right(text: str, problem: generators.Problem) -> bool:
-    """Return whether a text ends in a problem's ``#### answer``."""
-    return text.rpartition("####")[2].strip() == str(problem.answer)
-
-
-@torch.inference_mode()
-def solved(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[generators.Problem], size: int = 100
-) -> float:
-    """Return the share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
-    correct, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
-    for i in range(0, len(problems), size):
-        part = problems[i : i + size]
-        inputs = tokenizer([p.prompt for p in part], return_tensors="pt", padding=True, return_token_type_ids=False)
-        out = decode(**inputs, max_new_tokens=LONGEST_ANSWER, do_sample=False, pad_token_id=tokenizer.pad_token_id)
-        texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        correct += sum(map(is_right, texts, part))
+def solved(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
+    """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
+    of one text, so it writes them one by one."""
+    target = LanguageModel(model)
+    pair = LoadedPair(get_pair("bundled"), tokenizer, target, target, "cpu", "float32")
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER))
+    prompts = [decoder.prompt_ids(problem.prompt) for problem in problems]
+    correct = 0
+    for i, text in decoder.generate_all(prompts, [0] * len(prompts), 1 if target.one_text else ROWS):
+        answer = str(tokenizer.decode(text.tokens, skip_special_tokens=True)).rpartition("####")[2]
+        correct += answer.strip() == str(problems[i].answer)
     return correct / len(problems)
 
 
@@ -177,46 +133,30 @@ def train_role(
     out: Path,
     seed: int,
     report: Callable[[str, dict], None],
-    build: Callable[[Any, PreTrainedTokenizerFast, int], LlamaForCausalLM] = build_model,
-    solve: Callable[[Any, PreTrainedTokenizerFast, list[generators.Problem]], float] = solved,
 ) -> dict:
     """Train one model into ``out/role`` with its log and return its figures.
 
-    ``build`` returns the model of the plan, ``solve`` the share of problems that it solves greedily. Resumes an
-    interrupted training. A model that this plan and seed have made is left alone.
+    Resumes an interrupted training. A model that this plan and seed have made is left alone.
     """
     folder = out / role
-    folder.mkdir(parents=True, exist_ok=True)
     if (log_file := folder / "training.json").is_file():
         figures = json.loads(log_file.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
             return figures
     problems, watched = generators.held_out_long(_HELD_OUT), generators.held_out_long(WATCHED, seed=1)
     excluded = frozenset(p.question for p in (*problems, *watched))
-    model = build(plan, tokenizer, seed)
-    log = train(
-        model,
-        plan.schedule,
-        batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style),
-        weighted_loss,
-        checkpoint=out / f"{role}.checkpoint",
-        evaluate=lambda: {"accuracy": solve(model, tokenizer, watched)},
-        report=lambda row: report(role, row),
-    )
-    figures = {
-        "plan": asdict(plan),
-        "seed": seed,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "held_out_accuracy": solve(model, tokenizer, problems),
-        "held_out_problems": _HELD_OUT,
-        "seconds": log[-1]["seconds"],
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
-    }
-    model.save_pretrained(folder)
-    tokenizer.backend_tokenizer.no_padding()  # padding was only for the evaluation
-    tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
-    return figures
+    model = build_model(plan, tokenizer, seed)
+    taught = batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style)
+
+    def save(folder: Path) -> None:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+    return make(
+        folder, model, plan, seed, taught, weighted_loss, lambda: {"accuracy": solved(model, tokenizer, watched)}, save,
+        lambda row: report(role, row), {"parameters": sum(p.numel() for p in model.parameters())},
+        lambda: {"held_out_accuracy": solved(model, tokenizer, problems), "held_out_problems": _HELD_OUT},
+    )  # fmt: skip
 
 
 def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
@@ -225,54 +165,6 @@ def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda 
     for role, plan in BUNDLED_PLANS.items():
         train_role(role, plan, tokenizer, out, seed, report)
     write_card(out)
-
-
-Parts = Literal["softmax", "local", "global", "all"]
-_HELD_AT_ZERO: dict[Parts, tuple[str, ...]] = {"local": ("past_scale", "kernel"), "global": ("kernel",), "all": ()}
-"""parameters that do not learn, by what does: the own group, earlier groups too, the convolution too. ``softmax`` is
-the bundled target's attention, to compare with."""
-
-
-@dataclass(frozen=True)
-class LinearPlan(BundledPlan):
-    """The bundled target's plan with the sizes of its attention, and which parts of it learn."""
-
-    group: int = 16
-    taps: int = 16
-    parts: Parts = "all"
-
-
-def linear_plan(parts: Parts = "all", steps: int | None = None) -> LinearPlan:
-    """Return the plan. ``steps``: by default those of the bundled target."""
-    target = BUNDLED_PLANS["target"]
-    schedule = replace(target.schedule, steps=steps or target.schedule.steps)
-    fields: dict[str, Any] = vars(target) | {"schedule": schedule}
-    return LinearPlan(**fields, parts=parts)
-
-
-def build_linear(plan: LinearPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LinearLlama:
-    """Return a randomly initialised model of the planned size."""
-    torch.manual_seed(seed)
-    config = LinearLlamaConfig(**configuration(plan, tokenizer), attention_group=plan.group, attention_taps=plan.taps)
-    model = LinearLlama(config)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad = name.rpartition(".")[2] not in _HELD_AT_ZERO[plan.parts]
-    return model
-
-
-def solved_one_by_one(model: LinearLlama, tokenizer: PreTrainedTokenizerFast, problems: list[Problem]) -> float:
-    """Return the share of ``problems`` whose greedy answer ends in the right ``#### answer``. A linear model's state is
-    of one text, so they are written one by one."""
-    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=LONGEST_ANSWER)
-    method, correct = compose(ModelSet(LanguageModel(model)), config), 0
-    for problem in problems:
-        prompt = cast(list[int], tokenizer.backend_tokenizer.encode(problem.prompt).ids)
-        with DecodingSession(method, prompt, 0, method.model.eos_tokens) as session:
-            while session.stop_reason is None:
-                session.run_round()
-            text = tokenizer.decode(session.history[len(prompt) :], skip_special_tokens=True)
-        correct += is_right(str(text), problem)
-    return correct / len(problems)
 
 
 def train_linear_target(
@@ -284,9 +176,8 @@ def train_linear_target(
 ) -> dict[str, Any]:
     """Train the target into ``out/target``, where it is stored in bfloat16, and return its figures."""
     tokenizer = cast(PreTrainedTokenizerFast, load_tokenizer(obtain(get_pair("bundled").target)))
-    plan = linear_plan(parts, steps)
-    build, solve = (build_model, solved) if parts == "softmax" else (build_linear, solved_one_by_one)
-    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row), build, solve)
+    plan = replace(LINEAR_PLAN.changed(steps=steps), parts=parts)
+    figures = train_role("target", plan, tokenizer, out, seed, lambda role, row: report(row))
     folder = out / "target"
-    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    read_model(folder).bfloat16().save_pretrained(folder)
     return {key: value for key, value in figures.items() if key != "log"}

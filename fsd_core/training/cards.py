@@ -1,16 +1,8 @@
 """Model cards of what ships: measured, and written from the logs beside the weights.
 
-Measures the shipped draft for SmolLM2 and writes its model card: ``python -m fsd_core train card``.
-
-The figures are those of the shipped pair, on prompts that no training has seen.
-
-Measures the shipped adapter for SmolLM2 and writes its model card: ``python -m fsd_core train card adapter``.
-
-The figures are those of the shipped pairs, on problems of test sets, which no training has seen.
-
-Measures the shipped EAGLE heads and writes their model cards: ``python -m fsd_core train card head``.
-
-The figures are those of the shipped pairs, on prompts that no training has seen.
+``python -m fsd_core train card`` measures the shipped draft for SmolLM2 and writes its card, ``train card adapter``
+that of the shipped adapter, ``train card head`` those of the shipped EAGLE heads. The figures are those of the shipped
+pairs, on prompts and problems that no training has seen.
 """
 
 from __future__ import annotations
@@ -18,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import log
 from pathlib import Path
 from typing import Any
@@ -40,7 +32,7 @@ from fsd_core.config import (
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import prompt_seed, run_examples
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.model_pairs import ADAPTED, ASSETS, DRAFTED, get_pair
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED
 from fsd_core.statistics.intervals import wilson
 from fsd_core.tasks import get_task
 from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Choice, Problem
@@ -73,15 +65,11 @@ dispute, where leniency costs most. So the corpora of this pair differ. At every
 words at close odds, and each has another favourite. The Jensen-Shannon divergence of the two corpora at such a choice
 is {low:.2f} to {high:.2f} nats. The sums are the same.
 
-| Choice | target's corpus | draft's corpus |
-|---|---|---|
 {odds}
 
 One problem in the favourite words of each:
 
-| target | draft |
-|---|---|
-| {target} | {draft} |
+{favourites}
 
 A lenient rule can take the draft's word for the target's own, at no cost. The pair is made to show that effect. It is
 an example, and no claim about other pairs: how much of a disagreement is wording, and how much is substance, is another
@@ -98,18 +86,19 @@ def _styles() -> str:
     """Return the section on wording."""
     target, draft = TARGET_STYLE.choices(), DRAFT_STYLE.choices()
     divergences = [_divergence(target[name], draft[name]) for name in target]
-    odds = [f"| {name} | {_format_odds(target[name])} | {_format_odds(draft[name])} |" for name in target]
-    favourites = [
-        _EXAMPLE.solution(random.Random(0), style.favourites()).strip().replace("\n", " ⏎ ")
-        for style in (TARGET_STYLE, DRAFT_STYLE)
+    odds = [
+        [name, *(", ".join(f"`{word}` {odds}" for word, odds in style[name]) for style in (target, draft))]
+        for name in target
     ]
-    return _STYLES.format(
-        low=min(divergences), high=max(divergences), odds="\n".join(odds), target=favourites[0], draft=favourites[1]
+    solutions = (
+        _EXAMPLE.solution(random.Random(0), style.favourites()).strip() for style in (TARGET_STYLE, DRAFT_STYLE)
     )
-
-
-def _format_odds(choice: Choice) -> str:
-    return ", ".join(f"`{word}` {odds}" for word, odds in choice)
+    return _STYLES.format(
+        low=min(divergences),
+        high=max(divergences),
+        odds=_table(["Choice", "target's corpus", "draft's corpus"], odds),
+        favourites=_table(["target", "draft"], [[text.replace("\n", " ⏎ ") for text in solutions]]),
+    )
 
 
 def _divergence(target: Choice, draft: Choice) -> float:
@@ -120,37 +109,74 @@ def _divergence(target: Choice, draft: Choice) -> float:
 
 def write_card(folder: Path) -> None:
     """Write ``folder/README.md`` from ``folder/{target,draft}/training.json``."""
-    logs = {role: json.loads((folder / role / "training.json").read_text()) for role in ("target", "draft")}
-    rows = [
-        ("Parameters", lambda d: f"{d['parameters']:,}"),
-        ("Layers x hidden", lambda d: f"{d['plan']['layers']} x {d['plan']['hidden']}"),
-        ("Batches x problems", lambda d: f"{d['plan']['schedule']['steps']:,} x {d['plan']['schedule']['batch']}"),
-        ("Training time", lambda d: f"{d['seconds'] / 60:.0f} min"),
-        ("Machine", lambda d: d["machine"]),
-        ("Held-out accuracy, greedy", lambda d: f"{d['held_out_accuracy']:.1%} of {d['held_out_problems']}"),
-    ]
-    table = ["| | target | draft |", "|---|---|---|"]
-    table += [f"| {name} | {show(logs['target'])} | {show(logs['draft'])} |" for name, show in rows]
-    curves = []
-    for role, data in logs.items():
-        points = [row for row in data["log"] if "accuracy" in row]
-        curves += [
-            f"\n## Learning curve of the {role}\n",
-            "| step | loss (nats) | accuracy on 100 other problems |",
-            "|---|---|---|",
-        ]
-        curves += [f"| {row['step']} | {row['loss']:.3f} | {row['accuracy']:.0%} |" for row in points]
-    (folder / "README.md").write_text("\n".join([_HEAD, *table, _styles(), *curves]) + "\n")
+    logs = {role: _told(folder / role) for role in ("target", "draft")}
+    facts = {
+        "Parameters": "{parameters:,}",
+        "Layers x hidden": "{layers} x {hidden}",
+        "Batches x problems": "{steps:,} x {batch}",
+        "Training time": "{minutes:.0f} min",
+        "Machine": "{machine}",
+        "Held-out accuracy, greedy": "{held_out_accuracy:.1%} of {held_out_problems}",
+    }
+    rows = [[name, *(shown.format(**told) for told in logs.values())] for name, shown in facts.items()]
+    parts = [_HEAD, _table(["", "target", "draft"], rows), _styles()]
+    for role, told in logs.items():
+        points = [row for row in told["log"] if "accuracy" in row]
+        curve = [(row["step"], f"{row['loss']:.3f}", f"{row['accuracy']:.0%}") for row in points]
+        heads = ["step", "loss (nats)", "accuracy on 100 other problems"]
+        parts += [f"\n## Learning curve of the {role}\n", _table(heads, curve)]
+    (folder / "README.md").write_text("\n".join(parts) + "\n")
 
 
-_DRAFT_FOLDER = ASSETS / "smollm2-135m" / "draft"
 PROMPT_SETS = (
     "gsm8k", "mbpp", "spec-bench-mt", "spec-bench-translation", "spec-bench-summarization", "spec-bench-qa",
     "spec-bench-math", "spec-bench-rag",
 )  # fmt: skip
 DRAFT_LENGTH, LONGEST, ROWS = 5, 128, 8
 
-Report = Callable[[dict[str, Any]], None]
+Row = dict[str, Any]
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """Return what is told of a training: its figures, its plan, and parts of sentences that depend on these."""
+    training = json.loads((folder / "training.json").read_text())
+    plan, start, own = training["plan"], training.get("start"), training["plan"].get("own_prompts")
+    return {
+        **plan["schedule"],
+        **plan,
+        "texts_read": 0,
+        "answer_tokens_read": 0,
+        "start": None,
+        **training,
+        "steps_done": training["log"][-1]["step"],
+        "minutes": training["seconds"] / 60,
+        "digits": int(training["seconds"] < 600),
+        "note": f" {training.get('note', '')}".rstrip(),
+        "own": f"{own:,} to prompts that it wrote itself (Magpie), the others " if own else "",
+        "before": f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,}" if start else "",
+    }
+
+
+def _table(heads: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table in Markdown."""
+    first, *others = ("|".join(f" {cell} " if cell != "" else " " for cell in line) for line in (heads, *rows))
+    return "\n".join(f"|{line}|" for line in (first, "|".join(["---"] * len(heads)), *others))
+
+
+def _grouped(titles: Sequence[str], rows: Sequence[Row], show: Callable[[Row], str]) -> Iterator[list[str]]:
+    """Yield the lines of a table, each a title and the cells of as many rows as all lines have."""
+    size = len(rows) // len(titles)
+    for i, title in enumerate(titles):
+        yield [title, *map(show, rows[i * size : (i + 1) * size])]
+
+
+def _write(folder: Path, template: str, rows: list[Row], table: str, dtype: str, **facts: Any) -> Path:
+    """Write a card from the log of the model in ``folder``, and next to it the ``rows`` that it shows."""
+    facts |= {"here": f"{platform.machine()}, {dtype}", "gamma": DRAFT_LENGTH, "longest": LONGEST}
+    facts["limit"] = rows[0].get("prompts") or rows[0]["problems"]
+    (folder / "README.md").write_text(template.format(**_told(folder) | facts) + table + "\n")
+    (folder / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return folder / "README.md"
 
 
 _DRAFT = """\
@@ -221,84 +247,45 @@ def setting(rule: AcceptanceConfig, temperature: float) -> DecodingConfig:
     )
 
 
-def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str, Any]]:
-    """Return the acceptance of a pair's draft on every prompt set, greedily and at temperature 1."""
-    rows = []
+def measure_draft(pair: LoadedPair, limit: int) -> Iterator[Row]:
+    """Yield the acceptance of a pair's draft on every prompt set, greedily and at temperature 1."""
     for task in PROMPT_SETS:
         for temperature in (0.0, 1.0):
-            rows.append(acceptance(pair, task, setting(Speculative(), temperature), limit))
-            report(rows[-1])
-    return rows
+            yield acceptance(pair, task, setting(Speculative(), temperature), limit)
 
 
-def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
-    """Write the card and, next to it, the rows of :func:`measure_draft` that it shows."""
-    training = json.loads((_DRAFT_FOLDER / "training.json").read_text())
-    plan = training["plan"]
-    before = {(row["task"], row["temperature"]): row for row in (training.get("start") or {}).get("measured", [])}
-    table = _table(rows, before)
-    card = _DRAFT.format(
-        **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
-        written=training["texts"] - training.get("texts_read", 0),
-        tokens_written=training["answer_tokens"] - training.get("answer_tokens_read", 0),
-        read=_DRAFT_READ.format(**training) if training.get("texts_read") else "",
-        begins=_initialisation(training),
-        count=len(plan["layers"]),
-        rest=1 - training["head_covers"],
-        minutes=training["seconds"] / 60, digits=time_digits(training), own=own(plan),
-        gamma=DRAFT_LENGTH, longest=LONGEST, limit=rows[0]["prompts"], here=f"{platform.machine()}, {dtype}",
-    )  # fmt: skip
-    (_DRAFT_FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
-    (_DRAFT_FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return _DRAFT_FOLDER / "README.md"
+def write_draft_card(folder: Path, rows: list[Row], dtype: str) -> Path:
+    """Write the card with the rows of :func:`measure_draft`, with the earlier acceptance length first if the initial
+    draft was measured."""
+    told = _told(folder)
+    before = {(row["task"], row["temperature"]): row for row in (told["start"] or {}).get("measured", [])}
+    shown = ["tokens a round, before → now" if before else "tokens a round", "drafted tokens kept"]
 
+    def show(row: Row) -> str:
+        old = before.get((row["task"], row["temperature"]))
+        prefix = f"{old['acceptance_length']:.2f} → " if old else ""
+        return f"{prefix}{row['acceptance_length']:.2f} | {row['acceptance_rate']:.0%}"
 
-def _table(rows: list[dict[str, Any]], before: dict[tuple[str, float], dict[str, Any]]) -> list[str]:
-    """Return one line per prompt set, with the earlier acceptance length first if the initial draft was measured."""
-    table = ["| Prompts | temperature 0 | | temperature 1 | |", "|---|---|---|---|---|"]
-    heading = "tokens a round, before → now" if before else "tokens a round"
-    table += [f"| | {heading} | drafted tokens kept | {heading} | drafted tokens kept |"]
-    for pair in zip(rows[::2], rows[1::2], strict=True):
-        cells = []
-        for row in pair:
-            old = before.get((row["task"], row["temperature"]))
-            prefix = f"{old['acceptance_length']:.2f} → " if old else ""
-            cells += [f"{prefix}{row['acceptance_length']:.2f}", f"{row['acceptance_rate']:.0%}"]
-        table.append(f"| `{pair[0]['task']}` | {' | '.join(cells)} |")
-    return table
-
-
-def _initialisation(training: dict[str, Any]) -> str:
-    layers = f"layers {', '.join(map(str, training['plan']['layers']))} of the target"
-    return f"{layers}, trained before for {before} texts" if (before := taught_before(training)) else layers
-
-
-def own(plan: dict[str, Any]) -> str:
-    """Return how many texts answer prompts that the target wrote, before the other prompts are named; or ``""``."""
-    return (
-        f"{count:,} to prompts that it wrote itself (Magpie), the others " if (count := plan.get("own_prompts")) else ""
+    lines = _grouped([f"`{task}`" for task in PROMPT_SETS], rows, show)
+    return _write(
+        folder,
+        _DRAFT,
+        rows,
+        _table(
+            ["Prompts", "temperature 0", "", "temperature 1", ""],
+            [["", *shown, *shown], *lines],
+        ),
+        dtype,
+        written=told["texts"] - told["texts_read"],
+        tokens_written=told["answer_tokens"] - told["answer_tokens_read"],
+        read=_DRAFT_READ.format(**told) if told["texts_read"] else "",
+        begins=f"layers {', '.join(map(str, told['layers']))} of the target"
+        + (f", trained before for {told['before']} texts" if told["before"] else ""),
+        count=len(told["layers"]),
+        rest=1 - told["head_covers"],
     )
 
 
-def time_digits(training: dict[str, Any]) -> int:
-    """Return the digits of a time in minutes: one below ten minutes."""
-    return int(training["seconds"] < 600)
-
-
-def taught_before(training: dict[str, Any]) -> str:
-    """Return steps, time and texts of the earlier training that a model went on from, or ``""`` for none."""
-    if not (start := training.get("start")):
-        return ""
-    return f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,}"
-
-
-def make_draft_card(limit: int = 16, report: Report = lambda row: None) -> Path:
-    """Measure and write the card."""
-    pair = load_pair(DRAFTED)
-    return write_draft_card(measure_draft(pair, limit, report), pair.dtype)
-
-
-_ADAPTER_FOLDER = ASSETS / "smollm2-135m" / "adapter"
 PROBLEM_SETS = ("addsub", "singleeq", "multiarith", "svamp")
 _CONTENDERS = (
     ("SmolLM2-135M-Instruct as it comes", DRAFTED, Autoregressive()),
@@ -340,39 +327,24 @@ def accuracy(pair: LoadedPair, task: str, rule: AcceptanceConfig, limit: int) ->
     return {"task": task, "rule": rule.kind, "problems": limit, "solved": solved, "low": low, "high": high}
 
 
-def measure_adapter(limit: int, report: Report) -> list[dict[str, Any]]:
-    """Return the accuracy of each contender on every set of problems."""
-    rows: list[dict[str, Any]] = []
+def measure_adapter(pair: LoadedPair, limit: int) -> Iterator[Row]:
+    """Yield the accuracy of each contender on every set of problems."""
     for _, name, rule in _CONTENDERS:
-        pair = load_pair(name)
+        contender = pair if name == pair.spec.name else load_pair(name)
         for task in PROBLEM_SETS:
-            rows.append({"pair": name} | accuracy(pair, task, rule, limit))
-            report(rows[-1])
-    return rows
+            yield {"pair": name} | accuracy(contender, task, rule, limit)
 
 
-def write_adapter_card(rows: list[dict[str, Any]]) -> None:
-    """Write the card and, next to it, the rows of :func:`measure_adapter` that it shows."""
-    training, size = json.loads((_ADAPTER_FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
-    table = [f"| | {' | '.join(f'`{task}`' for task in PROBLEM_SETS)} |", "|---|" + "---|" * size]
-    for i, (title, _, _) in enumerate(_CONTENDERS):
-        cells = (
-            f"{row['solved'] / row['problems']:.0%} ({row['low']:.0%} to {row['high']:.0%})"
-            for row in rows[i * size : (i + 1) * size]
-        )
-        table.append(f"| {title} | {' | '.join(cells)} |")
-    card = _ADAPTER_CARD.format(
-        **{**training, **training["plan"], **training["plan"]["schedule"], **training["plan"]["mix"]},
-        minutes=training["seconds"] / 60, limit=rows[0]["problems"], longest=LONGEST, adapted=ADAPTED,
-    )  # fmt: skip
-    (_ADAPTER_FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
-    (_ADAPTER_FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+def write_adapter_card(folder: Path, rows: list[Row], dtype: str) -> Path:
+    """Write the card with the rows of :func:`measure_adapter`."""
 
+    def show(row: Row) -> str:
+        return f"{row['solved'] / row['problems']:.0%} ({row['low']:.0%} to {row['high']:.0%})"
 
-def make_adapter_card(limit: int = 64, report: Report = lambda row: None) -> str:
-    """Measure, write the card and return its path."""
-    write_adapter_card(measure_adapter(limit, report))
-    return str(_ADAPTER_FOLDER / "README.md")
+    lines = _grouped([title for title, _, _ in _CONTENDERS], rows, show)
+    table = _table(["", *(f"`{task}`" for task in PROBLEM_SETS)], lines)
+    mix = _told(folder)["mix"]
+    return _write(folder, _ADAPTER_CARD, rows, table, dtype, **mix, adapted=ADAPTED)
 
 
 _CHAIN = ChainTopology(length=DRAFT_LENGTH)
@@ -393,7 +365,7 @@ on the target's own embedding and {head}, which it borrows when it is loaded. Th
 
 Made by `python -m fsd_core train eagle-head --target {target}`; this card by `python -m fsd_core train card head`.
 
-- **Begins as** the last layer of the target, as far as that fits{before}.
+- **Begins as** the last layer of the target, as far as that fits{begins}.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
   wrote, half of them greedily and half at temperature 1, {own}{questions}. No question of a test split.{read}
 - **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them,
@@ -405,7 +377,7 @@ Made by `python -m fsd_core train eagle-head --target {target}`; this card by `p
 ## Tokens a round
 
 Exact speculative decoding at temperature 0, the first {limit} prompts of each set, answers of up to {longest} tokens
-({here}): chains of {gamma} tokens, and EAGLE-2's tree of {tree_tokens} tokens (width {tree_width}, {tree_length}
+({here}): chains of {gamma} tokens, and EAGLE-2's tree of {tree.total_tokens} tokens (width {tree.top_k}, {tree.length}
 levels).
 
 """
@@ -421,62 +393,60 @@ _LICENCES = {
 }
 
 
-def folder_of(target: str) -> Path:
-    """Return the folder of a pair's shipped head."""
-    head = get_pair(target).head
-    assert isinstance(head, Path)
-    return head
-
-
-def measure_head(pair: LoadedPair, limit: int, report: Report) -> list[dict[str, Any]]:
-    """Return the acceptance of draft and head, chain and tree, on every prompt set, greedily."""
-    rows = []
+def measure_head(pair: LoadedPair, limit: int) -> Iterator[Row]:
+    """Yield the acceptance of draft and head, chain and tree, on every prompt set, greedily."""
     for task in _PROMPTS[pair.spec.name]:
         for name, (drafter, topology) in CONTENDERS.items():
             config = DecodingConfig(
                 acceptance=Speculative(), drafter=drafter, topology=topology, max_new_tokens=LONGEST
             )
-            rows.append({"contender": name} | acceptance(pair, task, config, limit, rows=1))
-            report(rows[-1])
-    return rows
+            yield {"contender": name} | acceptance(pair, task, config, limit, rows=1)
 
 
-def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path:
-    """Write the card and, next to it, the rows of :func:`measure_head` that it shows."""
-    folder = folder_of(target)
-    training = json.loads((folder / "training.json").read_text())
-    plan, eagle3 = training["plan"], training["plan"]["generation"] == 3
-    table = [f"| Prompts | {' | '.join(CONTENDERS)} |", "|---|" + "---|" * len(CONTENDERS)]
-    size = len(CONTENDERS)
-    for i in range(0, len(rows), size):
-        cells = (f"{row['acceptance_length']:.2f}" for row in rows[i : i + size])
-        table.append(f"| `{rows[i]['task']}` | {' | '.join(cells)} |")
+def write_head_card(folder: Path, rows: list[Row], dtype: str) -> Path:
+    """Write the card with the rows of :func:`measure_head`."""
+    told = _told(folder)
+    eagle3, tokens, steps = told["generation"] == 3, told["head_tokens"], told["steps"]
+    titles = [f"`{task}`" for task in _PROMPTS[told["target"]]]
+    lines = _grouped(titles, rows, lambda row: f"{row['acceptance_length']:.2f}")
     loss = "cross-entropy with the target's 32 likeliest tokens"
-    states = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
-    card = _HEAD_CARD.format(
-        **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
-        before=f", taught before for {before} other texts" if (before := taught_before(training)) else "",
+    if not eagle3:
+        loss = f"smooth L1 of the states and 0.1 × {loss}"
+    if steps > 1:
+        loss += f", also behind {steps - 1} of its own states (EAGLE-3's training-time test)"
+    return _write(
+        folder,
+        _HEAD_CARD,
+        rows,
+        _table(["Prompts", *CONTENDERS], lines),
+        dtype,
+        begins=f", taught before for {told['before']} other texts" if told["before"] else "",
         kind="EAGLE-3" if eagle3 else "EAGLE",
-        read=_HEAD_READ.format(count) if (count := training.get("texts_read")) else "",
+        read=_HEAD_READ.format(told["texts_read"]) if told["texts_read"] else "",
         reads="three states" if eagle3 else "the last state",
-        head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",
-        questions=_QUESTIONS[target],
-        loss=(loss if eagle3 else f"smooth L1 of the states and 0.1 × {loss}") + (states if plan["steps"] > 1 else ""),
-        steps_done=training["log"][-1]["step"],
-        minutes=training["seconds"] / 60, digits=time_digits(training), own=own(plan),
-        licence=_LICENCES[target],
-        limit=rows[0]["prompts"], longest=LONGEST, here=f"{platform.machine()}, {dtype}", gamma=DRAFT_LENGTH,
-        tree_tokens=_TREE.total_tokens, tree_width=_TREE.top_k, tree_length=_TREE.length,
-    )  # fmt: skip
-    (folder / "README.md").write_text(card + "\n".join(table) + "\n")
-    (folder / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return folder / "README.md"
+        head=f"{tokens:,} rows of its head" if tokens else "its head",
+        questions=_QUESTIONS[told["target"]],
+        loss=loss,
+        licence=_LICENCES[told["target"]],
+        tree=_TREE,
+    )
 
 
-def make_head_card(limit: int = 8, report: Report = lambda row: None) -> str:
-    """Measure, write the cards of all heads and return their paths."""
-    written = []
-    for target in _PROMPTS:
-        pair = load_pair(target)
-        written.append(write_head_card(target, measure_head(pair, limit, report), pair.dtype))
-    return "\n".join(map(str, written))
+Measure, Write = Callable[[LoadedPair, int], Iterator[Row]], Callable[[Path, list[Row], str], Path]
+CARDS: dict[str, tuple[Measure, Write, int, Sequence[str]]] = {
+    "draft": (measure_draft, write_draft_card, 16, [DRAFTED]),
+    "adapter": (measure_adapter, write_adapter_card, 64, [ADAPTED]),
+    "head": (measure_head, write_head_card, 8, [*_PROMPTS]),
+}
+"""for each kind what measures it, what writes its card, on how many prompts of each set, and the pairs that ship"""
+
+
+def make(what: str, limit: int | None, report: Callable[[Row], None]) -> Iterator[Path]:
+    """Measure the shipped models of a kind, write their cards and yield their paths."""
+    measure, write, usual, pairs = CARDS[what]
+    for name in pairs:
+        pair, rows = load_pair(name), []
+        for row in measure(pair, limit or usual):
+            rows.append(row)
+            report(row)
+        yield write(getattr(pair.spec, what), rows, pair.dtype)

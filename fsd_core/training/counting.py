@@ -35,7 +35,7 @@ from fsd_core.models.sources import PairSpec
 from fsd_core.statistics.paired import paired_difference, verdict
 from fsd_core.tasks import generators, get_task
 from fsd_core.tasks.word_problems import held_out_long_questions
-from fsd_core.training.bundled_pair import BUNDLED_PLANS
+from fsd_core.training.plans import BUNDLED_PLANS
 from fsd_core.training.target_texts import existing_texts
 
 

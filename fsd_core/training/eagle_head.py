@@ -7,81 +7,28 @@ al. 2025, §3.1).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from fsd_core.errors import Contradiction, NotEnough, UnknownChoice
-from fsd_core.models.draft_weights import EagleHead, Generation, aux_hidden_state_layers
+from fsd_core.errors import Contradiction, UnknownChoice
+from fsd_core.models.draft_weights import EagleHead, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
-from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.loading import resolve_device
 from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.models.sources import origin
 from fsd_core.tasks import generators
 from fsd_core.tasks.word_problems import held_out_long_questions
-from fsd_core.training.loop import (
-    Schedule,
-    check_target,
-    earlier,
-    llama_of,
-    machine,
-    mixed_precision,
-    on_device,
-    train,
-    writing,
-)
-from fsd_core.training.target_texts import (
-    SAMPLE,
-    TOP_TOKENS,
-    TrainingText,
-    common_tokens,
-    existing_texts,
-    own_prompts,
-    read_anew,
-    read_existing,
-    read_file,
-    reread,
-    share_of_others,
-    similar,
-    tokens_of,
-    training_prompts,
-    write_texts,
-)
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """A text and the location of the states of its tokens."""
-
-    text: TrainingText
-    file: Path
-    start: int
-
-    def states(self) -> Tensor:
-        """Return those of all tokens but the last, [T − 1, ·]."""
-        with safe_open(self.file, "pt") as stored:
-            return stored.get_slice("states")[self.start : self.start + len(self.text.tokens) - 1]
-
-
-def lessons(folder: Path) -> list[Lesson]:
-    """Return the texts of a folder that were written with their states."""
-    written = []
-    for file in sorted(folder.glob("*.safetensors")):
-        start = 0
-        for text in read_file(file):
-            written.append(Lesson(text, file, start))
-            start += len(text.tokens) - 1
-    return written
+from fsd_core.training import target_texts
+from fsd_core.training.loop import check_target, earlier, learning, llama_of, make, mixed_precision, read_model
+from fsd_core.training.plans import HEAD_PLANS, HeadPlan
+from fsd_core.training.target_texts import Batch, Guess, Taught
 
 
 @dataclass(frozen=True)
@@ -101,52 +48,14 @@ class TrainingBatch:
     p: Tensor
 
 
-def stack(texts: Sequence[TrainingText], states: Sequence[Tensor]) -> TrainingBatch:
-    """Return a batch where slot i of a text holds the state of token i and token i + 1, and predicts token i + 2.
-
-    states: of each text's tokens but the last, [T − 1, ·].
-    """
-    slots, device = max(map(tokens_of, texts)) - 2, texts[0].tokens.device
-    tokens = torch.zeros(len(texts), slots, dtype=torch.long, device=device)
-    judged = torch.zeros(len(texts), slots, dtype=torch.bool, device=device)
-    before, following = (states[0].new_zeros(len(texts), slots, states[0].shape[1]) for _ in range(2))
-    top, p = [], []
-    for row, (text, text_states) in enumerate(zip(texts, states, strict=True)):
-        count = len(text.tokens)
-        tokens[row, : count - 2] = text.tokens[1:-1]
-        before[row, : count - 2], following[row, : count - 2] = text_states[:-1], text_states[1:]
-        first = max(text.prompt - 2, 0)
-        judged[row, first : count - 2] = True
-        skipped = first + 2 - text.prompt
-        top.append(text.top[skipped:])
-        p.append(text.log_p[skipped:])
-    weights = torch.cat(p).float().exp()
+def slots(batch: Batch) -> TrainingBatch:
+    """Return a batch where slot i of a text holds the state of token i and token i + 1, and predicts token i + 2."""
+    assert batch.states is not None
+    known = batch.judged.nonzero()[:, 1] > 0  # no slot predicts the token behind the first
     return TrainingBatch(
-        tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True)
-    )
-
-
-def states_of(texts: Sequence[TrainingText]) -> list[Tensor]:
-    """Return the states that were read with the texts."""
-    return [text.states for text in texts if text.states is not None]
-
-
-def stored(group: Sequence[Lesson]) -> TrainingBatch:
-    """Return the batch of texts whose states are in files."""
-    return stack([lesson.text for lesson in group], [lesson.states() for lesson in group])
-
-
-def batches(written: Sequence[Lesson], size: int, seed: int) -> Iterator[TrainingBatch]:
-    """Yield batches of texts of similar length without end, each text once per pass."""
-    return map(stored, similar(written, lambda lesson: len(lesson.text.tokens), size, seed))
-
-
-def batches_anew(
-    target: LanguageModel, texts: Sequence[TrainingText], layers: tuple[int, ...], size: int, seed: int
-) -> Iterator[TrainingBatch]:
-    """Yield the same, with states and distributions that the target computes now."""
-    for group in read_anew([(target, texts)], size, seed, layers):
-        yield stack(group, states_of(group))
+        batch.tokens[:, 1:-1], batch.states[:, :-1], batch.states[:, 1:], batch.judged[:, 1:-1], batch.top[known],
+        batch.p[known],
+    )  # fmt: skip
 
 
 def noisy(batches: Iterator[TrainingBatch], width: float, seed: int) -> Iterator[TrainingBatch]:
@@ -206,10 +115,6 @@ class HeadLoss(nn.Module):
         super().__init__()
         self.head, self.steps = head, steps
         self.states_weight, self.distribution_weight = states_weight, distribution_weight
-        lm_head = head.lm_head
-        place_of = torch.full((lm_head.vocabulary,), -1, device=lm_head.weight.device)
-        place_of[lm_head.tokens] = torch.arange(len(lm_head.tokens), device=place_of.device)
-        self.register_buffer("place_of", place_of, persistent=False)
 
     def unroll(self, batch: TrainingBatch, steps: int) -> list[Tensor]:
         """Return the head's states at every slot, step by step: [B,T,H] each."""
@@ -221,15 +126,17 @@ class HeadLoss(nn.Module):
             states = unrolled[-1].roll(1, 1)
         return unrolled
 
-    def distribution(self, states: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the tensors that the loss compares at the judged slots.
+    def guess(self, states: Tensor, batch: TrainingBatch) -> Guess:
+        """Return what the head says at the judged slots, beside the target's distribution."""
+        head = self.head
+        return target_texts.guess(head.reduced_logits(states[batch.judged]), head.lm_head, batch.top, batch.p)
 
-        These are logits over the tokens of the reduced head, [N,K]; the distribution's tokens as indices into these,
-        int64 [N,TOP_TOKENS]; and their probabilities, 0 for tokens outside the reduced head.
-        """
-        logits = self.head.reduced_logits(states[batch.judged])
-        at = self.get_buffer("place_of")[batch.top]
-        return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
+    def guesses(self, batch: Batch) -> Iterator[Guess]:
+        """Yield the same for each step that is taught."""
+        slotted = slots(batch)
+        with mixed_precision(slotted.states.device):
+            for states in self.unroll(slotted, self.steps):
+                yield self.guess(states, slotted)
 
 
 def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
@@ -240,10 +147,7 @@ def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
     total, weights = torch.zeros(()), 0.0
     with mixed_precision(batch.states.device):
         for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
-            logits, at, p = lessons.distribution(states, batch)
-            p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
-            expected = (p * logits.gather(1, at)).sum(-1)
-            part = lessons.distribution_weight * (logits.logsumexp(-1) - expected).mean()
+            part = lessons.distribution_weight * target_texts.cross_entropy(lessons.guess(states, batch))
             if lessons.states_weight:
                 error = F.smooth_l1_loss(states[batch.judged].float(), batch.following[batch.judged].float())
                 part = part + lessons.states_weight * error
@@ -251,103 +155,17 @@ def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
     return total / weights
 
 
-@torch.inference_mode()
-def agreement(lessons: HeadLoss, held_out: list[TrainingBatch]) -> dict[str, float]:
-    """Return how a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
-
-    ``overlap``: mean of Σ min(p, q), as if the stored part of p were all of it. ``same_choice``: share of slots where
-    both have the same likeliest token at the first step; ``same_choice_last``: at the last.
-    """
-    overlap, same, count = 0.0, [0.0] * lessons.steps, 0
-    with mixed_precision(held_out[0].states.device):
-        for batch in held_out:
-            for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
-                logits, at, p = lessons.distribution(states, batch)
-                same[step] += float(((logits.argmax(-1) == at[:, 0]) & (p[:, 0] > 0)).sum())
-                if step == 0:
-                    q = logits.softmax(-1).gather(1, at)
-                    overlap += float((torch.minimum(p, q) * (p > 0)).sum())
-                    count += len(p)
-    figures = {"overlap": round(overlap / count, 4), "same_choice": round(same[0] / count, 4)}
-    return figures | ({"same_choice_last": round(same[-1] / count, 4)} if lessons.steps > 1 else {})
-
-
-Report = Callable[[dict], None]
-HELD_OUT_TEXTS = 64  # texts for evaluation only
-
-
-@dataclass(frozen=True)
-class HeadPlan:
-    """Size of a head, its training data and its schedule."""
-
-    schedule: Schedule
-    generation: Generation
-    texts: int
-    longest_answer: int
-    steps: int
-    """one more than the number of its own states that it learns to go on from: 1 is no training-time test"""
-    head_tokens: int | None = None
-    """tokens that it covers; ``None``: all"""
-    existing: int = 0
-    """texts that the target reads, in addition to those that it writes"""
-    side_by_side: int = 128
-    """texts that are written at once"""
-    own_prompts: int = 0
-    """of ``texts``, those to prompts that the target writes itself"""
-    anew: bool = False
-    """whether the target reads each batch anew (``training.rereading``); existing texts are then left out"""
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weights of the loss."""
-        first = self.generation == 1
-        return {"states_weight": float(first), "distribution_weight": 0.1 if first else 1.0}
-
-    @property
-    def noise(self) -> float:
-        """Width of the noise on the training states."""
-        return 0.2 if self.generation == 1 else 0.0
-
-
-HEAD_PLANS = {
-    DRAFTED: HeadPlan(
-        Schedule(steps=600, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100),
-        generation=3, texts=2_048, longest_answer=160, steps=3, head_tokens=16_384, existing=6_000,
-    ),
-    "bundled": HeadPlan(
-        Schedule(steps=800, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
-        generation=1, texts=3_840, longest_answer=160, steps=1,
-    ),
-}  # fmt: skip
-
-
-def plan_for(
-    target: str,
-    *,
-    generation: int | None = None,
-    steps: int | None = None,
-    texts: int | None = None,
-    batches: int | None = None,
-    batch: int | None = None,
-    own_prompts: int | None = None,
-    device: str = "cpu",
-) -> HeadPlan:
-    """Return the plan of the shipped head for a target, with the given changes.
+def plan_for(target: str, *, device: str = "cpu", **given: Any) -> HeadPlan:
+    """Return the plan of the shipped head for a target, with the given options.
 
     Raises ``UnknownName`` for a target without a plan, ``InvalidSetting`` for an unknown generation and for a device
     that is not here.
     """
     check_target(target, HEAD_PLANS, "EAGLE head")
-    if generation not in (None, 1, 3):
+    if given.get("generation") not in (None, 1, 3):
         raise UnknownChoice("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
     plan = HEAD_PLANS.get(target) or replace(HEAD_PLANS[DRAFTED], existing=0)
-    return replace(
-        plan,
-        generation=generation or plan.generation,
-        steps=steps or plan.steps,
-        schedule=replace(plan.schedule, steps=batches or plan.schedule.steps, batch=batch or plan.schedule.batch),
-        **writing(target, texts or plan.texts, own_prompts, device),
-    )
+    return target_texts.fitted(plan, target, device, given)
 
 
 def _questions(target: str, data: Path, plan: HeadPlan, seed: int) -> Iterator[str]:
@@ -356,18 +174,13 @@ def _questions(target: str, data: Path, plan: HeadPlan, seed: int) -> Iterator[s
     if target == "bundled":
         # Not those that the target was trained on, so that it writes as it does to new problems.
         return (problem.prompt for problem, _ in generators.stream_long(seed + 7_000, held_out_long_questions()))
-    return training_prompts(data, seed)
+    return target_texts.training_prompts(data, seed)
 
 
-def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
+def build_head(plan: HeadPlan, target: PreTrainedModel, taught: Taught) -> EagleHead:
     """Return a head that begins with the target's last layer, as far as that fits."""
-    tokens, rest_share = None, 0.0
-    if plan.head_tokens is not None:
-        vocabulary = vocabulary_of(target)
-        count, ends = min(plan.head_tokens, vocabulary), LanguageModel(target, lean=False).eos_tokens
-        tokens = common_tokens(texts, count, vocabulary, ends)
-        rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    head = new_head(target, plan.generation, tokens, rest_share)
+    covers = (None, 0.0) if plan.head_tokens is None else target_texts.tokens_of_head(plan, target, taught)
+    head = new_head(target, plan.generation, *covers)
     layer: Any = head.layers[0]
     last = target.model.layers[-1]
     layer.mlp.load_state_dict(last.mlp.state_dict())
@@ -397,7 +210,7 @@ def main(
     data: Path,
     plan: HeadPlan | None = None,
     seed: int = 0,
-    report: Report = print,
+    report: Callable[[dict], None] = print,
     start: Path | None = None,
     device: str = "cpu",
 ) -> dict[str, Any]:
@@ -414,74 +227,34 @@ def main(
     plan, source = plan or plan_for(target), get_pair(target).target
     before, questions = None if start is None else earlier(start), _questions(target, data, plan, seed)
     folder = llama_of(source)
-    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    module = read_model(folder)
     depth: int = module.config.get_text_config(decoder=True).num_hidden_layers
     layers = (
         aux_hidden_state_layers(plan.generation, depth)
         if start is None
         else _earlier_head(start, plan, module).aux_layers(depth)
     )
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    reader = LanguageModel(on_device(module, where), static=False)
-    own = own_prompts(reader, tokenizer, plan.own_prompts, out / "own-prompts.json", plan.side_by_side, seed)
-    write_texts(
-        reader, tokenizer, chain(own, questions), out / "texts", plan.texts, plan.longest_answer,
-        batch=plan.side_by_side, layers=() if plan.anew else layers, stored=0 if plan.anew else TOP_TOKENS,
-        report=report,
-    )  # fmt: skip
-    written, read = lessons(out / "texts"), []
-    if plan.existing and not plan.anew:
-        existing = existing_texts(data, seed)
-        read_existing(
-            reader, tokenizer, existing, out / "read", plan.existing, plan.longest_answer, layers=layers, report=report
-        )
-        written += (read := lessons(out / "read"))
-    if len(written) <= HELD_OUT_TEXTS:
-        raise NotEnough(
-            f"Only {len(written)} texts were written, of which {HELD_OUT_TEXTS} are held out: "
-            "ask for more with --texts."
-        )
-    held_out, written = written[:HELD_OUT_TEXTS], written[HELD_OUT_TEXTS:]
-    size, texts, known = plan.schedule.batch, [lesson.text for lesson in written], [lesson.text for lesson in held_out]
-    if plan.anew:
-        known = reread(reader, known, layers)
-        watched = [stack(known[i : i + 16], states_of(known[i : i + 16])) for i in range(0, HELD_OUT_TEXTS, 16)]
-        taught, sample = batches_anew(reader, texts, layers, size, seed), reread(reader, texts[:SAMPLE])
-    else:
-        watched = [stored(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]
-        taught, sample = batches(written, size, seed), texts
-    if plan.noise:
-        taught = noisy(taught, plan.noise, seed)
-    target_model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    target_model = cast(Any, target_model).float().to(where)
+    asked = [("texts", None, questions, plan.texts)]
+    taught = target_texts.teach(folder, out, data, asked, plan.longest_answer, plan, seed, where, report, layers)
+    module = module.float().to(where)
     torch.manual_seed(seed)  # for the parts of the head that are not from the target
-    head = build_head(plan, target_model, sample, known) if start is None else _earlier_head(start, plan, target_model)
+    head = build_head(plan, module, taught) if start is None else _earlier_head(start, plan, module)
     head.lm_head.requires_grad_(False)
     learner = HeadLoss(head, plan.steps, **plan.weights).to(where)
-    log = train(
-        learner,
-        plan.schedule,
-        taught,
-        loss,
-        out / "head.checkpoint",
-        lambda: agreement(learner, watched),
-        report,
-    )
-    figures = {
+    batches = map(slots, taught.batches)
+    about = {
         "target": target,
         "origin": origin(source),
-        "plan": asdict(plan),
-        "seed": seed,
         "start": before,
-        "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
+        "own_parameters": sum(p.numel() for p in learning(head).values()),
         "head_covers": round(1 - head.lm_head.tail_mass, 5),
-        "texts": len(written),
-        "answer_tokens": sum(len(lesson.text.top) for lesson in written),
-        "texts_read": len(read),
-        **agreement(learner, watched),
-        "seconds": log[-1]["seconds"],
-        "machine": machine(where),
+        **taught.facts(),
     }
-    save_head(head.cpu(), out / "head", {"head_of": target, "rest_share": head.lm_head.tail_mass})
-    (out / "head" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
-    return figures
+
+    def save(folder: Path) -> None:
+        save_head(head.cpu(), folder, {"head_of": target, "rest_share": head.lm_head.tail_mass})
+
+    return make(
+        out / "head", learner, plan, seed, noisy(batches, plan.noise, seed) if plan.noise else batches, loss,
+        lambda: target_texts.agreement(learner.guesses, taught.held_out), save, report, about, device=where,
+    )  # fmt: skip

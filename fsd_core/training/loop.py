@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import json
 import platform
+import random
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.config.model_names import MODELS
 from fsd_core.errors import IncompatibleModels, ModelUnavailable, TrackingUnavailable, UnknownName
 from fsd_core.models.hub import obtain
-from fsd_core.models.loading import cpu_has_bfloat16, gpu_name, resolve_device
+from fsd_core.models.loading import cpu_has_bfloat16, gpu_name
 from fsd_core.models.model_pairs import TARGETS, get_pair
 from fsd_core.models.sources import HubModel, read_object
 from fsd_core.system import whole_file
 from fsd_core.tracking import connect, reached
+from fsd_core.training.plans import Plan, Schedule
 
 Model = Path | HubModel
 """a folder, or a model of the hub"""
-_SIDE_BY_SIDE = 1024
-"""texts that a GPU writes at once"""
+CPU = torch.device("cpu")
 
 
 def is_own(target: str) -> bool:
@@ -51,15 +54,9 @@ def target_of(target: str) -> Model:
     return get_pair(target).target if is_own(target) else TARGETS[target]
 
 
-def writing(target: str, texts: int, own_prompts: int | None, device: str) -> dict[str, Any]:
-    """Return the fields of a plan that say how texts are written.
-
-    ``own_prompts``: ``None`` for none, or for all of a target of one's own. A GPU writes many side by side, and each
-    batch is read anew. Raises ``InvalidSetting`` for a device that is not here.
-    """
-    own = (texts if is_own(target) else 0) if own_prompts is None else own_prompts
-    on_gpu = resolve_device(device).type != "cpu"
-    return {"texts": texts, "own_prompts": own} | ({"anew": True, "side_by_side": _SIDE_BY_SIDE} if on_gpu else {})
+def read_model(folder: Path) -> Any:
+    """Return a model of a folder, as it is stored there."""
+    return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
 
 
 def llama_of(model: Model) -> Path:
@@ -82,63 +79,47 @@ def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callabl
     The run ends as finished, or as failed if the block raises. An unavailable MLflow never stops a training: ``warn``
     is called once and later rows are dropped.
     """
-    try:
-        client, experiment = connect(uri)
-        with reached(uri):
-            run_id = client.create_run(experiment, run_name=name, tags={"fsd.kind": "training"}).info.run_id
-    except TrackingUnavailable as error:
-        warn(f"The training continues without curves. {error}")
-        yield lambda row: None
-        return
     lost = False
 
-    def log(row: dict) -> None:
+    @contextmanager
+    def told() -> Iterator[None]:
         nonlocal lost
+        try:
+            with reached(uri):
+                yield
+        except TrackingUnavailable as error:
+            if not lost:
+                warn(f"The training continues without curves. {error}")
+            lost = True
+
+    run_id = ""
+    with told():
+        client, experiment = connect(uri)
+        run_id = client.create_run(experiment, run_name=name, tags={"fsd.kind": "training"}).info.run_id
+
+    def log(row: dict) -> None:
         if lost or "step" not in row:
             return
         from mlflow.entities import Metric
 
         moment = int(time.time() * 1000)
         numbers = {key: value for key, value in row.items() if key != "step" and isinstance(value, int | float)}
-        try:
-            with reached(uri):
-                client.log_batch(run_id, [Metric(key, float(v), moment, row["step"]) for key, v in numbers.items()])
-        except TrackingUnavailable as error:
-            lost = True
-            warn(f"The training continues without curves. {error}")
+        with told():
+            client.log_batch(run_id, [Metric(key, float(v), moment, row["step"]) for key, v in numbers.items()])
 
     status = "FAILED"
     try:
         yield log
         status = "FINISHED"
     finally:
-        try:
-            with reached(uri):
+        if run_id:
+            with told():
                 client.set_terminated(run_id, status)
-        except TrackingUnavailable as error:
-            warn(f"The training continues without curves. {error}")
 
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
 REPORT_EVERY = 25  # steps
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """``steps`` batches. Rates rise over 50 steps, stay until half of the steps, then fall linearly to zero."""
-
-    steps: int
-    batch: int = 64
-    adamw_lr: float = 3e-3
-    muon_lr: float | None = 0.02
-    """rate of matrices between hidden states; ``None``: AdamW takes these too"""
-    every: int = 250
-    """steps between two evaluations, each followed by a checkpoint"""
-
-    def factor(self, step: int) -> float:
-        """Return the share of the peak rates at a step."""
-        return min(1.0, (step + 1) / 50, (self.steps - step) / (0.5 * self.steps))
 
 
 def learning(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -172,16 +153,39 @@ def on_device(module: PreTrainedModel, device: torch.device) -> PreTrainedModel:
     return cast(Any, module).to(device, torch.float32 if slow else module.dtype)
 
 
-def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Return the mean next-token cross-entropy in nats, each token by its weight.
+Row = tuple[list[int], list[int]]
+"""token ids of a problem's prompt, and of its solution with the end token"""
+Batch = tuple[Tensor, Tensor]
+"""tokens int64 [B,T]; weights float32 [B,T], 0 for padding"""
 
-    batch: tokens int64 [B,T], weights [B,T].
-    """
-    tokens, weights = batch
+
+def pad_rows(rows: Sequence[Row], prompt_weight: float = 0.0, pad: int = 0) -> Batch:
+    """Return rows padded on the right, which a causal model does not see. A token of a solution weighs 1."""
+    tokens = [torch.tensor([*prompt, *solution]) for prompt, solution in rows]
+    weights = [torch.tensor([prompt_weight] * len(prompt) + [1.0] * len(solution)) for prompt, solution in rows]
+    return pad_sequence(tokens, batch_first=True, padding_value=pad), pad_sequence(weights, batch_first=True)
+
+
+def alike(rows: Iterator[Row], size: int, batches: int, seed: int) -> Iterator[list[Row]]:
+    """Yield groups of ``size`` rows without end, of similar length within the next so many ``batches``."""
+    shuffle = random.Random(seed)
+    while True:
+        chunk = sorted(islice(rows, batches * size), key=lambda row: len(row[0]) + len(row[1]))
+        groups = [chunk[i : i + size] for i in range(0, len(chunk), size)]
+        shuffle.shuffle(groups)
+        yield from groups
+
+
+def weighted_loss(model: Any, batch: Batch) -> Tensor:
+    """Return the mean next-token cross-entropy in nats, each token by its weight. Logits are of tokens that count."""
+    tokens, weights = (part.to(model.device) for part in batch)
+    llama: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    counts = weights[:, 1:] > 0
     with mixed_precision(model.device):
-        logits = model(tokens[:, :-1]).logits  # [B,T-1,V]
-    losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
-    counted = weights[:, 1:].flatten()
+        hidden = llama.model(tokens[:, :-1], use_cache=False).last_hidden_state  # [B,T-1,H]
+        logits = llama.lm_head(hidden[counts])  # [N,V]
+    losses = nn.functional.cross_entropy(logits.float(), tokens[:, 1:][counts], reduction="none")
+    counted = weights[:, 1:][counts]
     return (losses * counted).sum() / counted.sum()
 
 
@@ -243,10 +247,33 @@ def train(
     return log
 
 
-def machine(device: torch.device) -> str:
-    """Return what a model is trained on, for its card."""
+def make(
+    folder: Path,
+    model: M,
+    plan: Plan,
+    seed: int,
+    batches: Iterator[B],
+    loss_of: Callable[[M, B], Tensor],
+    watch: Callable[[], dict[str, float]],
+    save: Callable[[Path], object],
+    report: Callable[[dict], None],
+    about: dict[str, Any],
+    judge: Callable[[], dict[str, Any]] | None = None,
+    device: torch.device = CPU,
+) -> dict[str, Any]:
+    """Train a model, :func:`save` it into ``folder`` with its log, and return its figures.
+
+    The checkpoint lies beside ``folder``. ``about`` are facts that are known before, ``judge`` those that the trained
+    model shows, by default what is watched.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = train(model, plan.schedule, batches, loss_of, folder.with_suffix(".checkpoint"), watch, report)
     on = gpu_name(str(device)) or f"{platform.machine()}, {torch.get_num_threads()} CPU threads"
-    return f"{on}, torch {torch.__version__}"
+    figures = about | {"plan": asdict(plan), "seed": seed} | (judge or watch)()
+    figures |= {"seconds": log[-1]["seconds"], "machine": f"{on}, torch {torch.__version__}"}
+    save(folder)
+    (folder / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
+    return figures
 
 
 def earlier(folder: Path) -> dict:

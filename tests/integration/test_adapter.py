@@ -20,17 +20,11 @@ from fsd_core.tasks import generators, get_task
 from fsd_core.tasks.readings import final_number
 from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import draft
-from fsd_core.training.draft import (
-    ADAPTER_PLAN,
-    adapter_batches,
-    adapter_problems,
-    adapter_stack,
-    answer_loss,
-    encode_texts,
-)
-from fsd_core.training.loop import Schedule
-from fsd_core.training.target_texts import read_texts
+from fsd_core.training import draft, target_texts
+from fsd_core.training.draft import adapter_problems, encode_texts
+from fsd_core.training.loop import alike, pad_rows, weighted_loss
+from fsd_core.training.plans import ADAPTER_PLAN, DRAFT_PLAN, Schedule
+from fsd_core.training.target_texts import read_texts, write_all
 
 MIX = {"short": 0.25, "arithmetic": 0.25, "gsm8k": 0.5}
 
@@ -82,13 +76,13 @@ def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
             log_q = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
             total -= float(log_q.gather(1, torch.tensor(answer)[:, None]).sum())
             count += len(answer)
-        found = float(answer_loss(model, adapter_stack(rows)))
+        found = float(weighted_loss(model, pad_rows(rows)))
     assert found == pytest.approx(total / count, rel=0.02)
 
 
 def test_batches_hold_problems_of_like_length(data: Path) -> None:
     rows = encode_texts(toy_tokenizer(), adapter_problems(data, MIX, seed=0))
-    tokens, answers = next(adapter_batches(rows, 8, seed=0))
+    tokens, answers = pad_rows(next(alike(rows, 8, 16, seed=0)))
     lengths = [int(row.nonzero().max()) + 1 for row in answers]
     assert tokens.shape[0] == 8
     assert max(lengths) - min(lengths) < 60
@@ -135,11 +129,10 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 
     # A draft for this target learns from what the adapter makes it write, too.
     monkeypatch.setattr(draft, "MODEL_PAIRS", {name: replace(spec, target=TARGETS["toy"])})
-    monkeypatch.setattr(draft, "training_prompts", lambda data, seed: repeat("Once upon"))
-    few = replace(draft.DRAFT_PLAN, texts=2, problems=3, longest_answer=4)
-    sources = draft.write_all(
-        TARGETS["toy"], tmp_path / "pair" / "target", out, data, few, 0, torch.device("cpu"), rows.append
-    )
+    monkeypatch.setattr(target_texts, "training_prompts", lambda data, seed: repeat("Once upon"))
+    few = replace(DRAFT_PLAN, texts=2, problems=3, longest_answer=4)
+    asked = draft.writings(TARGETS["toy"], data, few, 0)
+    sources = write_all(tmp_path / "pair" / "target", out, asked, few, 0, torch.device("cpu"), rows.append)
     texts = [text for _, written in sources for text in written]
     assert len(texts) == 5
     assert [len(read_texts(out / folder)) for folder in ("texts", f"texts-{name}")] == [2, 3]

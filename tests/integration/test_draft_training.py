@@ -21,8 +21,8 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import TARGETS
 from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import draft, target_texts
-from fsd_core.training.loop import Schedule
+from fsd_core.training import draft
+from fsd_core.training.plans import DraftPlan, Schedule
 from fsd_core.training.target_texts import (
     TOP_TOKENS,
     answer,
@@ -40,8 +40,14 @@ from fsd_core.training.target_texts import (
 
 V = len(toy_tokenizer())
 TEMPLATE = "{% for message in messages %}<{{ message['content'] }}>{% endfor %}"
-PLAN = draft.DraftPlan(
-    Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12, longest_read=12
+PLAN = DraftPlan(
+    Schedule(steps=12, batch=4, every=6),
+    layers=(1,),
+    head_tokens=90,
+    texts=150,
+    existing=6_000,
+    longest_answer=12,
+    longest_read=12,
 )
 LONG = "The castle stood on a hill , and it was @-@ said a few @.@ of them . " + "Then came the rain . " * 9
 
@@ -117,14 +123,15 @@ def test_what_is_read_has_the_targets_distribution_at_every_token(target: Langua
         (torch.randint(200, (asked,), generator=generator).tolist(), torch.randint(200, (long,)).tolist())
         for asked, long in ((3, 9), (7, 1), (4, 4))
     ]
-    for (prompt, answered), text in zip(pairs, read(target, pairs), strict=True):
+    whole = [(torch.tensor([*prompt, *answered]), len(prompt)) for prompt, answered in pairs]
+    for (prompt, answered), text in zip(pairs, read(target, whole), strict=True):
         assert text.tokens.tolist() == [*prompt, *answered]
         assert text.prompt == len(prompt)
         logits = target.module(text.tokens[None].long()).logits[0, len(prompt) - 1 : -1]
         log_p, top = logits.log_softmax(-1).topk(TOP_TOKENS)
         torch.testing.assert_close(text.log_p.float(), log_p, atol=0.02, rtol=0.02)
         assert text.top[:, 0].tolist() == top[:, 0].tolist()
-    (alone,) = read(target, pairs[:1], layers=(1, 2))
+    (alone,) = read(target, whole[:1], layers=(1, 2))
     assert alone.states is not None
     states = target.module(alone.tokens[None, :-1].long(), output_hidden_states=True).hidden_states
     torch.testing.assert_close(alone.states.float(), torch.cat(states[1:3], -1)[0], atol=0.05, rtol=0.05)
@@ -191,7 +198,7 @@ def test_the_loss_is_that_of_the_kept_distributions_among_the_heads_tokens(targe
         p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
         total -= float((p * logits[:, tokens].log_softmax(-1)).sum())
         count += len(text.top)
-    found = target_texts.cross_entropy(draft_of(model, tokens), stack(texts))
+    found = draft.loss(draft_of(model, tokens), stack(texts))
     assert float(found) == pytest.approx(total / count, rel=0.02)
 
 
@@ -199,15 +206,15 @@ def test_the_target_agrees_with_itself(target: LanguageModel) -> None:
     prompts = torch.randint(200, (4, 5), generator=torch.Generator().manual_seed(0)).tolist()
     texts = answer(target, prompts, torch.ones(4, dtype=torch.bool), 9, torch.Generator())
     module: Any = target.module
-    found = target_texts.agreement(draft_of(module, torch.arange(V)), texts)
+    found = draft.agreement(draft_of(module, torch.arange(V)), texts)
     assert found["same_choice"] > 0.9  # bfloat16 may turn a close race
     kept = float(torch.cat([text.log_p for text in texts]).float().exp().sum(-1).mean())
     assert 0.95 * kept < found["overlap"] < 1.05 * kept
-    other = target_texts.agreement(draft_of(toy_model(V, seed=8), torch.arange(V)), texts)
+    other = draft.agreement(draft_of(toy_model(V, seed=8), torch.arange(V)), texts)
     assert other["overlap"] < 0.8 * kept
     # A head that lacks the likeliest token can neither choose it nor overlap there.
     (first,) = texts[0].top[:1, 0].tolist()
-    lacking = target_texts.agreement(draft_of(module, torch.tensor([i for i in range(V) if i != first])), texts)
+    lacking = draft.agreement(draft_of(module, torch.tensor([i for i in range(V) if i != first])), texts)
     assert lacking["same_choice"] < found["same_choice"]
     assert lacking["overlap"] < found["overlap"]
 
@@ -234,7 +241,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
     out, rows = tmp_path / "out", []
-    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
+    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
 
     class Killed(Exception):
         pass
@@ -283,7 +290,7 @@ def test_texts_may_be_read_anew_for_each_batch(
     """What is stored of a text is its tokens; loss and agreement are those of texts stored with distributions."""
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
+    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
     tokenizer = toy_tokenizer()
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path / "pair" / "target")
@@ -328,7 +335,7 @@ def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monk
     tokenizer = toy_tokenizer()
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
+    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
     plan = replace(PLAN, layers=(0, -1), head_tokens=16_384, texts=60, existing=0, own_prompts=60, side_by_side=32)
     target = f"models:target={folder}"
     figures = draft.main(target, tmp_path / "out", tmp_path / "nothing", plan, report=lambda row: None)

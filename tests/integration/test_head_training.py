@@ -18,9 +18,10 @@ from fsd_core.errors import Contradiction, ModelUnavailable, NotEnough, UnknownC
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import MODEL_PAIRS
-from fsd_core.training import cards, eagle_head, loop
-from fsd_core.training.eagle_head import HeadPlan, lessons, main, plan_for, stored
-from fsd_core.training.loop import Schedule
+from fsd_core.training import cards, loop, target_texts
+from fsd_core.training.eagle_head import main, plan_for, slots
+from fsd_core.training.plans import HEAD_PLANS, HeadPlan, Schedule
+from fsd_core.training.target_texts import read_texts, stack
 from tests.tools.sizes import some
 
 STEPS = 30
@@ -29,7 +30,7 @@ SMALL = Schedule(steps=STEPS, batch=4, adamw_lr=1e-2, muon_lr=0.05, every=STEPS 
 
 @pytest.fixture(autouse=True)
 def _little_is_held_out_and_much_reported(monkeypatch):
-    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 8)
+    monkeypatch.setattr(target_texts, "HELD_OUT_TEXTS", 8)
     monkeypatch.setattr(loop, "REPORT_EVERY", STEPS // 2)
 
 
@@ -83,9 +84,9 @@ def test_a_head_may_have_each_batch_read_anew(tmp_path: Path, trained) -> None:
     """Only tokens are stored; what is learnt is what stored states and distributions teach."""
     folder, first = trained(3, 3)
     figures = main("bundled", tmp_path, tmp_path, replace(_plan(3, 3), anew=True), report=lambda row: None)
-    stored_texts, bare = lessons(folder / "texts"), lessons(tmp_path / "texts")
-    assert [lesson.text.tokens.tolist() for lesson in bare] == [lesson.text.tokens.tolist() for lesson in stored_texts]
-    assert {lesson.text.top.shape[1] for lesson in bare} == {0}
+    stored_texts, bare = read_texts(folder / "texts"), read_texts(tmp_path / "texts")
+    assert [text.tokens.tolist() for text in bare] == [text.tokens.tolist() for text in stored_texts]
+    assert {text.top.shape[1] for text in bare} == {0}
     assert figures["answer_tokens"] == first["answer_tokens"]
     assert figures["overlap"] == pytest.approx(first["overlap"], abs=0.05)
 
@@ -120,11 +121,11 @@ def test_an_earlier_head_learns_from_the_layers_that_it_reads(tmp_path: Path, tr
     config = json.loads((start / "config.json").read_text())
     (start / "config.json").write_text(json.dumps(config | {"aux_hidden_state_layers": layers}))
     main("bundled", tmp_path / "out", tmp_path, _plan(3, 3), report=lambda row: None, start=start)
-    lesson = lessons(tmp_path / "out" / "texts")[0]
+    (text, *_) = read_texts(tmp_path / "out" / "texts")
     module = load_pair("bundled").target.module
-    output = module(lesson.text.tokens[None].long(), output_hidden_states=True)
+    output = module(text.tokens[None].long(), output_hidden_states=True)
     expected = torch.cat([output.hidden_states[i][0, :-1] for i in layers], -1)
-    torch.testing.assert_close(lesson.states().float(), expected, atol=0.05, rtol=0.05)
+    torch.testing.assert_close(text.states.float(), expected, atol=0.05, rtol=0.05)
     assert load_head(tmp_path / "out" / "head", module).aux_layers(12) == tuple(layers)
 
 
@@ -156,21 +157,21 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
 def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, monkeypatch) -> None:
     """States and distributions that were written beside the texts are those that the target says of them."""
     plan = replace(_plan(1, 1), texts=10, side_by_side=10)
-    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 2)
+    monkeypatch.setattr(target_texts, "HELD_OUT_TEXTS", 2)
     main("bundled", tmp_path, tmp_path, replace(plan, schedule=replace(SMALL, steps=1)), report=lambda row: None)
-    found = lessons(tmp_path / "texts")
-    batch, target = stored(found[:3]), load_pair("bundled").target
+    found = read_texts(tmp_path / "texts")
+    batch, target = slots(stack(found[:3])), load_pair("bundled").target
     row = 0
     for lesson, tokens, states, judged in zip(found, batch.tokens, batch.states, batch.judged, strict=False):
-        text = lesson.text.tokens.long()
+        text = lesson.tokens.long()
         count = len(text) - 2
         assert tokens[:count].tolist() == text[1:-1].tolist()
         with torch.inference_mode():
             hidden = target.module.model(text[None]).last_hidden_state[0]
             distribution = target.module(text[None]).logits[0].softmax(-1)
         torch.testing.assert_close(states[:count].float(), hidden[:count], atol=0.05, rtol=0.02)
-        assert judged.nonzero()[:, 0].tolist() == list(range(lesson.text.prompt - 2, count))
-        for slot in range(lesson.text.prompt - 2, count):
+        assert judged.nonzero()[:, 0].tolist() == list(range(lesson.prompt - 2, count))
+        for slot in range(lesson.prompt - 2, count):
             assert batch.top[row, 0] == distribution[slot + 1].argmax()
             torch.testing.assert_close(batch.p[row], distribution[slot + 1][batch.top[row]], atol=5e-3, rtol=5e-2)
             row += 1
@@ -179,17 +180,17 @@ def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, m
 
 def test_a_head_also_learns_from_texts_that_its_target_reads(tmp_path: Path, monkeypatch) -> None:
     existing = [("Question: What is 1 + 1?\nAnswer:", " It is 2."), ("Question: Why?\nAnswer:", " Because it is so.")]
-    monkeypatch.setattr(eagle_head, "existing_texts", lambda data, seed: iter(existing))
-    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 2)
+    monkeypatch.setattr(target_texts, "existing_texts", lambda data, seed: iter(existing))
+    monkeypatch.setattr(target_texts, "HELD_OUT_TEXTS", 2)
     plan = replace(_plan(1, 1), texts=8, side_by_side=8, existing=2, schedule=replace(SMALL, steps=1))
     figures = main("bundled", tmp_path, tmp_path, plan, report=lambda row: None)
     assert (figures["texts_read"], figures["texts"]) == (2, 8)
     target = load_pair("bundled").target
-    for lesson in lessons(tmp_path / "read"):
-        text = lesson.text.tokens.long()
+    for lesson in read_texts(tmp_path / "read"):
+        text = lesson.tokens.long()
         with torch.inference_mode():
             hidden = target.module.model(text[None]).last_hidden_state[0]
-        torch.testing.assert_close(lesson.states().float(), hidden[:-1], atol=0.05, rtol=0.02)
+        torch.testing.assert_close(lesson.states.float(), hidden[:-1], atol=0.05, rtol=0.02)
 
 
 def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
@@ -197,18 +198,19 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
         plan_for("gemma2-9b")
     with pytest.raises(UnknownChoice):
         plan_for("bundled", generation=2)
-    assert plan_for("bundled", generation=3, steps=4, texts=7, batches=9) == replace(
-        eagle_head.HEAD_PLANS["bundled"], generation=3, steps=4, texts=7,
-        schedule=replace(eagle_head.HEAD_PLANS["bundled"].schedule, steps=9),
+    assert plan_for("bundled", generation=3, test_steps=4, texts=7, steps=9) == replace(
+        HEAD_PLANS["bundled"], generation=3, steps=4, texts=7,
+        schedule=replace(HEAD_PLANS["bundled"].schedule, steps=9),
     )  # fmt: skip
-    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 64)
+    monkeypatch.setattr(target_texts, "HELD_OUT_TEXTS", 64)
     with pytest.raises(NotEnough):
         main("bundled", tmp_path, tmp_path, replace(_plan(1, 1), texts=4), report=lambda row: None)
 
 
 @pytest.mark.parametrize("name", [name for name, spec in MODEL_PAIRS.items() if isinstance(spec.head, Path)])
 def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
-    folder = cards.folder_of(name)
+    folder = MODEL_PAIRS[name].head
+    assert isinstance(folder, Path)
     assert (folder / "model.safetensors").stat().st_size <= 12e6
     card, told = (folder / "README.md").read_text(), json.loads((folder / "training.json").read_text())
     assert f"{told['texts']:,} answers" in card

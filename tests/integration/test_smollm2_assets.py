@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from fsd_core.models import draft_weights
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS
-from fsd_core.training.cards import PROBLEM_SETS
+from fsd_core.training.cards import CARDS, PROBLEM_SETS
 
 DRAFT = MODEL_PAIRS[DRAFTED].draft
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
@@ -100,3 +102,21 @@ def test_the_card_shows_what_was_measured() -> None:
     for row in rows:
         assert f"{row['acceptance_length']:.2f}" in card
         assert f"`{row['task']}`" in card
+
+
+@pytest.mark.parametrize("what", CARDS)
+def test_a_card_is_written_from_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Whole, but for a remark that somebody added behind the machine."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    _, write, _, pairs = CARDS[what]
+    for name in pairs:
+        shipped: Path = getattr(MODEL_PAIRS[name], what)
+        folder = shutil.copytree(shipped, tmp_path / name)
+        (folder / "README.md").unlink()
+        rows = json.loads((folder / "measured.json").read_text())["rows"]
+        assert write(folder, rows, "float32") == folder / "README.md"
+        written, expected = ((where / "README.md").read_text().splitlines() for where in (folder, shipped))
+        assert len(written) == len(expected)
+        different = [line for line, other in zip(written, expected, strict=True) if line != other]
+        assert all(line.startswith("- **Time**") and name == "bundled" for line in different)
+        assert (folder / "measured.json").read_bytes() == (shipped / "measured.json").read_bytes()

@@ -16,9 +16,10 @@ from fsd_core.tasks.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing import toy_model
 from fsd_core.training import bundled_pair, loop
 from fsd_core.training.cards import write_card
-from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
+from fsd_core.training.loop import make_optimizers, train, weighted_loss
+from fsd_core.training.plans import BUNDLED_PLANS, BundledPlan, LinearPlan, Schedule
 
-TINY = bundled_pair.BundledPlan(16, 1, 32, 2, 2, Schedule(steps=51, batch=2, every=50), TARGET_STYLE)
+TINY = BundledPlan(Schedule(steps=51, batch=2, every=50), 16, 1, 32, 2, 2, TARGET_STYLE)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_words_to_choose_from_have_first_tokens_of_their_own(tokenizer, style):
 
 
 def test_the_plans_have_a_style_each():
-    assert {role: plan.style for role, plan in bundled_pair.BUNDLED_PLANS.items()} == {
+    assert {role: plan.style for role, plan in BUNDLED_PLANS.items()} == {
         "target": TARGET_STYLE,
         "draft": DRAFT_STYLE,
     }
@@ -128,7 +129,7 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path, monkeypatch):
 def test_a_model_that_is_made_is_left_alone_until_its_plan_changes(tokenizer, tmp_path):
     plan, rows = replace(TINY, schedule=Schedule(steps=5, batch=2)), []
 
-    def make(plan: bundled_pair.BundledPlan) -> dict:
+    def make(plan: BundledPlan) -> dict:
         return bundled_pair.train_role("draft", plan, tokenizer, tmp_path, 0, lambda role, row: rows.append(row))
 
     made = make(plan)
@@ -152,12 +153,10 @@ def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
 
 
 @pytest.mark.parametrize("parts", ["local", "global", "all"])
-def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, parts):
-    plan = bundled_pair.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
-    bundled_pair.train_role(
-        "target", plan, tokenizer, tmp_path, 0, lambda role, row: None, bundled_pair.build_linear,
-        lambda *asked: 0.0,
-    )  # fmt: skip
+def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_path, monkeypatch, parts):
+    monkeypatch.setattr(bundled_pair, "solved", lambda *asked: 0.0)
+    plan = LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=5, batch=2))), parts=parts)
+    bundled_pair.train_role("target", plan, tokenizer, tmp_path, 0, lambda role, row: None)
     attention = LinearLlama.from_pretrained(tmp_path / "target").model.layers[0].self_attn
     assert (attention.config.attention_group, attention.config.attention_taps) == (16, 16)
     assert bool(attention.past_scale) == (parts != "local")
@@ -166,10 +165,9 @@ def test_a_linear_target_learns_the_parts_that_it_is_asked_for(tokenizer, tmp_pa
 
 @pytest.mark.parametrize("parts", ["softmax", "all"])
 def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_bytes(tmp_path, monkeypatch, parts):
-    plan = bundled_pair.LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
-    monkeypatch.setattr(bundled_pair, "linear_plan", lambda *asked: plan)
-    for solve in ("solved", "solved_one_by_one"):
-        monkeypatch.setattr(bundled_pair, solve, lambda *asked: 0.25)
+    plan = LinearPlan(**vars(replace(TINY, schedule=Schedule(steps=1, batch=2))), parts=parts)
+    monkeypatch.setattr(bundled_pair, "LINEAR_PLAN", plan)
+    monkeypatch.setattr(bundled_pair, "solved", lambda *asked: 0.25)
     figures = bundled_pair.train_linear_target(tmp_path, parts)
     stored = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
     assert (stored.dtype, isinstance(stored, LinearLlama)) == (torch.bfloat16, parts == "all")
@@ -179,15 +177,15 @@ def test_a_linear_target_and_the_one_it_is_compared_with_are_stored_in_half_the_
 @pytest.mark.wide
 def test_what_a_linear_target_solves_is_counted_by_its_own_texts(tokenizer, monkeypatch):
     problems = [replace(problem, answer=7) for problem in generators.held_out_long(3)]
-    plan = bundled_pair.LinearPlan(**vars(TINY))
-    model = bundled_pair.build_linear(plan, tokenizer, seed=0)
-    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 0
+    plan = LinearPlan(**vars(TINY))
+    model = bundled_pair.build_model(plan, tokenizer, seed=0)
+    assert bundled_pair.solved(model, tokenizer, problems) == 0
     monkeypatch.setattr(tokenizer.__class__, "decode", lambda *args, **options: "so 3 + 4 = 7\n#### 7")
-    assert bundled_pair.solved_one_by_one(model, tokenizer, problems) == 1
+    assert bundled_pair.solved(model, tokenizer, problems) == 1
 
 
 def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):
-    model = bundled_pair.build_linear(bundled_pair.LinearPlan(**vars(TINY)), tokenizer, seed=0)
+    model = bundled_pair.build_model(LinearPlan(**vars(TINY)), tokenizer, seed=0)
     (muon, _), _ = make_optimizers(model, Schedule(steps=1))
     kernels = {id(layer.self_attn.kernel) for layer in model.model.layers}
     assert not kernels & {id(p) for group in muon.param_groups for p in group["params"]}

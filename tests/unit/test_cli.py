@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fsd_core.tasks import word_problems
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -113,6 +115,20 @@ def test_tasks_says_which_files_are_wanted(call: Call, tmp_path: Path, monkeypat
     status, _, err = call("run", "--task", "gsm8k", "--limit", "1")
     assert status == 2
     assert "set FSD_DATA_DIR" in err
+
+
+def test_the_held_out_problems_of_both_tasks_are_written_again(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = {name: getattr(word_problems, name) for name in ("ARITHMETIC_PROBLEMS", "SHORT_PROBLEMS")}
+    for name, file in shipped.items():
+        monkeypatch.setattr(word_problems, name, tmp_path / file.name)
+    status, out, err = call("train", "held-out")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        f"{n} problems in {tmp_path / f.name}" for n, f in zip((600, 200), shipped.values(), strict=True)
+    ]
+    assert all((tmp_path / file.name).read_bytes() == file.read_bytes() for file in shipped.values())
 
 
 def test_help_and_pairs_do_not_wait_for_torch(tmp_path: Path) -> None:

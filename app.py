@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import FrameType
 
 import uvicorn
@@ -21,7 +21,7 @@ from fsd_core import settings
 from fsd_core.accounts import FIRST_ADMIN, ensure_admin
 from fsd_core.errors import FsdError, Misconfigured
 from fsd_core.middleware import bound_log_lines
-from fsd_core.notices import configured_channels
+from fsd_core.plugins import parts
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
@@ -132,7 +132,7 @@ def serve(settings: Settings) -> None:
     """Serves until SIGINT, SIGTERM or SIGHUP."""
     settings.check_access()
     settings.make_folders()
-    channels = configured_channels(settings)
+    services = [make(settings) for make in parts("service")]
     with listen(settings.host, settings.port) as listener, database_copies(settings):
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
@@ -145,13 +145,14 @@ def serve(settings: Settings) -> None:
                 os.nice(POLITENESS)
             with no_garbage_collection():
                 from dashboard.web import build_app
-                from fsd_core.notices import Notifier
 
                 computation = executor(settings)
                 app = build_app(repository, settings)
             # The application itself decides which proxies are believed.
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, proxy_headers=False)
-            with computation, Notifier(repository, channels, settings.public_url):
+            with computation, ExitStack() as beside:
+                for service in services:
+                    beside.enter_context(service(repository))
                 Server(config, supervisor).run(sockets=[listener])
 
 

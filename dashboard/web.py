@@ -30,7 +30,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard import people, reports, settings, start, theory
+from dashboard import people, reports, settings, start
 from dashboard.compare import compare_page
 from dashboard.compare.export import export_routes, figure_routes
 from dashboard.experiments import experiments_page
@@ -71,6 +71,7 @@ from fsd_core.accounts import KEY, identifier, person_in
 from fsd_core.actions import calibrations, endpoints, experiments, kept, pairs, reviews, runs, tasks, uses
 from fsd_core.actions.action import Action, actions_in
 from fsd_core.middleware import BoundedBody, RequireSignIn, SameOrigin, refuse, replayed
+from fsd_core.plugins import parts
 from fsd_core.review.history import WaitingCount
 from fsd_core.roles import folded
 from fsd_core.settings import OAuthApp, here
@@ -244,7 +245,7 @@ PAGES = (
     Page("Settings", "settings", settings.build),
     Page("Review", "review", review_page.build),
     Page("Reports", "reports", reports.build),
-    Page("Theory", "theory", theory.build),
+    *parts("page"),
     Page("Start", "start", start.build, in_bar=False),
     Page("People", "people", people.build, needs_accounts=True),
 )
@@ -263,19 +264,8 @@ def pages_of(settings: Settings) -> list[Page]:
 
 def all_actions() -> list[Action[..., Any]]:
     """Return what people and programs can do."""
-    modules = (
-        tasks,
-        experiments,
-        pairs,
-        endpoints,
-        calibrations,
-        runs,
-        compare_page,
-        uses,
-        reviews,
-        opened_proposal,
-        kept,
-    )
+    work = (tasks, experiments, pairs, endpoints, calibrations, runs, compare_page)
+    modules = (*work, uses, reviews, opened_proposal, kept, *parts("actions"))
     return [it for module in modules for it in actions_in(module)]
 
 

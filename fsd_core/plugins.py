@@ -1,20 +1,25 @@
 """Registries of built-in things and those that other packages add by entry points of the group ``fsd_lab``.
 
 An entry point names a subclass of ``fsd_core.rules.Rule``, ``fsd_core.config.DrafterSettings`` or
-``fsd_core.config.TopologySettings``, a ``fsd_core.tasks.Task`` or a ``fsd_core.metrics.Metric``. Its own name has no
-meaning. docs/extending.md shows a package.
+``fsd_core.config.TopologySettings``, a ``fsd_core.tasks.Task``, a ``fsd_core.metrics.Metric`` or a whole feature
+(:class:`Plugin`). Its own name has no meaning. docs/extending.md shows a package.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
-from fsd_core.errors import InvalidSetting, UnknownChoice
+from fsd_core.errors import InvalidSetting, Misconfigured, UnknownChoice
 
 GROUP = "fsd_lab"
 
@@ -36,6 +41,69 @@ def _loaded() -> tuple[Any, ...]:
                 point.name, point.dist.name if point.dist else point.value, type(error).__name__, error,
             )  # fmt: skip
     return tuple(loaded)
+
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A feature beside the core. Each door is named as ``package.module:name``, and imported where it is needed."""
+
+    name: str
+    commands: str = ""
+    """a function that adds its commands to the application of the command line"""
+    actions: str = ""
+    """a module of actions (:mod:`fsd_core.actions.action`)"""
+    page: str = ""
+    """a ``dashboard.ui.page.Page``"""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """classes of folded parts of pages, by the page's path. Each is made of the repository and what is called after a
+    change, and has ``listen(view)``."""
+    service: str = ""
+    """a function of the settings, called before anything starts. It returns a function of the repository, which returns
+    a context manager: what runs beside the web application."""
+
+
+@cache
+def plugins() -> tuple[Plugin, ...]:
+    """Return the features in use: those of this installation that ``FSD_PLUGINS`` names, and those of other packages.
+
+    Raises ``InvalidSetting`` for a name that there is not.
+    """
+    try:
+        own: tuple[Plugin, ...] = import_module("fsd_plugins").PLUGINS
+    except ModuleNotFoundError:
+        own = ()
+    known = {it.name: it for it in (*own, *(it for it in _loaded() if isinstance(it, Plugin)))}
+    chosen = os.environ.get("FSD_PLUGINS", ALL).strip() or ALL
+    if chosen in (ALL, "none"):
+        return tuple(known.values()) if chosen == ALL else ()
+    names = [name.strip() for name in chosen.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise Misconfigured(
+            f"FSD_PLUGINS names {unknown[0][:40]!r}: expected {ALL}, none, or some of {', '.join(known)}, with commas."
+        )
+    return tuple(known[name] for name in names)
+
+
+def parts(door: str) -> list[Any]:
+    """Return what the features in use have for a door: the name of a field of :class:`Plugin` that holds one path."""
+    return [resolve_name(path) for plugin in plugins() if (path := getattr(plugin, door))]
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """Return the folders that have the packages of the features in use, with their templates and scripts."""
+    paths = (path for it in plugins() for path in (it.page, *it.sections.values()) if path)
+    packages = dict.fromkeys(path.partition(":")[0].rpartition(".")[0] for path in paths)
+    specs = [find_spec(package) for package in packages]
+    return tuple(dict.fromkeys(Path(str(spec.origin)).parents[1] for spec in specs if spec is not None))
+
+
+def sections(page: str) -> list[Any]:
+    """Return the classes of the parts that the features in use add to a page, by its path."""
+    return [resolve_name(plugin.sections[page]) for plugin in plugins() if page in plugin.sections]
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):

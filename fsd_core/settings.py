@@ -223,6 +223,9 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
+    plugins: str = Field(
+        default="all", description="Features beside the core: all, none, or names with commas, such as theory,notices."
+    )
     data_dir: AbsolutePath | None = Field(
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )

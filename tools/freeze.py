@@ -33,7 +33,7 @@ from dashboard.server.api import API_VERSION
 from dashboard.ui.api_call import answer_schema
 from dashboard.web import all_actions, build_app
 from fsd_core.actions.action import Action, arguments_of
-from fsd_core.cli.commands import app as command_line
+from fsd_core.cli.commands import application
 from fsd_core.errors import FsdError
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -60,7 +60,7 @@ def frozen() -> dict[str, str]:
         repository, settings = new_repository(home), Settings(home=home, mlflow_ui=False)
         app, calls = built(lambda: build_app(repository, settings)), {it.name: it for it in all_actions()}
         files = {
-            "commands.txt": "\n".join(_commands(typer.main.get_command(command_line), ())),
+            "commands.txt": "\n".join(_commands(typer.main.get_command(application()), ())),
             "variables.txt": "".join(_variables()),
             "routes.txt": "".join(_routes(app)),
             "calls.json": _json({"version": API_VERSION} | {name: _call(call) for name, call in calls.items()}),
@@ -213,7 +213,8 @@ def _merged(one: Any, other: Any) -> Any:
 def _errors() -> Iterator[str]:
     """Yield each kind of error, and the sentences that are raised of it, as templates, wherever they stand."""
     first = ROOT / "fsd_core" / "errors.py"
-    paths = (first, *sorted({*ROOT.glob("fsd_core/**/*.py"), *ROOT.glob("dashboard/**/*.py")} - {first}))
+    rooms = ("fsd_core", "dashboard", "fsd_plugins")
+    paths = (first, *sorted({path for room in rooms for path in (ROOT / room).rglob("*.py")} - {first}))
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Call)]
     kinds: dict[str, str] = {}

@@ -7,9 +7,9 @@ experiment.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -38,69 +38,20 @@ from dashboard.tables.logs import changes_html, sentence
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui import components
 from dashboard.ui.components import dead_end, heading, notice, show
-from dashboard.ui.fields import UPLOAD, Pager, uploaded
-from dashboard.ui.templates import Html, downloads, moment, render, script
+from dashboard.ui.fields import Pager
+from dashboard.ui.templates import downloads, moment
 from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View, digest
 from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, Refused, UnknownChoice, UnknownName
-from fsd_core.evaluation.result_import import RESULT_TOOLS, ReadFile, added_text, import_results, read_result
+from fsd_core.plugins import sections
 from fsd_core.roles import NOBODY, Person, require
-from fsd_core.rules.measured import LONGEST_SERIES_NAME
 from fsd_core.storage.records import UNENDED
 from fsd_core.storage.runs import LONGEST_SEARCH
 from fsd_core.storage.workspace_export import export
-from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
-
-
-_FILE, _ACT = "runs/import_results.html", "import results"
-_LISTED = 10
-
-
-class ImportPanel:
-    """The panel's components as attributes, and what a person does with it."""
-
-    def __init__(self, repository: Repository, forget: Callable[[], None]) -> None:
-        """``forget`` is called after runs were added."""
-        self.repository, self._forget = repository, forget
-        with gr.Accordion("Import results", open=False, elem_id="import-results"):
-            show(render(_FILE, "lead", RESULT_TOOLS))
-            with gr.Row():
-                self.task, self.model, self.family = (
-                    gr.Textbox(label=label, placeholder="As the file says", max_length=LONGEST_SERIES_NAME)
-                    for label in ("Task of the results", "Model of the results", "Series of the results")
-                )
-            self.file = show(render(_FILE, "file_field"), js_on_load=UPLOAD, elem_id="result-file")
-            self.answer = show(elem_id="import-answer")
-
-    def listen(self, view: View) -> None:
-        """Attach the event."""
-        fields = [self.task, self.model, self.family]
-        view.by_script(self.file.click, fields, script("runs/send_results.js", NAME=_ACT))
-        view.act(_ACT, self.check_or_add, self.answer)
-
-    def check_or_add(self, act: Act, asked: Asked) -> Updates:
-        """Say what the file holds, or add it."""
-        require(asked.person, "author", "Importing results")
-        data = uploaded(act, f"a result of one of {RESULT_TOOLS}", "`fsd-lab import-results` takes")
-        read = read_result(data, PurePath(act["file"][:300]).name)
-        if act["action"] != "add":
-            asked.unused.add(act.key)
-            return {self.answer: _found_html(read)}
-        stored = import_results(self.repository, [read], task=act["task"], model=act["model"], family=act["family"])
-        self._forget()
-        return {self.answer: notice(f"{added_text(stored)} They are marked as imported, and carry no verdict.")}
-
-
-def _found_html(read: ReadFile) -> Html:
-    """Return the contents of a file that can be added."""
-    names = [result.name for result in read.results]
-    found = f"{read.file} is of {read.tool}, with {count(len(names), 'measurement')}. Nothing is added yet."
-    more = f"And {len(names) - _LISTED:,} more." if len(names) > _LISTED else ""
-    return render(_FILE, "found", found, names[:_LISTED], more)
 
 
 def link_html(person: Person) -> str:
@@ -264,7 +215,7 @@ class RunList:
         self.views = SavedViewsPanel(
             repository, "runs", "Choose filters, an order and columns above, type a name, and save them for the team."
         )
-        self.imports = ImportPanel(repository, self._forget)
+        self.sections = [make(repository, self._forget) for make in sections("runs")]
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
@@ -283,7 +234,8 @@ class RunList:
         view.on(self.clock.tick, self.runs.click)
         view.act(SORT, self.sort)
         self.views.listen(view, self.fields, self._query_at)
-        self.imports.listen(view)
+        for section in self.sections:
+            section.listen(view)
 
     def _forget(self) -> None:
         """Read anew what runs there are."""

@@ -319,9 +319,9 @@ def reference_routes() -> APIRouter:
 
 @cache
 def _reference() -> Html:
-    from fsd_core.cli.commands import app
+    from fsd_core.cli.commands import application
 
-    return frozen_html(markdown_html(reference.text(app), anchors=True))
+    return frozen_html(markdown_html(reference.text(application()), anchors=True))
 
 
 _OPEN = {

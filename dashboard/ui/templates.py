@@ -20,6 +20,7 @@ from markupsafe import Markup
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
+from fsd_core.plugins import folders
 from fsd_core.texts import DASH, count, written
 
 if TYPE_CHECKING:
@@ -151,9 +152,14 @@ def document(file: str, macro: str, styles: str, **named: object) -> str:
     return render(file, macro, **named).replace("</head>", f"<style>{styles}</style></head>", 1)
 
 
+def _room_of(file: str) -> Path:
+    """Return the path of a file ``room/…``, of a page or of a feature beside the core."""
+    return next((path for folder in (_DASHBOARD, *folders()) if (path := folder / file).is_file()), _DASHBOARD / file)
+
+
 def script(file: str, **values: object) -> str:
     """Return the script ``room/name.js``, with each ``$NAME$`` of ``values`` replaced by its value as JSON."""
-    text = (_DASHBOARD / file).read_text(encoding="utf-8")
+    text = _room_of(file).read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"${name}$", json.dumps(value))
     return text
@@ -169,7 +175,7 @@ class _Lines(Extension):
 
 def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
     room, _, file = name.partition("/")
-    path = _DASHBOARD / room / "templates" / file
+    path = _room_of(f"{room}/templates/{file}")
     return path.read_text(encoding="utf-8"), str(path), lambda: True
 
 

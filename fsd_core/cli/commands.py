@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -32,10 +33,11 @@ from fsd_core.cli.catalogue_commands import endpoints
 from fsd_core.cli.catalogue_commands import pairs as model_pairs
 from fsd_core.cli.catalogue_commands import task as own_tasks
 from fsd_core.cli.result_commands import reports
-from fsd_core.cli.team_commands import notices, reviews, tokens, users
+from fsd_core.cli.team_commands import reviews, tokens, users
 from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import FsdError
+from fsd_core.plugins import parts
 from fsd_core.settings import get_settings
 from fsd_core.system import no_garbage_collection, signals_as_interrupt
 
@@ -49,7 +51,6 @@ app.add_typer(model_pairs, name="pairs")
 app.add_typer(endpoints, name="endpoints")
 app.add_typer(reports, name="reports")
 app.add_typer(reviews, name="review")
-app.add_typer(notices, name="notify")
 for module in (pair_actions, engine_actions):
     add_commands(app, actions_in(module))
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with signals_as_interrupt(), among_others() as leads:
         try:
             if leads:
-                app(arguments)
+                application()(arguments)
         except FsdError as error:
             output.say(f"error: {error}")
             sys.exit(2)
@@ -131,13 +132,22 @@ app.command("annotate")(team_commands.annotate)
 app.command("runs")(catalogue_commands.list_runs)
 app.command("export")(upkeep_commands.export_workspace)
 app.command("import")(upkeep_commands.import_workspace)
-app.command("import-results")(result_commands.import_results)
+
+
+@cache
+def application() -> typer.Typer:
+    """Return the command line with the commands of the features in use (:mod:`fsd_core.plugins`)."""
+    for add_to in parts("commands"):
+        add_to(app)
+    for module in parts("actions"):
+        add_commands(app, actions_in(module))
+    return app
 
 
 @app.command()
 def docs() -> None:
     """Print every command, option and variable, and the columns of a comparison's CSV, as Markdown."""
-    print(reference.text(app), end="")
+    print(reference.text(application()), end="")
 
 
 @app.command()

@@ -241,44 +241,6 @@ def _write(file: Path, text: str) -> None:
         raise Unwritable(f"{file} could not be written: {error.strerror}.") from None
 
 
-def import_results(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="Result files of other tools.")] = None,
-    mlflow_run: Annotated[
-        str, typer.Option("--mlflow-run", metavar="URL", help="Address of a run on a MLflow server.")
-    ] = "",
-    prompts: Annotated[
-        int | None,
-        common.number_option(
-            "--prompts", int, "With --mlflow-run: prompts measured, if its metrics do not say.", 1, 10**9
-        ),
-    ] = None,
-    task: Annotated[str, typer.Option(metavar="NAME", help="Task, in place of what a file says.")] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="Model, in place of what a file says.")] = "",
-    family: Annotated[str, typer.Option(metavar="NAME", help="Series, in place of what a file says.")] = "",
-    json: common.Json = False,
-) -> None:
-    """Add what vllm bench serve, guidellm, lm-eval, SpecForge, llama-bench or llama-batched-bench measured, or a run of
-    MLflow, as runs marked as imported. A file that is imported again adds nothing."""
-    from fsd_core.evaluation.result_import import added_text, fetch_mlflow_run, read_result_path
-    from fsd_core.evaluation.result_import import import_results as store
-
-    if not files and not mlflow_run:
-        raise NotGiven("Nothing is to be imported: give result files, or --mlflow-run.")
-    read = [read_result_path(path) for path in files or ()]
-    if mlflow_run:
-        read.append(fetch_mlflow_run(mlflow_run, prompts))
-    settings = get_settings()
-    repository = run_actions.open_repository(settings)
-    stored = store(repository, read, task=task, model=model, family=family)
-    new = [run.id for run in stored if run.is_new]
-    common.mirror(repository, new, settings)
-    if json:
-        output.print_json({"runs": [output.run_json(repository.run(run.id)) for run in stored], "added": len(new)})
-        return
-    output.print_runs([repository.run(run.id) for run in stored])
-    print(added_text(stored))
-
-
 _OPTIONS: dict[str, Any] = common.TYPER_OPTIONS
 reports = typer.Typer(cls=lazy_group("fsd_core.actions.kept"), help="Reports that were saved on the pages.", **_OPTIONS)
 

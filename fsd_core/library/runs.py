@@ -20,7 +20,7 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import checked, in_python
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Malformed, TrackingUnavailable
-from fsd_core.evaluation.result_import import LoggedFigures, checked_origin, plain
+from fsd_core.evaluation.logged_figures import LoggedFigures, checked_origin, plain
 from fsd_core.evaluation.runner import RunObserver
 from fsd_core.library.measuring import OnProgress, prompts_of, repository_of, shown
 from fsd_core.library.text_decoder import lacks, loaded, need, spec_of

@@ -1,5 +1,5 @@
-"""What docs/extending.md shows, as it stands there: a package installed by pip brings a rule, a drafter, a task and a
-metric."""
+"""What docs/extending.md shows, as it stands there: a package that pip installs brings a rule, a drafter, a task, a
+metric and a feature."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SEEN = """
 import json
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
-from dashboard.web import build_pages
+from dashboard.web import all_actions, build_pages
 from fsd_core.settings import get_settings
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.opening import open_database
@@ -58,6 +58,7 @@ choices = {str(choice[1]) for part in pages for choice in part["props"].get("cho
 labels = {str(part["props"].get("label")) for part in pages}
 comparison = compare(repository, [run.id for run in repository.runs(limit=10)], None)
 offered = {"choices": sorted(choices), "labels": sorted(labels), "compare": comparison_html(comparison)}
+offered |= {"actions": [it.name for it in all_actions()]}
 print(json.dumps(offered | {"torch": "torch" in sys.modules}))
 """
 
@@ -141,6 +142,9 @@ def test_an_experiment_with_them_is_compared_on_the_pages(
     assert {"Weight", "Weights", "Repeated tokens"} <= {*seen["labels"]}
     assert "Words" in seen["compare"]
     assert not seen["torch"], "the pages have loaded torch"
+    assert ("longest_answer" in seen["actions"], "longest_answer" in without["actions"]) == (True, False)
+    told = call(package, home, "-m", "fsd_core", "longest", runs[0]["run_id"])
+    assert (told.returncode, told.stdout.strip() != "") == (0, True), told.stderr
     assert not {"mixture", "repeat"} & {*without["choices"]}
     assert f"Mixture · weight 0.6 · {drafter}" in without["compare"]
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import typer.main
 
-from fsd_core.cli.commands import app
+from fsd_core.cli.commands import application
 
 typer.main.get_command = cache(typer.main.get_command)
-typer.main.get_command(app)
+typer.main.get_command(application())

@@ -13,11 +13,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from fsd_core import accounts
-from fsd_core.notices import Channels, Notifier, WebhookChannel, signature
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import ReviewEventRow
+from fsd_plugins.notices.notifier import Channels, Notifier, WebhookChannel, signature
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.receivers import webhook_receiver

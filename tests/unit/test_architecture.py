@@ -72,7 +72,7 @@ def test_no_file_is_longer_than_a_concept() -> None:
 def test_whatever_is_measured_is_identified_first() -> None:
     """A setting's id rests on the models that a folder holds, at whatever door it is asked for."""
     stores = re.compile(r"\brepository\.create_(?:experiment|run)\(")
-    doors = [path for room in ("fsd_core", "dashboard") for path in (ROOT / room).rglob("*.py")]
+    doors = [path for room in ("fsd_core", "dashboard", "fsd_plugins") for path in (ROOT / room).rglob("*.py")]
     doors = [path for path in doors if stores.search(path.read_text())]
     assert len(doors) == 4
     assert not [path for path in doors if "identified(" not in path.read_text()]

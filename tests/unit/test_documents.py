@@ -20,7 +20,7 @@ import typer
 
 from dashboard.server import requests
 from fsd_core.cli import reference
-from fsd_core.cli.commands import app
+from fsd_core.cli.commands import application
 from fsd_core.config.options import ALIASES
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.tables import Base
@@ -127,7 +127,7 @@ def check(command: Command) -> None:
         case ["make", *targets]:
             assert set(targets) <= make_targets()
         case ["python" | ".venv/bin/python", "-m", "fsd_core", *words] | ["fsd-lab", *words]:
-            parse(words, typer.main.get_command(app))
+            parse(words, typer.main.get_command(application()))
         case ["python" | ".venv/bin/python", "-m", "dashboard", *words]:
             single = typer.Typer(add_completion=False)
             single.command()(export)
@@ -175,7 +175,7 @@ def options() -> set[str]:
     found = {"--help"} | {f"--{alias.replace('_', '-')}" for alias in ALIASES}
     single = typer.Typer(add_completion=False)
     single.command()(export)
-    for root in (typer.main.get_command(app), typer.main.get_command(single)):
+    for root in (typer.main.get_command(application()), typer.main.get_command(single)):
         for command in [root, *(child for _, child in reference.commands(root))]:
             found |= {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     for file in [*(ROOT / "tests" / "tools").rglob("*.py"), *(ROOT / "dashboard" / "server").rglob("*.py")]:
@@ -263,7 +263,7 @@ def test_every_label_of_a_page_that_a_document_names_is_on_the_pages() -> None:
     """What is slanted and begins with a capital is a label: a button, a field, a heading or a mark of a page."""
     sources = "\n".join(
         file.read_text(encoding="utf-8")
-        for folder in ("dashboard", "fsd_core")
+        for folder in ("dashboard", "fsd_core", "fsd_plugins")
         for file in (ROOT / folder).rglob("*")
         if file.suffix in (".py", ".html", ".js") and "assets" not in file.parts
     )

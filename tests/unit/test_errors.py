@@ -24,7 +24,9 @@ class Limited(Frozen):
 def codes() -> dict[str, str | None]:
     """Return the code that each kind declares itself, by the name of its class, wherever it is defined."""
     kinds = {name: vars(kind).get("code") for name, kind in vars(errors).items() if is_kind(kind)}
-    for path in sorted((*ROOT.glob("fsd_core/**/*.py"), *ROOT.glob("dashboard/**/*.py"))):
+    for path in sorted(
+        (*ROOT.glob("fsd_core/**/*.py"), *ROOT.glob("dashboard/**/*.py"), *ROOT.glob("fsd_plugins/**/*.py"))
+    ):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and kinds.keys() & set(map(ast.unparse, node.bases)):
                 declared = re.search("^    code.* = '(.*)'$", ast.unparse(node), re.MULTILINE)

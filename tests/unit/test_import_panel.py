@@ -11,13 +11,13 @@ import gradio as gr
 import pytest
 from starlette.requests import Request
 
-from dashboard.runs.runs_page import ImportPanel
 from dashboard.ui.fields import LARGEST_UPLOAD
 from dashboard.ui.view import Asked, Question
 from fsd_core.accounts import KEY
 from fsd_core.errors import InvalidSetting, Refused, Unreadable
 from fsd_core.roles import Person
 from fsd_core.storage.repository import Repository
+from fsd_plugins.results.section import ImportPanel
 from tests.tools.asking import act
 from tests.tools.built import built
 

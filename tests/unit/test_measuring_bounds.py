@@ -11,13 +11,13 @@ import gradio as gr
 import pytest
 from starlette.requests import Request
 
-from dashboard.theory import CHOOSE, NONE, PLOTS, TheoryPage
 from dashboard.ui.components import notice
 from fsd_core.accounts import KEY as PERSON
 from fsd_core.roles import LOCAL
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
+from fsd_plugins.theory.page import CHOOSE, NONE, PLOTS, TheoryPage
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.plausible import add_finished

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dashboard import theory
 from dashboard.compare.compared_runs import MARKED, ComparedRuns, compare, experiment_runs
 from dashboard.compare.comparison_html import comparison_html, warnings_html
 from dashboard.compare.export import csv_text, markdown
@@ -25,6 +24,7 @@ from fsd_core.plots import trade_offs
 from fsd_core.review.evidence import _findings as review_evidence
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
+from fsd_plugins.theory import page as theory
 from tests.tools import plausible
 from tests.unit.test_components import Reader
 

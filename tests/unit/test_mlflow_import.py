@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fsd_core.errors import FsdError, Malformed, TrackingUnavailable
-from fsd_core.evaluation import result_import
-from fsd_core.evaluation.result_import import fetch_mlflow_run, import_results
 from fsd_core.storage.repository import Repository
+from fsd_plugins.results import reading as result_import
+from fsd_plugins.results.reading import fetch_mlflow_run, import_results
 
 RUN = "0123456789abcdef0123456789abcdef"
 

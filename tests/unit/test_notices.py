@@ -17,18 +17,7 @@ import pytest
 import typer
 from sqlalchemy import update
 
-from fsd_core.cli.team_commands import try_channels
 from fsd_core.errors import Misconfigured, NotDelivered, Refused, UnknownChoice
-from fsd_core.notices import (
-    MOST_ATTEMPTS,
-    Channels,
-    MailChannel,
-    Notifier,
-    WebhookChannel,
-    body_of,
-    configured_channels,
-    mail_of,
-)
 from fsd_core.review.history import WaitingCount, waiting_for
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
@@ -39,6 +28,17 @@ from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Commented, Requirements
 from fsd_core.storage.tables import OutboxRow, ReviewEventRow
 from fsd_core.worker.supervisor import Supervisor
+from fsd_plugins.notices.commands import try_channels
+from fsd_plugins.notices.notifier import (
+    MOST_ATTEMPTS,
+    Channels,
+    MailChannel,
+    Notifier,
+    WebhookChannel,
+    body_of,
+    configured_channels,
+    mail_of,
+)
 from tests.tools.plausible import add_finished, new_repository
 from tests.tools.receivers import Hook, Mailbox, mail_receiver, webhook_receiver
 
@@ -381,7 +381,9 @@ def test_no_other_process_is_given_a_secret(tmp_path: Path, monkeypatch: pytest.
 def test_private_addresses_are_posted_to_only_where_the_operator_allows_it(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    monkeypatch.setattr("fsd_core.notices.socket.create_connection", lambda *_: pytest.fail("it was posted"))
+    monkeypatch.setattr(
+        "fsd_plugins.notices.notifier.socket.create_connection", lambda *_: pytest.fail("it was posted")
+    )
     channel = WebhookChannel(f"https://{host}:9/hook?key=hidden", SECRET)
     with pytest.raises(NotDelivered, match="is at a private or loopback address") as refused:
         channel.send(_message())
@@ -400,7 +402,7 @@ def test_the_address_that_was_checked_is_the_one_that_is_posted_to(monkeypatch: 
 
     channel = WebhookChannel(f"http://hook.example.org:{port}/", SECRET, private=True)
     with monkeypatch.context() as patch:
-        patch.setattr("fsd_core.notices.socket.getaddrinfo", _for(look_up, "hook.example.org"))
+        patch.setattr("fsd_plugins.notices.notifier.socket.getaddrinfo", _for(look_up, "hook.example.org"))
         channel.send(_message())
     assert looked_up == ["hook.example.org"]
     assert hook.posts[0][0]["host"] == f"hook.example.org:{port}"
@@ -502,7 +504,7 @@ def test_the_configuration_is_tried_by_a_command(
             "mail_to": "ann=ann@example.org,*=ann@example.org",
         }
     )  # fmt: skip
-    monkeypatch.setattr("fsd_core.cli.team_commands.get_settings", lambda: settings)
+    monkeypatch.setattr("fsd_plugins.notices.commands.get_settings", lambda: settings)
     try_channels()
     assert capfd.readouterr().out.splitlines() == [
         "webhook: http://127.0.0.1 has taken the message.", "mail ann@example.org: 127.0.0.1 has taken the message."
@@ -512,7 +514,7 @@ def test_the_configuration_is_tried_by_a_command(
     with pytest.raises(typer.Exit):
         try_channels()
     assert "webhook: http://127.0.0.1 answered with status 410: expected one from 200" in capfd.readouterr().err
-    monkeypatch.setattr("fsd_core.cli.team_commands.get_settings", Settings)
+    monkeypatch.setattr("fsd_plugins.notices.commands.get_settings", Settings)
     with pytest.raises(Misconfigured):
         try_channels()
 

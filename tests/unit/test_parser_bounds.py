@@ -27,8 +27,6 @@ from fsd_core.errors import (
     UnknownName,
     Unreadable,
 )
-from fsd_core.evaluation import result_import
-from fsd_core.evaluation.result_import import read_result
 from fsd_core.models import eagle_files, sources
 from fsd_core.models.model_pairs import _read, check_folders, get_pair, is_known, may_be_named
 from fsd_core.models.prompt import load_tokenizer
@@ -37,6 +35,8 @@ from fsd_core.replays import trace_file
 from fsd_core.settings import Settings
 from fsd_core.storage.opening import open_database
 from fsd_core.tasks.custom import reading
+from fsd_plugins.results import reading as result_import
+from fsd_plugins.results.reading import read_result
 
 DEEP = 100_000
 DEEP_JSON = b'{"a":' * DEEP + b"1" + b"}" * DEEP

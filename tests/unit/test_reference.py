@@ -21,7 +21,7 @@ from dashboard.server import api
 from dashboard.web import build_app
 from fsd_core import accounts
 from fsd_core.cli import reference
-from fsd_core.cli.commands import app
+from fsd_core.cli.commands import application
 from fsd_core.reports import markdown_html
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
@@ -29,12 +29,12 @@ from tests.tools import plausible
 from tests.tools.built import built
 from tests.unit.test_components import Reader
 
-COMMANDS = dict(reference.commands(typer.main.get_command(app)))
+COMMANDS = dict(reference.commands(typer.main.get_command(application())))
 
 
 @cache
 def text() -> str:
-    return reference.text(app)
+    return reference.text(application())
 
 
 @cache
@@ -64,7 +64,7 @@ def heading_of(path: tuple[str, ...]) -> str:
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        app(["docs"])
+        application()(["docs"])
     assert (ended.value.code, capsys.readouterr().out) == (0, text())
 
 

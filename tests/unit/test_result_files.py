@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from fsd_core.errors import InvalidSetting, OutOfRange, Unreadable
-from fsd_core.evaluation import result_import
-from fsd_core.evaluation.result_import import READERS, import_results, read_result, read_result_path
 from fsd_core.metrics import METRICS
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
+from fsd_plugins.results import reading as result_import
+from fsd_plugins.results.reading import READERS, import_results, read_result, read_result_path
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "results"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard import theory
 from dashboard.tables.run_record import gaps_html, of_run, rates
+from fsd_plugins.theory import page as theory
 from tests.tools.run_views import decoding, metrics, run_view
 
 BOUNDS = {

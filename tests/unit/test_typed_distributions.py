@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard import theory
-from dashboard.theory import coupling, curves, read_pair, read_weights, token_names
 from fsd_core.errors import InvalidSetting
 from fsd_core.plots import acceptance
 from fsd_core.theory import optimal_acceptance
+from fsd_plugins.theory import page as theory
+from fsd_plugins.theory.page import coupling, curves, read_pair, read_weights, token_names
 
 P, Q = [0.45, 0.30, 0.15, 0.10], [0.20, 0.40, 0.10, 0.30]
 

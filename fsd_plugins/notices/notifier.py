@@ -20,7 +20,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.errors import HeaderParseError
 from email.headerregistry import Address
@@ -644,3 +644,10 @@ class Notifier:
             for recipient in recipients:
                 id = message_id(telling.source, channel, recipient)
                 yield OutboxMessage(id, channel, recipient, content, datetime.now(UTC))
+
+
+def service(settings: Settings) -> Callable[[Repository], Notifier]:
+    """Return what sends messages beside the application, for its database. Raises ``InvalidSetting`` for channels that
+    cannot be used."""
+    channels = configured_channels(settings)
+    return lambda repository: Notifier(repository, channels, settings.public_url)

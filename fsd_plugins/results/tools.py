@@ -62,7 +62,7 @@ class ToolResult:
     model: str = ""
     knobs: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
-    """correct, failed, seconds, tokens: as of :class:`fsd_core.evaluation.result_import.LoggedFigures`"""
+    """correct, failed, seconds, tokens: as of :class:`fsd_plugins.results.reading.LoggedFigures`"""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """a number or a number with its interval each, ``None`` for what the tool did not measure"""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from plotly.graph_objects import Figure
 from dashboard.tables.run_record import BOUNDS_PRIORITY, gaps_html, of_run, rates
 from dashboard.ui.components import Tile, heading, notice, section, show, tiles
 from dashboard.ui.fields import optional_number, read
-from dashboard.ui.page import absence_notice
+from dashboard.ui.page import Page, absence_notice
 from dashboard.ui.templates import Html, render
 from dashboard.ui.view import Asked, Updates, Values, View
 from fsd_core.analysis.cells import PALETTE, metrics, ratio_mixed, run_names
@@ -609,3 +609,6 @@ def _tiles(optima: dict[str, list[float]], drafts: int) -> Html:
         rate = optima[sampling][drafts - 1]
         entries.append(Tile(title.capitalize(), percent(rate, digits=2), f"at best, with {count(drafts, 'draft')}"))
     return tiles(entries)
+
+
+PAGE = Page("Theory", "theory", build)

@@ -1,0 +1,20 @@
+"""Features beside the core, which never imports them: each folder has its code, its doors, its README and its tests.
+
+``fsd_core.plugins`` reads the list; ``FSD_PLUGINS`` says which of them are in use. docs/extending.md shows one whole.
+"""
+
+from fsd_core.plugins import Plugin
+
+PLUGINS = (
+    Plugin("theory", page="fsd_plugins.theory.page:PAGE"),
+    Plugin(
+        "results",
+        commands="fsd_plugins.results.commands:add_to",
+        sections={"runs": "fsd_plugins.results.section:ImportPanel"},
+    ),
+    Plugin(
+        "notices",
+        commands="fsd_plugins.notices.commands:add_to",
+        service="fsd_plugins.notices.notifier:service",
+    ),
+)

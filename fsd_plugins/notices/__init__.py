@@ -1,0 +1,1 @@
+"""Messages on reviews, to a webhook and by mail."""

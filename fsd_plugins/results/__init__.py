@@ -1,0 +1,1 @@
+"""Result files of other tools as imported runs, beside those that were measured here."""

@@ -1,0 +1,1 @@
+"""The page Theory: what several drafts could accept at best, typed or measured."""

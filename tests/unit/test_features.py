@@ -1,0 +1,78 @@
+"""Features beside the core: which are in use, what each adds, and the core without any of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fsd_plugins
+from fsd_core import plugins
+from fsd_core.errors import Misconfigured
+from fsd_core.plugins import Plugin, folders, parts, sections
+
+ROOT = Path(__file__).parents[2]
+NAMES = [plugin.name for plugin in fsd_plugins.PLUGINS]
+
+
+@pytest.fixture(autouse=True)
+def read_anew() -> Iterator[None]:
+    for cached in (plugins.plugins, folders):
+        cached.cache_clear()
+    yield
+    for cached in (plugins.plugins, folders):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [("", NAMES), ("all", NAMES), ("none", []), ("notices, theory", ["notices", "theory"])],
+)
+def test_the_variable_says_which_are_in_use(monkeypatch: pytest.MonkeyPatch, value: str, names: list[str]) -> None:
+    monkeypatch.setenv("FSD_PLUGINS", value)
+    assert [plugin.name for plugin in plugins.plugins()] == names
+
+
+def test_a_name_that_there_is_not_is_told_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSD_PLUGINS", "theory, <b>")
+    with pytest.raises(Misconfigured, match="names '<b>': expected all, none, or some of theory, results, notices"):
+        plugins.plugins()
+
+
+def test_every_door_that_a_feature_names_is_there() -> None:
+    assert [page.path for page in parts("page")] == ["theory"]
+    assert [section.__name__ for section in sections("runs")] == ["ImportPanel"]
+    assert {door.__module__ for door in (*parts("commands"), *parts("service"))} == {
+        "fsd_plugins.results.commands", "fsd_plugins.notices.commands", "fsd_plugins.notices.notifier",
+    }  # fmt: skip
+    assert folders() == (ROOT / "fsd_plugins",)
+    for name in NAMES:
+        assert (ROOT / "fsd_plugins" / name / "README.md").read_text(encoding="utf-8").startswith(f"# {name.title()}\n")
+
+
+def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Plugin("other", actions="fsd_core.actions.kept")
+    monkeypatch.setattr(plugins, "_loaded", lambda: (other,))
+    assert plugins.plugins()[-1] is other
+    assert parts("actions")[-1].__name__ == "fsd_core.actions.kept"
+
+
+def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom dashboard.web import PAGES, build_app\nfrom fsd_core.cli.commands import application\n"
+        "from fsd_core.settings import get_settings\nfrom tests.tools.plausible import new_repository\n"
+        "build_app(new_repository(get_settings().home), get_settings())\n"
+        "print([page.title for page in PAGES])\nprint([it.name for it in application().registered_groups])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('fsd_plugins.')))"
+    )
+    environment = os.environ | {"FSD_HOME": str(tmp_path), "FSD_PLUGINS": "none", "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    pages, groups, loaded = answer.stdout.splitlines()[-3:]
+    assert "Theory" not in pages
+    assert "Reports" in pages
+    assert "notify" not in groups
+    assert loaded == "[]"

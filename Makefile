@@ -60,7 +60,7 @@ test-long: $(DEVELOPMENT)
 
 # As on a machine of many tenants: three times in a row, and none may fail.
 test-paused: $(DEVELOPMENT)
-	for seed in 1 2 3; do $(BIN)/python -m tests.tools.paused --seed $$seed $(GATE) || exit 1; done
+	for seed in 1 2 3; do $(BIN)/python -m tools.paused --seed $$seed $(GATE) || exit 1; done
 
 test-engines: $(DEVELOPMENT) $(ENGINES)/.requirements.stamp
 	FSD_ENGINES_PYTHON=$(ENGINES)/bin/python $(BIN)/python -m pytest -q -p no:xdist --timeout 3600 tests/engines
@@ -75,16 +75,16 @@ test-newest:
 	$(NEWEST)/bin/python -m pip uninstall --yes --quiet fsd-lab
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile --ignore tests/contract/test_one_state.py tests/contract
 	$(NEWEST)/bin/python -m pip download --quiet --no-deps --dest $(NEWEST)/wheels vllm sglang
-	$(NEWEST)/bin/python -m tests.tools.engine_enumerations $(NEWEST)/wheels/*.whl
+	$(NEWEST)/bin/python -m tools.engine_enumerations $(NEWEST)/wheels/*.whl
 
 test-gpu: $(DEVELOPMENT)
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -q -n 4 tests/gpu tests/contract/test_static.py
 
 attack: $(DEVELOPMENT)
-	@$(BIN)/python -m tests.tools.attack
+	@$(BIN)/python -m tools.attack
 
 coverage-table: $(DEVELOPMENT)
-	FSD_TEST_LONG=1 $(BIN)/python -m tests.unit.test_coverage
+	FSD_TEST_LONG=1 $(BIN)/python -m tools.coverage_table
 
 lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .

@@ -40,9 +40,9 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from tests.tools.attack.routes import routes
 from tests.tools.built import built
 from tests.tools.plausible import add_finished, new_repository
+from tests.tools.routes import routes
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "frozen"

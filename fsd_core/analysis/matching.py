@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 MEASURED = ASSETS / "behind.csv"
-"""generated from docs/results/ by ``python -m tests.tools.rules_behind``"""
+"""generated from docs/results/ by ``python -m tools.rules_behind``"""
 
 
 @cache

@@ -3,7 +3,7 @@
 Arguments of serving engines for a setting. Where an engine has no equivalent, ``NoEquivalent`` says why.
 
 Based on the sources of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
-accept these arguments (``python -m tests.tools.load.engine_arguments``). Both verify losslessly by default and have
+accept these arguments (``python -m tools.load.engine_arguments``). Both verify losslessly by default and have
 block verification; SGLang also has its two thresholds, vLLM a rule of its own, and lossy rules from our plug-in
 (:mod:`fsd_core.config.vllm_plugin`). What an engine has and is not exported to yet is told as that. A comment lists
 what each request must contain, and how the engine differs from the measured run.

@@ -18,8 +18,8 @@ from fsd_core.accounts import FIRST_ADMIN, ensure_admin
 from fsd_core.errors import InvalidSetting
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
-from tests.tools.attack.http import send_request
 from tests.tools.forked import ROOT, ForkedApp
+from tests.tools.raw_http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import free_port, until
 

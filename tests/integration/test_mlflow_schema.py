@@ -28,8 +28,8 @@ from fsd_core.storage.repository import Repository
 from fsd_core.tracking import check_schema, prepare_store
 from fsd_core.worker.supervisor import mlflow_problem, mlflow_service, mlflow_socket
 from fsd_core.worker.worker import Mirroring
-from tests.tools.attack.http import send_request
-from tests.tools.attack.server import served
+from tests.tools.raw_http import send_request
+from tests.tools.served import served
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import generation, run_config
 from tests.tools.worker_process import until

@@ -28,13 +28,13 @@ from fsd_core import accounts, system
 from fsd_core.middleware import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from fsd_core.worker.mlflow_server import NOT_A_QUERY
-from tests.tools.attack.http import send_request
-from tests.tools.attack.mlflow import Pages, pages_over
-from tests.tools.attack.mlflow_routes import routes_of_mlflow
-from tests.tools.attack.server import served
-from tests.tools.attack.upstream import CUT_OFF, SIZE, upstream
+from tests.tools.mlflow_pages import Pages, pages_over
+from tests.tools.mlflow_routes import routes_of_mlflow
 from tests.tools.plausible import new_repository
+from tests.tools.raw_http import send_request
+from tests.tools.served import served
 from tests.tools.sizes import PATIENCE
+from tests.tools.upstream import CUT_OFF, SIZE, upstream
 from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.processes

@@ -19,7 +19,7 @@ from fsd_core import system
 from fsd_core.errors import Unwritable
 from fsd_core.settings import Settings
 from fsd_core.worker.supervisor import Supervisor, mlflow_service, mlflow_socket
-from tests.tools.attack.http import send_request
+from tests.tools.raw_http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, Home, until
 

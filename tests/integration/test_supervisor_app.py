@@ -19,8 +19,8 @@ from fsd_core import system
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
-from tests.tools.attack.http import send_request
 from tests.tools.forked import Forked, ForkedApp
+from tests.tools.raw_http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 

@@ -22,7 +22,7 @@ from fsd_core.middleware import bound_log_lines
 from fsd_core.settings import get_settings
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
-from tests.tools.attack.routes import routes
+from tests.tools.routes import routes
 from tests.tools.sizes import PATIENCE
 
 

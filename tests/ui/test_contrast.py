@@ -11,12 +11,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.tools.every_page import EVERY_FOLD, every_page
-from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import settled
 from tests.tools.site import Site, serving
 from tests.tools.worker_process import ROOT
 from tests.ui.test_playground import HOSTILE, chunk
+from tools.first_sight import MOST_WORDS, first_sight
 
 pytestmark = pytest.mark.ui
 CONTRAST = (ROOT / "tests" / "tools" / "contrast.js").read_text(encoding="utf-8")

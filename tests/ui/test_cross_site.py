@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE, some
+from tests.tools.visitor import Visitor
 from tests.tools.worker_process import until
 from tests.ui.test_doors import starting
 

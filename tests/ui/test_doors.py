@@ -13,10 +13,10 @@ import pytest
 from dashboard.web import pages_of
 from fsd_core.middleware import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
-from tests.tools.attack.http import send_request
-from tests.tools.attack.visitor import Visitor
+from tests.tools.raw_http import send_request
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.visitor import Visitor
 from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.ui

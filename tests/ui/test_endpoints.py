@@ -29,9 +29,9 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL
 from fsd_core.storage.tables import JobRow
-from tests.tools.attack.http import send_request
 from tests.tools.forked import ForkedCommand
 from tests.tools.plausible import finish
+from tests.tools.raw_http import send_request
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, until

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.tools.attack.visitor import Visitor
 from tests.tools.settled import go
 from tests.tools.site import Site
+from tests.tools.visitor import Visitor
 
 pytestmark = pytest.mark.ui
 

@@ -21,7 +21,6 @@ from fsd_core.roles import Person
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import JobRow
-from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.folds import head
 from tests.tools.plausible import do_prompts, finish, sweep
 from tests.tools.played_worker import claimed
@@ -30,6 +29,7 @@ from tests.tools.settled import Held, polled, settled
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
+from tools.first_sight import MOST_WORDS, first_sight
 
 pytestmark = pytest.mark.ui
 

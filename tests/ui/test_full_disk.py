@@ -9,10 +9,10 @@ from urllib.request import urlopen
 import pytest
 
 from dashboard.compare.compared_runs import experiment_runs
-from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.visitor import Visitor
 
 pytestmark = [pytest.mark.ui, pytest.mark.wide("test_doors.py")]
 

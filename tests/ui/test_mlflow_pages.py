@@ -19,9 +19,9 @@ from fsd_core.settings import Settings
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
 from fsd_core.worker.supervisor import mlflow_service
-from tests.tools.attack.mlflow import Pages, pages_over
-from tests.tools.attack.server import served
+from tests.tools.mlflow_pages import Pages, pages_over
 from tests.tools.prefix_proxy import proxying
+from tests.tools.served import served
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
 from tests.ui.test_cross_site import FORM, SEND, Blank

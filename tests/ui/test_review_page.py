@@ -18,11 +18,11 @@ from fsd_core.roles import Person
 from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import ReviewEventRow
 from fsd_plugins.notices.notifier import Channels, Notifier, WebhookChannel, signature
-from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.receivers import webhook_receiver
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.visitor import Visitor
 from tests.tools.worker_process import until
 from tests.ui.test_sign_in import PASSWORD, sign_in
 

@@ -19,11 +19,11 @@ from dashboard.web import build_app
 from fsd_core import accounts
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
-from tests.tools.attack.http import send_request
 from tests.tools.every_page import every_page
 from tests.tools.openid_provider import CLIENT, SECRET, providing
 from tests.tools.plausible import add_finished
 from tests.tools.prefix_proxy import PrefixProxy, proxying
+from tests.tools.raw_http import send_request
 from tests.tools.settled import go, settled
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE

@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import update
 
 from fsd_core.storage.tables import RunRow, now
-from tests.tools.attack.growth import growth
-from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.serve import serve_anew
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE, size
+from tests.tools.visitor import Visitor
 from tests.tools.worker_process import until
+from tools.attack.growth import growth
 
 pytestmark = pytest.mark.ui
 VISITS = size(15, 50)

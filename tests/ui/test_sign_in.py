@@ -18,10 +18,10 @@ from fsd_core import accounts
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
-from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
+from tests.tools.visitor import Visitor
 from tests.tools.whole_application import Application
 
 PASSWORD = "correct horse battery"

@@ -9,10 +9,10 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.tools.first_sight import MOST_WORDS, first_sight
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT
+from tools.first_sight import MOST_WORDS, first_sight
 
 pytestmark = pytest.mark.ui
 

@@ -22,9 +22,9 @@ from fsd_core.storage import opening
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import Base, RunRow
-from tests.tools.attack import damage
 from tests.tools.sizes import size
 from tests.tools.tracking_examples import run_config, sweep
+from tools.attack import damage
 
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
 UPGRADE = "`python -m fsd_core db upgrade`"

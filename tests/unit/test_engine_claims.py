@@ -8,7 +8,7 @@ from fsd_core.config import SettingConfig
 from fsd_core.config.options import method
 from fsd_core.errors import NoEquivalent
 from fsd_core.review.delivery import deliver
-from tests.tools.engine_enumerations import PAGE, named, unnamed, values
+from tools.engine_enumerations import PAGE, named, unnamed, values
 
 MODULE = """
 from typing import Literal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboard.ui.fields import about
 from fsd_core.analysis.matching import MEASURED, behind
 from fsd_core.config import RULES
-from tests.tools import rules_behind
+from tools import rules_behind
 
 
 def test_what_is_told_is_what_the_results_hold() -> None:

@@ -13,7 +13,7 @@ Prompts that depend on each other, and how much less they say than as many that 
 A cluster is a conversation, or the prompts of one template or document. Clusters are taken to be drawn independently of
 each other, and prompts of one cluster may depend on each other in any way. Sums over clusters then take the place of
 prompts. Counts are divided by the design effect (Kish 1965; for tests Rao and Scott 1992), which also pays for the
-uncertainty of its own estimate by Student's t (Korn and Graubard 1998). ``tests/unit/test_clusters.py`` simulates both.
+uncertainty of its own estimate by Student's t (Korn and Graubard 1998). ``test_intervals.py`` simulates both.
 
 Intervals of ratios of sums over prompts, alone and against those of another run on the same prompts.
 
@@ -21,7 +21,7 @@ The unit is the prompt, never the token: tokens of one text depend on each other
 delta method with jackknifed residuals (HC3, MacKinnon and White 1985) and Student's t. With equal denominators this is
 the textbook's r ± t(n−1)·√(n/(n−1)·Σ(aᵢ−r·bᵢ)²)/Σb. If texts differ in length, few of them dominate. The degrees of
 freedom are therefore those of Kish's effective number of prompts (Kish 1965), (Σw)²/Σw² of the prompts' shares w, or of
-twice that of the squared residuals if it is smaller. ``tests/unit/test_coverage.py`` simulates their coverage.
+twice that of the squared residuals if it is smaller. ``tests/unit/test_intervals.py`` simulates their coverage.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.processes, pytest.mark.wide("test_requirements.py")]
+pytestmark = [pytest.mark.processes, pytest.mark.wide("test_architecture.py")]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -138,7 +138,7 @@ def test_a_second_copy_of_the_weights_counts_for_nothing(folder):
     assert fingerprint(target) != before[0]
 
 
-@pytest.mark.wide  # reads 3 GiB; what is compared is in tests/unit/test_identity.py
+@pytest.mark.wide  # reads 3 GiB; what is compared is in test_identity.py
 def test_the_end_of_a_large_file_counts_and_what_was_recorded_before_it_did_is_still_known(tmp_path):
     """Until now the size and the first MiB were read of a file beyond 1 GiB: that part of a fingerprint stays."""
     weights, size = tmp_path / "model.safetensors", 2**30 + 2**20

@@ -27,9 +27,9 @@ from fsd_core.storage.workspace_export import export
 from fsd_core.storage.workspace_import import import_file
 from fsd_core.tracking import connect
 from tests.tools.tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
-from tests.unit.test_repository_jobs import claim_at_once
-from tests.unit.test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
-from tests.unit.test_workspace import contents
+from tests.unit.test_jobs import claim_at_once
+from tests.unit.test_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
+from tests.unit.test_workspace_import import contents
 
 pytestmark = pytest.mark.processes
 

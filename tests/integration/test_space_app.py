@@ -114,7 +114,7 @@ def repository(home: Path) -> Repository:
     return Repository(open_database(f"sqlite:///{home / '.fsd-lab' / 'fsd.db'}"))
 
 
-@pytest.mark.wide("test_space.py")
+@pytest.mark.wide("test_settings.py")
 def test_it_sleeps_wakes_on_an_empty_disk_and_goes_on(machine: Machine) -> None:
     """With an experiment of minutes, which no pause brings to its end."""
     if machine.python is None:

@@ -17,7 +17,7 @@ from tests.tools.settled import Held, acting, settled
 from tests.tools.site import Site, serving
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_task_reading.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_custom_reading.py")]
 
 
 def lines(*rows: object) -> bytes:

@@ -28,7 +28,7 @@ from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_hugging_face.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_settings.py")]
 
 ANN, BOB, CAT, DAN, HOSTILE = range(5)
 ROLES = "ann=reviewer,org:my-team=author,org:my-team/admin=admin"

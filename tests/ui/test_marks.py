@@ -13,7 +13,7 @@ from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
 from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_mark_store.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_repository.py")]
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
 
 

@@ -35,7 +35,7 @@ from tests.tools.worker_process import ROOT, free_port, until
 from tests.ui.conftest import forget
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_pairs.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_model_pairs.py")]
 
 PAIR, USE = "support-7b", "support-chat"
 PROMPTS, MARGIN = 120, 15

@@ -14,7 +14,7 @@ from fsd_core.testing import save_toy_pair
 from tests.tools.settled import settled
 from tests.tools.site import Site
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_own_pairs.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_model_pairs.py")]
 
 
 @pytest.fixture(scope="module")

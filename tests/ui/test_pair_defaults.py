@@ -8,7 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 from dashboard.ui.fields import UNCALIBRATED, pair_defaults
 from tests.tools.site import Site
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_calibrations.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_model_pairs.py")]
 OURS, OTHER = pair_defaults("bundled"), pair_defaults("smollm2-135m")
 
 

@@ -12,7 +12,7 @@ from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
 from tests.tools.settled import Held, go, settled
 from tests.tools.site import Site
-from tests.unit.test_speedup import BOUNDS
+from tests.unit.test_dashboard_theory import BOUNDS
 
 pytestmark = pytest.mark.ui
 

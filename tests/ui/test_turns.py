@@ -12,7 +12,7 @@ from tests.tools.plausible import add_finished, finish
 from tests.tools.settled import go
 from tests.tools.site import Site
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_turns_in_lists.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_dashboard_settings.py")]
 
 FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.15, 0.25", "draft_length": [5]})
 CONFIG = CalibrationConfig(

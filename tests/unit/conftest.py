@@ -1,4 +1,4 @@
-"""The database of a unit test is a copy of an empty one that is migrated once; test_database.py migrates by itself.
+"""The database of a unit test is a copy of an empty one that is migrated once; test_opening.py migrates by itself.
 
 Programs are judged without haste.
 """
@@ -48,7 +48,7 @@ def repository(migrated: Path, database_url: str) -> Iterator[Repository]:
 
 @pytest.fixture(autouse=True)
 def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new file of today's revision is a copy of one that was migrated; test_database.py migrates each time."""
+    """A new file of today's revision is a copy of one that was migrated; test_opening.py migrates each time."""
 
     def copied(url: str, *, to: str | None = None) -> None:
         file = Path(url.removeprefix("sqlite:///"))

@@ -1,4 +1,4 @@
-"""The house rules that a tool can check: which way imports point, what the web process loads, what no file may say."""
+"""The house rules that a tool can check: imports, lists of packages, tables of the documents."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import fsd_core
+from fsd_core.config import DecodingConfig
+from fsd_core.rules import RULES, VERIFIERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,3 +112,106 @@ def marks_of(file: Path) -> list[str]:
     whole = next((text for text in assigned if text.startswith("pytestmark") and WIDE in text), "")
     decorators = [[ast.unparse(node) for node in test.decorator_list] for test in tests]
     return [whole or next((text for text in those if text.startswith(WIDE)), "") for those in decorators]
+
+
+PAGES = {
+    "typing-extensions",
+    "authlib", "httpx2", "jinja2", "markdown-it-py", "markupsafe", "mcp", "orjson", "gradio",
+    "plotly", "pandas",
+}  # fmt: skip
+"""what the pages alone import, and figures of the library (its group ``figures``)"""
+
+
+def listed(name: str) -> list[Requirement]:
+    """The packages of a list."""
+    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    return [Requirement(line) for line in lines if line and not line.startswith("-")]
+
+
+def held(name: str) -> dict[str, SpecifierSet]:
+    """The versions that a list gives each package here."""
+    here = (each for each in listed(name) if each.marker is None or each.marker.evaluate())
+    return {canonicalize_name(each.name): each.specifier for each in here}
+
+
+@pytest.mark.parametrize("name", ["requirements", "requirements-dev", "requirements-zerogpu"])
+def test_all_that_people_list_is_held(name: str) -> None:
+    assert all(str(each.specifier).startswith("==") for each in listed(f"{name}.txt"))
+    versions = held(f"{name}.txt")
+    for each in listed(f"{name}.in"):
+        (only,) = versions[canonicalize_name(each.name)]
+        assert each.specifier.contains(only.version), f"{each}: run make lock"
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_what_is_tested_is_what_is_held(name: str) -> None:
+    installed = {package: Version(version(package)) for package in held(name)}
+    assert {package: found for package, found in installed.items() if found not in held(name)[package]} == {}
+
+
+def test_a_zero_gpu_space_has_the_same_packages_but_for_torch_and_spaces() -> None:
+    usual, lent = ({str(each) for each in listed(f"{name}.txt")} for name in ("requirements", "requirements-zerogpu"))
+    assert {Requirement(each).name for each in lent - usual} == {"torch", "spaces"}
+    assert {Requirement(each).name for each in usual - lent} == {"torch"}
+
+
+def test_what_is_listed_is_what_the_library_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {canonicalize_name(each.name): each for each in map(Requirement, project["dependencies"])}
+    assert wanted.keys() == {canonicalize_name(each.name) for each in listed("requirements.in")} - PAGES
+    assert {*project["optional-dependencies"]["figures"]} < PAGES
+    for name, (only,) in held("requirements.txt").items():
+        assert name not in wanted or wanted[name].specifier.contains(only.version), f"{name} is held at {only.version}"
+
+
+METHODS = "\n".join(
+    page.read_text(encoding="utf-8") for page in sorted((Path(__file__).parents[2] / "docs").glob("methods-*.md"))
+)
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table under a heading, without its head; a row is its cells."""
+    section = METHODS.split(f"\n## {heading}\n", 1)[1]
+    lines = section[section.index("\n|") + 1 :].split("\n\n", 1)[0].splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def kinds(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_rule_has_its_row_with_its_name_its_knob_and_what_it_guarantees() -> None:
+    default = DecodingConfig().acceptance.kind
+    written = [
+        (first, name, knob, output) for first, name, _, knob, output in table("What is lossless and what is not")
+    ]
+    expected = [
+        (
+            f"`{kind}`" + (" (default)" if kind == default else ""),
+            rule.title,
+            f"`{rule.knob.field}`" if rule.knob else "–",
+            "**lossless**" if rule.lossless else "lossy",
+        )
+        for kind, rule in RULES.items()
+    ]
+    assert [(first, name, knob, re.split(r"[:;, ]", output)[0]) for first, name, knob, output in written] == expected
+    for (kind, rule), (*_, output) in zip(RULES.items(), written, strict=True):
+        off = f"lossless with `--{rule.knob.field.replace('_', '-')} off`" if rule.knob else "`--"
+        assert (off in output) == rule.can_be_off(), kind
+
+
+def test_the_formulas_leave_no_rule_out() -> None:
+    rows = table("Rules")
+    named = {kind: row for row in reversed(rows) for kind in kinds(row[0])}  # its own row, before that of trees
+    assert set(named) == set(RULES)
+    for kind, rule in RULES.items():
+        says = named[kind][-1]
+        allowed = ("only with T off", "only with the knob off") if rule.can_be_off() else ("no",)
+        assert says in (("yes",) if rule.lossless else allowed), kind
+
+
+def test_every_verifier_of_several_drafts_has_its_formula() -> None:
+    drafts = {kind: row[1] for row in table("Several drafts per position") for kind in kinds(row[0])}
+    assert set(drafts) == set(VERIFIERS)
+    for kind, rule in VERIFIERS.items():
+        assert drafts[kind].partition(",")[0].split()[0] == rule.sampling.split("_")[0], kind

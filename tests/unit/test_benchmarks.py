@@ -22,7 +22,7 @@ ADD = {
     "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
 }  # fmt: skip
 WITH_CATEGORIES = ("aime-2024", "aime-2025", "gpqa-diamond", "speed-bench", "speed-bench-turns")
-"""whose files test_categories.py writes; test_live_code_bench.py writes those of LiveCodeBench"""
+"""whose files test_tasks.py writes; test_livecodebench.py writes those of LiveCodeBench"""
 SQUARE = {
     "text": "Write a function to square.", "code": "def sq(x): return x * x", "test_setup_code": "import math",
     "test_list": ["assert sq(3) == 9", "assert sq(2) == math.pow(2, 2)"],

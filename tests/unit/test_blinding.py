@@ -1,7 +1,8 @@
-"""Who may still vote on a prompt does not read its answers with their names, at any door."""
+"""Who may still vote on a prompt reads no answer with its name, on a ballot or at any other door."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import gradio as gr
@@ -9,7 +10,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.testclient import TestClient
 
-from dashboard.review.blind_vote import next_ballot, pairing_of
+from dashboard.review.blind_vote import Ballot, next_ballot, pairing_of
 from dashboard.review.review_page import csv_text, json_lines, log_routes
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.server.mlflow_pages import HIDDEN, MLFLOW_STARTING, mlflow_routes
@@ -20,12 +21,13 @@ from fsd_core.review.blinding import blinded, hidden_answers
 from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import Settings
-from fsd_core.storage.records import RunView
+from fsd_core.storage.records import GenerationView, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.plausible import add_finished, new_repository
+from tests.tools.tracking_examples import generation
 
 ANN, BOB, EVE = Person("Ann", "author"), Person("Bob", "reviewer"), Person("Eve", "viewer")
 BOT = Person("bot", "viewer", owner="Bob")
@@ -221,3 +223,20 @@ def test_files_of_the_copy_in_mlflow_are_kept_back(
         assert get("Eve", f"path={path}&run_uuid={'5' * 32}") == (503, False)
     assert get("Bob", f"path=metrics.json&run_uuid={'5' * 32}") == (503, False)
     assert get("Bob", f"path=generations.json&run_uuid={'6' * 32}") == (503, False)
+
+
+def answer(run: str, text: str, position: int = 0) -> GenerationView:
+    record = vars(generation(position, text))
+    del record["records"]
+    return GenerationView(**record, id=0, run_id=run, sitting_id=None, created_at=datetime.now(UTC))
+
+
+def test_a_ballot_is_the_same_whosever_answers_it_shows() -> None:
+    shown = Ballot("setting", answer("a" * 32, "Five."), answer("b" * 32, "Six.")).identity
+    assert Ballot("baseline", answer("b" * 32, "Five."), answer("a" * 32, "Six.")).identity == shown
+    others = [
+        Ballot("setting", answer("a" * 32, "Six."), answer("b" * 32, "Five.")),
+        Ballot("setting", answer("a" * 32, "Five!"), answer("b" * 32, "Six.")),
+        Ballot("setting", answer("a" * 32, "Five.", 1), answer("b" * 32, "Six.", 1)),
+    ]
+    assert shown not in [other.identity for other in others]

@@ -1,15 +1,38 @@
-"""What the figures show, apart from how plotly draws it, and that what is drawn is safe and complete."""
+"""What figures show on the pages and on paper: safe, complete, and with labels that cover nothing."""
 
 from __future__ import annotations
 
+import io
 import json
+import random
+import re
+from itertools import combinations
+from urllib.parse import urlencode
+from xml.etree import ElementTree
 
+import numpy as np
+import plotly.graph_objects as go
 import pytest
+from fastapi import FastAPI
+from PIL import Image
+from starlette.testclient import TestClient
 
+from dashboard.compare.compared_runs import ComparedRuns, compare, experiment_runs
+from dashboard.compare.export import FRAME_POLICY, figure_routes
+from dashboard.server.requests import ResponseHeaders, content_policy
 from fsd_core.analysis.cells import families, run_names, speedup
-from fsd_core.plots import acceptance, style, trade_offs
-from fsd_core.plots.trade_offs import comparison_figures
+from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, Speculative
+from fsd_core.errors import NotApplicable, UnknownChoice, UnknownName
+from fsd_core.plots import acceptance, curves, style, trade_offs
+from fsd_core.plots.printed import marker_style, plain_title, print_colour, printed
+from fsd_core.plots.style import AXIS, FIGURE_SIZES, MUTED, PLACES, TEXT, _label, _mark, figure, places
+from fsd_core.plots.trade_offs import COMPARISON_FIGURES, FIGURE_NAMES, comparison_figures, named_figure
+from fsd_core.rules import RULES
+from fsd_core.statistics.intervals import Estimate
+from fsd_core.storage.repository import Repository
+from tests.tools.plausible import add_finished, new_repository
 from tests.tools.run_views import decoding, metrics, prompts, run_view
+from tests.tools.sizes import some
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
 DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))
@@ -213,3 +236,211 @@ def test_names_are_shown_literally_never_as_markup():
 def test_escape_leaves_plain_text_alone():
     assert style.escape("FSD · js ≤ 0.1") == "FSD · js ≤ 0.1"
     assert style.escape("<b>&") == "&lt;b&gt;&amp;"
+
+
+def point(threshold: float, length: int, passes: float) -> curves.Point:
+    decoding = DecodingConfig(acceptance=FuzzyReducible(threshold=threshold), topology=ChainTopology(length=length))
+    return decoding, Estimate(passes, passes - 1, passes + 1), Estimate(passes + 0.5)
+
+
+def test_settings_with_a_draft_length_each_are_one_line_over_the_knob() -> None:
+    exact = DecodingConfig(acceptance=Speculative()), Estimate(9.0), Estimate(9.0)
+    (rule,) = curves.by_rule([point(0.3, 16, 5.0), exact, point(0.1, 8, 7.0)])
+    assert list(rule.curves) == [None]
+    assert [(one.knob, one.length) for one in rule.curves[None]] == [(0.1, 8), (0.3, 16)]
+    band, line, points = curves.draw_predicted([rule]).data
+    assert list(line.y) == [7.0, 5.0]
+    assert list(points.y) == [7.5, 5.5]
+    assert (max(band.y), min(band.y)) == (8.0, 4.0)
+    assert "predicted: 7 (6 to 8) target passes per answer" in points.hovertext[0]
+
+
+def test_several_draft_lengths_of_a_knob_are_a_line_each() -> None:
+    (rule,) = curves.by_rule([point(0.1, 8, 7.0), point(0.1, 4, 8.0), point(0.3, 8, 5.0)])
+    assert {length: len(held) for length, held in rule.curves.items()} == {4: 1, 8: 2}
+    drawn = curves.draw_predicted([rule])
+    assert [trace.name for trace in drawn.data if trace.showlegend] == [
+        "Predicted, γ 4", "Measured, γ 4", "Predicted, γ 8", "Measured, γ 8"
+    ]  # fmt: skip
+
+
+def test_without_predictions_it_says_where_they_come_from() -> None:
+    assert "calibration" in curves.draw_predicted(curves.info([])).layout.annotations[0].text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_label_covers_another_or_a_mark(seed: int) -> None:
+    rng = random.Random(seed)
+    points = [(rng.random(), rng.choice((rng.random(), 0.9))) for _ in range(16)]
+    texts = [rng.choice(("T 0.02", "T 0.4", "")) for _ in points]
+    found = places(points, texts)
+    assert places(points, texts) == found
+    assert all((place is None) or place in PLACES for place in found)
+    assert not any(place for place, text in zip(found, texts, strict=True) if not text)
+    placed = [i for i, place in enumerate(found) if place]
+    assert len(placed) >= 2
+    for size in FIGURE_SIZES:
+        boxes = {i: _label(points[i], texts[i], found[i] or "", size) for i in placed}
+        assert not [pair for pair in combinations(placed, 2) if boxes[pair[0]].meets(boxes[pair[1]])]
+        marks = [_mark(point, size) for point in points]
+        assert not [(i, j) for i in placed for j, mark in enumerate(marks) if i != j and boxes[i].meets(mark)]
+
+
+def test_near_points_are_labelled_on_different_sides_and_one_without_room_not_at_all() -> None:
+    assert places([(0.5, 0.5)], ["T 0.1"]) == ["top right"]
+    near = places([(0.5, 0.5), (0.5, 0.52)], ["T 0.1", "T 0.2"])
+    assert None not in near
+    assert len(set(near)) == 2
+    crowd = places([(0.5, 0.5)] * (len(PLACES) + 1), ["T 0.1"] * (len(PLACES) + 1))
+    assert crowd[-1] is None
+
+
+HOSTILE = "$x^{2$ _a <b>${alert(1)}</b> <script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return new_repository(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def comparison(repository: Repository) -> ComparedRuns:
+    return compare(repository, experiment_runs(repository, add_finished(repository, "Print", limit=12)), None)
+
+
+def named(comparison: ComparedRuns, name: str) -> go.Figure:
+    return named_figure(name, comparison.runs, comparison.baseline, comparison.prompts)
+
+
+def letters(svg: bytes) -> str:
+    """The texts of a figure, which are outlines; each has a comment that says it."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", svg.decode()))
+
+
+@pytest.mark.parametrize("name", some(FIGURE_NAMES, "tradeoff", "matched"))
+def test_each_figure_is_dark_on_white_with_every_name_of_its_legend(comparison: ComparedRuns, name: str):
+    drawn = named(comparison, name)
+    pixels = np.asarray(Image.open(io.BytesIO(printed(drawn, "png"))).convert("RGBA"), dtype=int)
+    assert (pixels[..., 3] == 255).all()
+    assert (pixels[[0, 0, -1, -1], [0, -1, 0, -1], :3] == 255).all()
+    assert pixels.shape[1] == 6.5 * 300
+    assert (pixels[..., :3].max(axis=2) < 60).sum() > 500  # the text is dark
+    svg = printed(drawn, "svg")
+    root = ElementTree.fromstring(svg)
+    assert not list(root.iter("{http://www.w3.org/2000/svg}text"))  # no font is needed to read it
+    written = letters(svg)
+    in_legend = [trace.name for trace in drawn.data if trace.name and trace.showlegend is not False]
+    assert all(name in written.replace("\n", " ") for name in in_legend)
+    assert plain_title(drawn).split("\n")[0] in written
+
+
+@pytest.mark.wide
+def test_a_pdf_embeds_its_fonts_and_the_same_figure_is_the_same_file(comparison: ComparedRuns):
+    drawn = named(comparison, "tradeoff")
+    pdf = printed(drawn, "pdf")
+    assert pdf.startswith(b"%PDF-")
+    fonts = set(re.findall(rb"/FontName /(?:[A-Z]{6}\+)?([\w-]+)", pdf))
+    assert fonts == {b"DejaVuSans", b"DejaVuSans-Bold"}
+    assert pdf.count(b"/FontFile2") == pdf.count(b"/FontName")
+    for form in ("pdf", "svg", "png"):
+        assert printed(drawn, form) == printed(drawn, form)
+
+
+@pytest.mark.wide
+def test_a_name_is_neither_a_formula_nor_markup_and_a_long_legend_is_whole():
+    drawn = figure("Title", "x", "y")
+    names = [f"{HOSTILE.replace('<', '&lt;')} {i} {'long ' * 20}" for i in range(30)]
+    for i, name in enumerate(names):
+        drawn.add_scatter(x=[0, 1], y=[i, i + 1], mode="lines", name=name)
+    short = printed(figure("Title", "x", "y").add_scatter(x=[0, 1], y=[0, 1], name="a"), "png")
+    whole = printed(drawn, "png")
+    assert Image.open(io.BytesIO(whole)).height > Image.open(io.BytesIO(short)).height + 30 * 40
+    svg = printed(drawn, "svg")
+    assert b"<script" not in svg
+    assert letters(svg).count("$x^{2$ _a") == 30
+
+
+def test_what_is_grey_on_a_page_is_dark_on_paper_and_each_rule_has_a_mark_of_its_own():
+    def contrast(colour: str) -> float:
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+    for grey in (TEXT, MUTED):
+        assert contrast(print_colour(grey)) > 7 > contrast(grey)
+    assert print_colour("#0d9488") == "#0d9488"
+    assert print_colour(AXIS)[3] == pytest.approx(0.55)
+    marks = {kind: str({**marker_style(rule.symbol, "#000000")}) for kind, rule in RULES.items()}
+    symbols = {rule.symbol for rule in RULES.values()}
+    assert len(set(marks.values())) == len(symbols)
+
+
+def test_what_cannot_be_printed_is_a_sentence(comparison: ComparedRuns):
+    with pytest.raises(UnknownChoice, match="png, svg, pdf"):
+        printed(named(comparison, "tradeoff"), "jpg")
+    with pytest.raises(NotApplicable):
+        printed(figure("t", "x", "y").add_heatmap(z=[[1]]), "svg")
+    with pytest.raises(UnknownChoice, match="nothing"):
+        named(comparison, "nothing")
+    with pytest.raises(UnknownName, match="nothing"):
+        named_figure("matched", comparison.runs, comparison.baseline, comparison.prompts, cost="nothing")
+
+
+@pytest.fixture(scope="module")
+def client(repository: Repository) -> TestClient:
+    app = FastAPI()
+    app.add_middleware(ResponseHeaders, policy=content_policy())
+    app.include_router(figure_routes(repository))
+    return TestClient(app)
+
+
+@pytest.mark.wide
+def test_a_figure_has_an_address_for_each_kind_of_file(client: TestClient, comparison: ComparedRuns):
+    query = urlencode({"figure": "tradeoff", "runs": ",".join(run.id for run in comparison.runs)})
+    for form, kind, begins in (
+        ("png", "image/png", b"\x89PNG"), ("svg", "image/svg+xml", b"<?xml"), ("pdf", "application/pdf", b"%PDF"),
+        ("html", "text/html", b"<!doctype html>"),
+    ):  # fmt: skip
+        answer = client.get(f"/export/figure.{form}?{query}")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].split(";")[0] == kind
+        assert answer.content.startswith(begins)
+        name = f'attachment; filename="accuracy-against-throughput.{form}"'
+        assert answer.headers["content-disposition"] == name
+        assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+    run = comparison.runs[3].id
+    one = client.get(f"/export/figure.svg?figure=divergences&runs={run}")
+    assert one.headers["content-disposition"].endswith(f'divergence-at-judged-tokens-run-{run[:8]}.svg"')
+
+
+def test_only_the_figure_itself_may_be_framed_and_it_reaches_nothing(client: TestClient, comparison: ComparedRuns):
+    runs = ",".join(run.id for run in comparison.runs)
+    answer = client.get(f"/embed/figure?figure=positions&runs={runs}")
+    policy = answer.headers["content-security-policy"]
+    assert policy == FRAME_POLICY
+    assert {"frame-ancestors *", "default-src 'none'", "sandbox allow-scripts allow-downloads"} <= {*policy.split("; ")}
+    assert "allow-same-origin" not in policy
+    assert "Bundled arithmetic pair, arithmetic, n = 12 prompts. FSD Lab." in answer.text
+    assert answer.text.count("plotly.js v") == 1
+    assert 'src="http' not in answer.text
+    assert '"paper_bgcolor":"#ffffff"' in answer.text
+    assert "content-disposition" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/embed/figure", "/export/figure.svg"])
+def test_an_address_of_no_figure_says_what_is_wrong(client: TestClient, comparison: ComparedRuns, path: str):
+    run = comparison.runs[0].id
+    for query, status, sentence in (
+        ("figure=tradeoff", 400, "No run is named"),
+        (f"figure=tradeoff&runs={'0' * 32}", 404, "None of these runs is in this database"),
+        (f"figure=nothing&runs={run}", 400, "There is no figure 'nothing'"),
+        (f"figure=matched&runs={run}&cost=money", 404, "There is no cost 'money'"),
+    ):
+        answer = client.get(f"{path}?{query}")
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+        assert answer.text.startswith(sentence)
+
+
+def test_the_gallery_names_all_figures_of_a_comparison():
+    assert set(COMPARISON_FIGURES) < set(FIGURE_NAMES)
+    assert len(set(FIGURE_NAMES)) == len(FIGURE_NAMES)

@@ -1,13 +1,24 @@
-"""Stored runs at matched points: which become curves, what they are held against, what is missing and what is said."""
+"""Stored runs at matched points: which become curves, what is missing, and what is said of a rule's rank."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from dashboard.ui.fields import about
 from fsd_core.analysis.comparability import EXCESS_NLL, NOT_RANKED
-from fsd_core.analysis.matching import MatchedComparison, absence, beside_rows, caption, match, records, tables
-from fsd_core.config import DecodingConfig
+from fsd_core.analysis.matching import (
+    MEASURED,
+    MatchedComparison,
+    absence,
+    behind,
+    beside_rows,
+    caption,
+    match,
+    records,
+    tables,
+)
+from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.run_config import baselines_of, missing, with_baselines
 from fsd_core.errors import OutOfRange, UnknownName
 from fsd_core.evaluation.versus import ComparedText, fidelity
@@ -15,6 +26,7 @@ from fsd_core.plots import curves, trade_offs
 from fsd_core.statistics.tradeoff import BEHIND, LEADS, OUTSIDE
 from fsd_core.storage.records import Prompts, RunView
 from tests.tools.run_views import decoding, metrics, prompts, run_view
+from tools import rules_behind
 
 N = 400
 
@@ -327,3 +339,21 @@ def test_a_sweep_measures_what_stands_beside_its_rules_once():
         update={"drafter": DecodingConfig.model_validate({"drafter": {"kind": "prompt-lookup"}}).drafter}
     )
     assert "block" not in [one.acceptance.kind for one in baselines_of([copied])]  # it needs the draft's distribution
+
+
+def test_what_is_told_is_what_the_results_hold() -> None:
+    assert MEASURED.read_text(encoding="utf-8") == rules_behind.text()
+
+
+def test_a_rule_that_was_behind_says_by_how_much_and_what_was_better() -> None:
+    accuracy, likelihood = (next(one for one in behind("fsd") if word in one) for word in ("accuracy", "nats"))
+    assert "sampled at temperature 1" in accuracy
+    assert "1.1 × fewer target passes than SD accuracy changes by −10 [−15, −5] points, with Top-n, delta" in accuracy
+    assert "greedily" in likelihood
+    assert "0.20 [0.13, 0.28] nats a token" in likelihood
+    assert "−10 [−15, −5] points" in about("fsd", "js")
+
+
+def test_most_rules_were_behind_nowhere() -> None:
+    assert {kind for kind in RULES if behind(kind)} == {"fsd", "fsd-reducible", "mentored", "ensemble"}
+    assert "Measured" not in about("lenience", "js")

@@ -1,214 +1,129 @@
+"""Where times are one figure, where they are not, and in which words that is said."""
+
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import dataclass, replace
+import doctest
 
 import pytest
 
-from fsd_core.decoding.trace import RoundRecord
-from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.versus import versus, versus_target
-from fsd_core.metrics import METRICS
-from fsd_core.statistics.intervals import wilson
+from fsd_core import metrics, provenance
+from fsd_core.metrics import (
+    EXECUTOR,
+    SHARED_DEVICE,
+    SHARED_EXECUTOR,
+    UNRECORDED,
+    conditions_of,
+    differences,
+    mixed,
+    mixed_sentence,
+    phrases,
+    sessions_sentence,
+)
+
+TWO = {
+    "cpu": "AMD EPYC",
+    "device": "cpu",
+    "dtype": "float32",
+    "threads": 2,
+    "torch": "2.13.0",
+    "git_revision": "a" * 40,
+}
+ONE = TWO | {"threads": 1}
 
 
-@dataclass(frozen=True)
-class Generated:
-    position: int = 0
-    text: str = ""
-    outcome: str = "correct"
-    stop_reason: str = "eos"
-    tokens: int = 10
-    rounds: int = 4
-    drafted: int = 20
-    accepted: int = 6
-    fuzzy: int = 2
-    negative_log_likelihood: float = 5.0
-    seconds: float = 2.0
-    time_to_first_token: float = 0.1
-    thought_tokens: int = 0
-    turn: int = 0
-    group: str = ""
-    cpu_seconds: float | None = None
-    latency: float | None = None
-    energy: float | None = None
-    device_memory: int | None = None
-    unread: bool = False
-    timed: bool = True
+def test_what_decides_speed_is_taken_from_the_provenance() -> None:
+    found = conditions_of(provenance.collect("cuda", "bfloat16", 3, "NVIDIA H200"))
+    assert {"device": "cuda", "dtype": "bfloat16", "threads": 3, "gpu": "NVIDIA H200"}.items() <= found.items()
+    assert {"cpu", "cpu_count", "python", "torch", "transformers"} <= set(found)
+    assert set(found) <= {condition.key for condition in metrics.CONDITIONS}  # not those of MLflow, say
+    assert conditions_of({"device": "cpu", "git_revision": None, "versions": {"torch": "2"}}) == {
+        "device": "cpu", "torch": "2",
+    }  # fmt: skip
+    assert conditions_of(None) == {}
 
 
-def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:
-    return RoundRecord(
-        drafted=tuple(range(drafted)),
-        accepted=accepted,
-        emitted=tuple(range(accepted + 1)),
-        kinds=("strict",) * accepted + ("correction" if accepted < judged else "bonus",),
-        divergence=(divergence,) * judged,
-        target_probability=(0.5,) * judged,
-        draft_probability=(0.5,) * judged,
-        emitted_probability=(0.5,) * (accepted + 1),
-        seconds=0.5,
-        draft_seconds=0.2,
+@pytest.mark.parametrize(
+    ("sittings", "names"),
+    [
+        ([], ()),
+        ([TWO], ()),
+        ([TWO, dict(TWO)], ()),
+        ([TWO, ONE], ("number of threads",)),
+        ([TWO, ONE | {"git_revision": "b" * 40}], ("number of threads", "commit")),
+        ([TWO, TWO | {"git_revision": "a" * 40 + "+changes"}], ("commit",)),
+        ([TWO, TWO | {"gpu": "NVIDIA H200"}], ()),  # what is not known differs from nothing
+        ([{}], ()),
+        ([{}, TWO], (UNRECORDED,)),
+        ([{}, TWO, ONE], ("number of threads", UNRECORDED)),
+        ([TWO | {EXECUTOR: "ZeroGPU"}], (SHARED_EXECUTOR,)),
+        ([TWO, ONE | {EXECUTOR: "ZeroGPU"}], (SHARED_EXECUTOR, "number of threads")),
+    ],
+)
+def test_a_speed_is_one_figure_where_nothing_that_decides_it_differs(
+    sittings: list[dict[str, object]], names: tuple[str, ...]
+) -> None:
+    assert mixed(sittings) == names
+    assert bool(mixed_sentence(names)) == bool(names)
+
+
+def test_what_the_mark_says() -> None:
+    assert mixed_sentence(("number of threads", "dtype", "commit")) == (
+        "Measured under conditions that differ in number of threads, dtype and commit: not one figure."
+    )
+    assert mixed_sentence(("commit", UNRECORDED)).endswith("were not recorded, so this may not be one figure.")
+
+
+def test_what_a_shared_executor_s_mark_says() -> None:
+    assert mixed_sentence((SHARED_EXECUTOR,)) == SHARED_DEVICE
+    assert (
+        phrases(ONE | {EXECUTOR: "ZeroGPU"}, [SHARED_EXECUTOR, "number of threads"]) == "by ZeroGPU and with 1 thread"
+    )
+    lent = [TWO | {EXECUTOR: "ZeroGPU"}]
+    assert differences([lent, lent]) == []
+    (found,) = differences([lent, [TWO | {EXECUTOR: "the web process"}]])
+    assert found == (SHARED_EXECUTOR, ("ZeroGPU", "the web process"))
+
+
+def test_runs_differ_where_their_sittings_are_not_the_same() -> None:
+    assert differences([[TWO], [TWO]]) == []
+    assert differences([[TWO, ONE], [ONE, TWO]]) == []  # each mixed, and both alike
+    (found,) = differences([[TWO, ONE], [TWO], [{}]])
+    assert found == ("number of threads", ("1", "2"))
+
+
+@pytest.mark.parametrize(
+    ("sittings", "sentence"),
+    [
+        ([(TWO, range(24))], ""),
+        ([(TWO, range(12)), (ONE, ())], ""),
+        ([(TWO, range(12)), (TWO | {"gpu": "NVIDIA H200"}, range(12, 24))], ""),
+        (
+            [(TWO, range(12)), (ONE, range(12, 24))],
+            "Prompts 1 to 12 were measured with 2 threads, the other 12 with 1 thread.",
+        ),
+        ([(TWO, [0]), (ONE, [1])], "Prompt 1 was measured with 2 threads, the other with 1 thread."),
+        ([(TWO, [0, 2]), (ONE, [1, 3, 4])], "2 prompts were measured with 2 threads, the other 3 with 1 thread."),
+        (
+            [(TWO, [0, 1]), (ONE, [4]), (ONE | {"git_revision": "b" * 40 + "+changes"}, [2, 3])],
+            "Prompts 1 to 2 were measured with 2 threads and at commit aaaaaaaaaaaa, prompts 3 to 4 with 1 thread and "
+            "at commit bbbbbbbbbbbb with changes, the other with 1 thread and at commit aaaaaaaaaaaa.",
+        ),
+        (
+            [({}, [0, 1, 2]), (TWO, [3, 4])],
+            "Prompts 1 to 3 were measured under conditions that were not recorded, the other 2 under recorded ones.",
+        ),
+    ],
+)
+def test_which_prompts_were_measured_how(sittings: list[tuple[dict[str, object], range]], sentence: str) -> None:
+    assert sessions_sentence(sittings) == sentence
+
+
+def test_all_conditions_in_words() -> None:
+    assert phrases(TWO) == (
+        "on cpu, on AMD EPYC, in float32, with 2 threads, with torch 2.13.0 and at commit aaaaaaaaaaaa"
     )
 
 
-def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
-    long = Generated(outcome="wrong", tokens=50, rounds=8, seconds=4.0, accepted=12)
-    figures = summarise([Generated(), long], [])
-    assert figures["tokens"] == 60
-    assert figures["acceptance_rate"] == pytest.approx(18 / 40)
-    assert figures["mean_acceptance_length"] == pytest.approx(60 / 12)
-    assert figures["tokens_per_second"] == pytest.approx(10.0)
-    assert figures["negative_log_likelihood"] == pytest.approx(10 / 60)
-    assert figures["mean_tokens"] == 30
-    assert figures["fuzzy_tokens"] == 4
-    third = Generated(tokens=20, rounds=7, accepted=9, seconds=3.0)
-    more = [
-        third,
-        Generated(tokens=25, rounds=6, seconds=2.0),
-        Generated(tokens=30, rounds=6, seconds=2.5, accepted=11),
-    ]
-    figures = summarise([Generated(), long, *more], [])
-    for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second", "negative_log_likelihood"):
-        assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
-
-
-def test_answers_have_a_length_passes_and_runaways_and_both_acceptance_lengths() -> None:
-    texts = [Generated(), Generated(tokens=50, rounds=8, stop_reason="length"), Generated(stop_reason="context")]
-    figures = summarise([*texts, Generated(outcome="failed", tokens=0, stop_reason="error")], [])
-    assert figures["mean_tokens"] == pytest.approx(70 / 3)
-    assert figures["target_passes"] == pytest.approx(16 / 3)
-    assert figures["runaway_rate"] == pytest.approx(2 / 3)
-    assert (figures["runaway_rate_low"], figures["runaway_rate_high"]) == wilson(2, 3)
-    assert figures["mean_acceptance_length"] == pytest.approx(70 / 16)  # over rounds
-    assert figures["mean_acceptance_length_by_request"] == pytest.approx((2.5 + 6.25 + 2.5) / 3)  # over requests
-
-
-def test_acceptance_is_spread_over_requests() -> None:
-    done = [Generated(accepted=n) for n in range(0, 21, 2)]
-    assert summarise(done, [])["acceptance_deciles"] == pytest.approx([n / 10 for n in range(11)])
-    assert summarise([Generated(drafted=0, accepted=0)], [])["acceptance_deciles"] == []
-
-
-def test_answers_are_told_relative_to_those_of_the_target_alone() -> None:
-    ours = {n: Generated(position=n, tokens=20 + n, rounds=4, seconds=1.0 + n) for n in range(6)}
-    targets = {n: Generated(position=n, rounds=8, seconds=1.5) for n in range(1, 9)}
-    found = versus_target(list(ours.values()), list(targets.values()))
-    assert found["mean_tokens_versus_target"] == pytest.approx(23 / 10)  # of prompts 1 to 5
-    assert found["target_passes_versus_target"] == 0.5
-    assert found["runaway_rate_versus_target"] == 0
-    assert found["mean_tokens_versus_target_low"] < 2.3 < found["mean_tokens_versus_target_high"]  # type: ignore[operator]
-    assert found["runaway_rate_versus_target_low"] < 0 < found["runaway_rate_versus_target_high"]  # type: ignore[operator]
-    assert set(versus_target([], list(targets.values())).values()) == {None}
-
-
-def test_truncated_and_failed_count_against_accuracy_and_are_told_apart() -> None:
-    outcomes = ["correct", "correct", "wrong", "truncated", "failed"]
-    figures = summarise([Generated(outcome=o) for o in outcomes], [])
-    assert {o: figures[o] for o in set(outcomes)} == {"correct": 2, "wrong": 1, "truncated": 1, "failed": 1}
-    assert figures["n"] == 5
-    assert figures["accuracy"] == pytest.approx(0.4)
-    assert (figures["accuracy_low"], figures["accuracy_high"]) == wilson(2, 5)
-    assert figures["seconds_per_solved_task"] == pytest.approx(10 / 2)
-
-
-def test_a_failed_prompt_has_no_part_in_speed_but_its_time_is_not_forgotten() -> None:
-    failed = Generated(
-        outcome="failed", tokens=0, rounds=0, drafted=0, accepted=0, seconds=100.0, time_to_first_token=0
-    )
-    figures = summarise([Generated(), failed], [])
-    assert figures["tokens_per_second"] == pytest.approx(5.0)
-    assert figures["time_to_first_token"] == 0.1
-    assert figures["seconds"] == figures["seconds_per_solved_task"] == 102
-
-
-def test_unlabelled_prompts_have_no_accuracy() -> None:
-    figures = summarise([Generated(outcome="unscored"), Generated(outcome="failed")], [])
-    for name in ("accuracy", "accuracy_low", "accuracy_high", "seconds_per_solved_task"):
-        assert figures[name] is None
-
-
-def test_nothing_solved_has_no_time_per_solved_task() -> None:
-    figures = summarise([Generated(outcome="wrong")], [])
-    assert figures["accuracy"] == 0
-    assert figures["seconds_per_solved_task"] is None
-
-
-def test_a_baseline_has_no_acceptance_and_one_token_a_round() -> None:
-    baseline = Generated(rounds=10, drafted=0, accepted=0, fuzzy=0)
-    plain = RoundRecord((), 0, (7,), ("plain",), (), (), (), (0.9,), 0.2)
-    figures = summarise([baseline], [[plain] * 10])
-    assert figures["acceptance_rate"] is figures["acceptance_rate_low"] is None
-    assert figures["mean_acceptance_length"] == 1
-    assert figures["acceptance_at_position"] == figures["conditional_acceptance_at_position"] == []
-    assert figures["divergence_histogram"] is None
-
-
-def test_acceptance_by_position() -> None:
-    # 3 accepted of 3; rejected at the second; rejected at the first; the end of the text after one of three drafted.
-    rounds = [round_(3, 3), round_(1, 2), round_(0, 1), round_(1, 1)]
-    figures = summarise([Generated()], [rounds[:2], rounds[2:]])
-    assert figures["acceptance_at_position"] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
-    assert figures["conditional_acceptance_at_position"] == pytest.approx([3 / 4, 1 / 2, 1])
-    assert figures["draft_seconds"] == pytest.approx(0.8)
-
-
-def test_a_judged_bonus_is_no_draft_position() -> None:
-    figures = summarise([Generated()], [[round_(3, 4)]])
-    assert figures["acceptance_at_position"] == figures["conditional_acceptance_at_position"] == [1, 1, 1]
-
-
-def test_the_histogram_counts_every_judged_token_infinite_ones_last() -> None:
-    rounds = [round_(3, 3, divergence=0.2), round_(1, 2, divergence=0.0), round_(0, 1, divergence=math.inf)]
-    histogram = summarise([Generated()], [rounds])["divergence_histogram"]
-    assert sum(histogram["counts"]) == 6
-    assert histogram["counts"][0] == 2
-    assert histogram["counts"][-1] == 4
-    assert (histogram["edges"][0], histogram["edges"][-1]) == (0, 0.2)
-    assert len(histogram["edges"]) == len(histogram["counts"]) + 1
-
-
-@pytest.mark.parametrize("divergence", [0.0, math.inf, None])
-def test_figures_are_json_whatever_the_divergence(divergence: float | None) -> None:
-    figures = summarise([Generated()], [[round_(1, 2, divergence=divergence)]])
-    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
-
-
-def test_an_empty_run_has_figures_too() -> None:
-    figures = summarise([], [])
-    assert figures["n"] == figures["tokens"] == 0
-    assert figures["accuracy"] is figures["tokens_per_second"] is figures["time_to_first_token"] is None
-    json.dumps(figures, allow_nan=False)
-
-
-def test_two_prompts_leave_their_ratios_without_an_interval() -> None:
-    found = summarise([Generated(), Generated(tokens=20)], [])
-    assert found["tokens_per_second"] is not None
-    assert (found["tokens_per_second_low"], found["acceptance_rate_high"]) == (None, None)
-    assert found["accuracy_low"] is not None  # Wilson's knows how little one problem says
-
-
-def test_thoughts_have_a_length_of_their_own() -> None:
-    figures = summarise([Generated(tokens=30, thought_tokens=20), Generated(tokens=10)], None)
-    assert (figures["mean_tokens"], figures["mean_thought_tokens"]) == (20, 10)
-
-
-def test_the_turns_of_a_conversation_are_one_prompt_in_intervals() -> None:
-    lengths = [10, 20, 30, 40]
-    turns = [Generated(i, tokens=n, turn=turn) for i, n in enumerate(lengths) for turn in (0, 1)]
-    whole = [Generated(i, tokens=2 * n, rounds=8, drafted=40, accepted=12, seconds=4.0) for i, n in enumerate(lengths)]
-    apart = [Generated(i, tokens=n) for i, n in enumerate(sorted(lengths * 2))]
-    of_turns, of_whole, of_apart = (summarise(each, None) for each in (turns, whole, apart))
-    for end in ("", "_low", "_high"):
-        key = f"tokens_per_second{end}"
-        assert of_turns[key] == pytest.approx(of_whole[key])
-    assert of_turns["tokens_per_second_high"] > of_apart["tokens_per_second_high"]  # else too sure of itself
-    assert (of_turns["n"], of_turns["tokens"]) == (8, 200)
-    assert of_turns["mean_tokens"] == 25  # of a turn
-
-    slower = [replace(each, seconds=2.0 + i % 3) for i, each in enumerate(turns)]
-    sums = [replace(each, seconds=slower[2 * i].seconds + slower[2 * i + 1].seconds) for i, each in enumerate(whole)]
-    metric = METRICS["tokens_per_second"]
-    by_turn = versus(metric, dict(enumerate(slower)), dict(enumerate(turns)))
-    assert by_turn == pytest.approx(versus(metric, dict(enumerate(sums)), dict(enumerate(whole))))
+def test_the_examples_are_true() -> None:
+    assert doctest.testmod(metrics).attempted == 1
+    assert doctest.testmod(metrics).failed == 0

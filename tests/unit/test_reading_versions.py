@@ -1,4 +1,4 @@
-"""Runs know by which version of the reading their answers were scored, and every door says where versions meet."""
+"""Runs know how their answers were scored, and those in which nothing could be read are a figure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pandas as pd
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy import update
 
 from dashboard.compare.compare_page import compare_runs, frozen_comparison
 from dashboard.compare.compared_runs import compare
 from dashboard.compare.export import csv_text, latex, markdown
 from dashboard.review.opened_proposal import proposal_html
 from dashboard.review.review_page import use_html
-from dashboard.runs.opened_run import notes_html, provenance_html
+from dashboard.runs.opened_run import notes_html, provenance_html, tiles_html
 from dashboard.server.api import api_routes
 from dashboard.settings import measurements, runs_html
 from fsd_core.actions.action import Ask
@@ -27,6 +28,7 @@ from fsd_core.actions.reviews import review_answer
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.cli import output
 from fsd_core.cli.commands import app
+from fsd_core.evaluation.aggregate import published_figures, refreshed
 from fsd_core.evaluation.runner import rescore
 from fsd_core.review.approvals import approval_of, check_setting
 from fsd_core.review.evidence import _pool
@@ -36,8 +38,9 @@ from fsd_core.settings import Settings
 from fsd_core.storage.records import READING_VERSIONS, PromptCounts, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
-from fsd_core.storage.tables import RunRow
+from fsd_core.storage.tables import GenerationRow, RunRow
 from fsd_core.tasks import Example, Score, get_task
+from fsd_core.tasks.custom.scorers import SCORERS
 from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.worker import run_actions
 from tests.tools.copies import copy_of
@@ -219,3 +222,85 @@ def test_a_run_that_reads_as_before_records_the_version_all_the_same(
     assert rescore(repository, runs[1].id) == 0
     assert repository.run(runs[1].id).reading_versions == (READING_VERSION,)
     assert runs[1].id in [run.id for run in repository.unsynced_runs()]
+
+
+STRICT = get_task("gsm8k").published_filter
+
+
+def test_answers_that_say_nothing_are_counted_at_every_door(repository: Repository, runs: list[RunView]) -> None:
+    run = runs[2]
+    assert compare(repository, [runs[0].id, run.id], None).warnings == []
+    unread = {"outcome": "wrong", "answer": None, "text": "I am not sure."}
+    cut = {"outcome": "truncated", "answer": None}
+    with repository._database.session() as session:
+        for positions, values in (((3, 4), unread), ((5,), cut)):
+            of = GenerationRow.run_id == run.id, GenerationRow.position.in_(positions)
+            session.execute(update(GenerationRow).where(*of).values(values))
+    found = refreshed(repository.run(run.id), repository.prompts([run.id])[run.id])
+    assert found.metrics is not None
+    assert (found.metrics["unread"], found.metrics["truncated"]) == (2, 1)
+    assert "1 truncated; 2 unread" in Reader(tiles_html(found)).text
+    assert run_record(found)["counts"]["unread"] == 2
+    compared = compare(repository, [runs[0].id, run.id], None)
+    (warning,) = compared.warnings
+    assert (
+        warning == f"No answer could be read in some texts, which count as wrong: 2 of 24 of {compared.rows[1].name}."
+    )
+    assert pd.read_csv(io.StringIO(csv_text(compared)))["unread"].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("scorer", ["contains", "regex"])
+def test_a_text_that_is_searched_in_vain_was_read(scorer: str) -> None:
+    score = SCORERS[scorer].judge("Nothing of it", Example("a", "Which?", "x y"), "eos")
+    assert (score.outcome, score.answer) == ("wrong", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "differs"),
+    [
+        ("3 + 4 = 7\n#### 7", "correct", None),
+        ("So it is 7 apples.", "correct", "wrong"),  # without its mark
+        ("#### $7", "correct", "wrong"),
+        ("#### 1,007.", "wrong", None),
+        ("#### 7\nWait, it is 8.", "wrong", "correct"),
+        ("<think>#### 7</think>#### 8", "wrong", None),
+    ],
+)
+def test_verdicts_of_a_published_filter_are_kept_where_they_differ(
+    repository: Repository, runs: list[RunView], text: str, outcome: str, differs: str | None
+) -> None:
+    one = replace(repository.generations(runs[0].id, position=0)[0], text=text, outcome=outcome, reference="7")
+    found = published_figures(get_task("gsm8k"), [one])
+    assert found["published_differs"] == ({differs: [0]} if differs else {})
+    assert found["published_correct"] == ((outcome == "correct") != bool(differs))
+    assert published_figures(get_task("csqa"), [one]) == {}
+
+
+def test_gpqa_has_the_filter_of_simple_evals(repository: Repository, runs: list[RunView]) -> None:
+    one = repository.generations(runs[0].id, position=0)[0]
+    told = [replace(one, position=at, text=text, outcome="correct", reference="C")
+            for at, text in enumerate(("Answer: C", "answer: $C$", "**C**", "Therefore: C"))]  # fmt: skip
+    assert published_figures(get_task("gpqa-diamond"), told) == {
+        "published_correct": 2, "published_differs": {"wrong": [2, 3]},
+    }  # fmt: skip
+
+
+def test_a_run_and_its_rescoring_store_both_verdicts(
+    repository: Repository, runs: list[RunView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, run = type(get_task("arithmetic")), runs[0]
+    asked = tuple(Example(g.example_id, g.prompt, g.reference) for g in repository.generations(run.id))
+    monkeypatch.setattr(task, "all_examples", lambda self: asked)
+    monkeypatch.setattr(task, "published_filter", STRICT)
+    with repository._database.session() as session:  # lenient reading takes the last mark, the filter the first
+        of = GenerationRow.run_id == run.id, GenerationRow.position == 1
+        text = f"#### 0\nNo.\n#### {asked[1].reference}"
+        session.execute(update(GenerationRow).where(*of).values(text=text, outcome="wrong", answer="0"))
+    assert rescore(repository, run.id) > 0
+    found = repository.run(run.id)
+    assert found.metrics is not None
+    assert found.metrics["published_differs"] == {"wrong": [1]}
+    assert found.metrics["published_correct"] == found.metrics["correct"] - 1
+    text = f"{found.metrics['published_correct']} correct by the benchmark's published filter"
+    assert text in Reader(tiles_html(found)).text
+    assert run_record(found)["counts"]["published_correct"] == found.metrics["published_correct"]

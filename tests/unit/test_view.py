@@ -1,20 +1,23 @@
-"""The event of a page, without a browser: what it answers to which question."""
+"""The event of a page, without a browser: what it answers to which question, once for all who poll."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gradio as gr
 import pytest
 
 from dashboard.ui.components import notice, show
-from dashboard.ui.view import SECRET_FIELD, Act, Asked, Updates, Values, View, digest
+from dashboard.ui.view import SECRET_FIELD, Act, Asked, Polled, Updates, Values, View, digest
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
 from fsd_core.roles import NOBODY
 from tests.tools.asking import asked
 from tests.tools.built import built
+from tests.tools.sizes import PATIENCE
 
 KEY = "0123456789abcdef" * 2
 
@@ -341,3 +344,64 @@ def test_texts_that_a_browser_keeps_are_named_one_by_one_and_are_no_secrets() ->
     assert kept is not None
     assert json.loads(kept[1])["texts"] == {note.elem_id: "Note", other.elem_id: "Note#1", reply.elem_id: "Reply"}
     assert any('act("say", values, null, true)' in js for js in scripts)  # kept by the page alone
+
+
+ENDLESS = 1e9
+
+
+def test_many_who_ask_at_once_cost_one_question() -> None:
+    asked, asking, all_ask = [], [], threading.Event()
+
+    def slow(page: int) -> int:
+        asked.append(page)
+        assert all_ask.wait(PATIENCE)
+        return len(asked)
+
+    def ask(page: int) -> int:
+        asking.append(page)
+        if len(asking) == 8:
+            all_ask.set()
+        return polled(page)
+
+    polled = Polled(slow, ENDLESS)
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, [1] * 8)) == {1}
+    assert (polled(2), polled(1), asked) == (2, 1, [1, 2])
+
+
+def test_an_answer_is_forgotten_after_its_time_or_a_change() -> None:
+    asked: list[None] = []
+    clock = [100.0]
+    polled = Polled(lambda: asked.append(None) or len(asked), 5, lambda: clock[0])
+    assert polled() == 1
+    clock[0] += 4.9
+    assert polled() == 1
+    clock[0] += 0.2
+    assert polled() == 2
+    polled.forget()
+    assert polled() == 3
+
+
+def test_what_is_typed_without_end_is_not_kept() -> None:
+    polled = Polled(len, ENDLESS)
+    assert polled("a" * 1_000_000) == 1_000_000
+    assert len(polled._answers) == 0
+    for i in range(10_000):
+        polled(f"{i} {'a' * 1_900}")
+    assert sum(len(repr(key)) for key in polled._answers) < 256 * 2_000
+
+
+def test_an_error_is_raised_each_time_and_not_kept() -> None:
+    answers = iter([DatabaseUnavailable("away"), DatabaseUnavailable("away"), "here"])
+
+    def ask() -> str:
+        answer = next(answers)
+        if isinstance(answer, FsdError):
+            raise answer
+        return answer
+
+    polled = Polled(ask, ENDLESS)
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable, match="away"):
+            polled()
+    assert polled() == "here"

@@ -107,19 +107,19 @@ TRIALS = {
     "archives": Trial(
         "Archives with links, bombs, names that lead elsewhere and values that no page shows",
         "An import takes all of a file or nothing of it",
-        tests("tests/unit/test_import_values.py", "tests/unit/test_workspace.py"),
+        tests("tests/unit/test_workspace_import.py"),
     ),
     "parsers": Trial(
         "JSON nested without end, forged headers, pickles and files that unpack without end",
         "Every reader has a bound in time and memory",
         tests(*(f"tests/unit/test_{name}.py" for name in (
-            "parser_bounds", "template_bounds", "task_file_formats", "own_task_scorers", "live_code_bench",
+            "parser_bounds", "template_child", "custom_reading", "custom_task", "livecodebench",
         ))),
     ),
     "requests": Trial(
         "Unknown functions, other people's sessions, forged headers of proxies, void tokens",
         "Who asks is known, and what is asked exists",
-        tests("tests/unit/test_page_calls.py", "tests/unit/test_access.py", "tests/integration/test_front_door.py"),
+        tests("tests/unit/test_requests.py", "tests/unit/test_accounts.py", "tests/integration/test_front_door.py"),
     ),
     "bomb": Trial("A chat template that fills the memory", "As above; the next run is done", template_bomb),
     "expressions": Trial("Regular expressions that take gigabytes or years", "A sentence each", expression_bombs),
@@ -152,12 +152,12 @@ TRIALS = {
     ),
     "texts": Trial(
         "Paths, NUL, halves of characters and texts without end in every call", "A sentence each, and no file",
-        tests("tests/unit/test_hostile_arguments.py"),
+        tests("tests/unit/test_api.py"),
     ),
     "engines": Trial(
         "Engines that send without end, nested, of impossible numbers, or the key they were given",
         "A sentence at once; the worker keeps its memory, and no key is stored",
-        tests("tests/integration/test_engine_faults.py", "tests/unit/test_addresses.py"),
+        tests("tests/integration/test_engine_faults.py", "tests/unit/test_texts.py"),
     ),
     "hub": Trial(
         "A hub that names commits, hashes, sizes and files as it likes", "Nothing arises outside of the home",

@@ -1,0 +1,615 @@
+"""Files of one's own prompts, as people have them: what is read, guessed and refused."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from fsd_core.errors import UnfitTask
+from fsd_core.tasks.base import Messages
+from fsd_core.tasks.custom import reading
+from fsd_core.tasks.custom.custom_task import CustomTask
+from fsd_core.tasks.custom.reading import (
+    LARGEST_FILE,
+    LONGEST_TASK_LINE,
+    MOST_LINES,
+    MOST_TASK_PROMPTS,
+    CheckedFile,
+    check,
+    guess,
+)
+from fsd_core.tasks.custom.rows import MOST_PROBLEMS_LISTED, FieldNames
+from fsd_core.tasks.custom.scorers import get_scorer
+
+ASK = {"prompt": "Why?"}
+TALK = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": "Why?"},
+]
+
+
+def lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def problems(data: bytes, scorer: str | None = None) -> list[str]:
+    return [problem.sentence for problem in check(data, scorer).problems]
+
+
+def messages(*turns: tuple[str, str]) -> dict:
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def test_prompts_and_conversations_are_read_in_order() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    checked = check(
+        lines(
+            {"scorer": "number", "title": "Sums"},
+            {"prompt": "2 + 3 = ?", "reference": 5, "id": "first"},
+            {"messages": [system, *TALK], "reference": "1,200.0"},
+            {"messages": [{"role": "user", "content": "Alone"}], "reference": 2.5},
+        )
+    )
+    assert (checked.problems, checked.scorer, checked.title) == ((), "number", "Sums")
+    task = CustomTask.of("sums", checked)
+    first, second, third = task.all_examples()
+    assert (first.id, first.model_input, first.reference) == ("first", "2 + 3 = ?", "5")
+    assert second.model_input == (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
+    assert second.prompt == "System: Be brief.\n\nUser: Hi\n\nAssistant: Yes?\n\nUser: Why?"
+    assert (second.id, second.reference) == ("sums-0001", "1200")
+    assert (third.model_input, third.reference) == ("Alone", "2.5")  # one message of a user is a prompt
+    assert [task.score(text, first, "eos").outcome for text in ("It is 5.", "6")] == ["correct", "wrong"]
+
+
+def test_the_canonical_form_is_a_task_file_with_the_same_content() -> None:
+    data = b"\xef\xbb\xbf" + lines({"scorer": "exact"}, {"reference": "ü", "prompt": "a"}, messages(("user", "b")))
+    data = data.replace(b"\n", b"\r\n") + b"\n\n"
+    checked = check(data.replace(b'"b"}]', b'"b"}], "reference": "x"'))
+    again = check(checked.content.encode())
+    assert checked.problems == again.problems == ()
+    assert (again.content, again.lines) == (checked.content, checked.lines)
+    assert checked.content.splitlines()[1] == '{"prompt": "a", "reference": "ü"}'
+
+
+def test_versions_of_files_as_they_always_were_stay_the_same() -> None:
+    """These hashes are of the first release that had tasks from files. Runs name them."""
+    system = {"role": "system", "content": "Be brief."}
+    rows = [ASK | {"reference": 5, "id": "one"}, {"id": "ü", "messages": [system, *TALK], "reference": 2.5}]
+    assert (
+        CustomTask.of("x", check(lines({"scorer": "number", "title": "T"}, *rows))).view.version == "b3367e4e5d1caada"
+    )
+    assert CustomTask.of("x", check(lines(ASK, messages(("user", "Alone"))))).view.version == "ccf3d3974163501b"
+
+
+def test_a_version_is_of_the_lines_and_the_scorer_alone() -> None:
+    def version(data: bytes, scorer: str | None = None, **about: str) -> str:
+        return CustomTask.of("x", check(data, scorer), **about).view.version
+
+    one = lines({"prompt": "a", "reference": "1"})
+    same = version(one, "exact")
+    assert same == version(lines({"scorer": "exact", "title": "T"}) + one) == version(one, "exact", title="Other")
+    assert same != version(one, "contains")
+    assert same != version(one.replace(b"a", b"b"), "exact")
+    assert version(one + lines(ASK | {"reference": "2"}), "exact") != same
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ([1], "It is no object"),
+        ({}, "It has neither prompt nor messages"),
+        ({"prompt": "a", "messages": TALK}, "It has both prompt and messages"),
+        ({"promt": "a"}, "one of 'promt', or rename 'promt' to prompt."),
+        ({"prompt": ["a"]}, "Its prompt is no text"),
+        ({"prompt": " \n"}, "Its prompt is empty"),
+        ({"prompt": "a\0b"}, "Its prompt holds the character NUL"),
+        ({"messages": "a"}, "Its messages are no list of 1 to 100"),
+        ({"messages": []}, "Its messages are no list of 1 to 100"),
+        ({"messages": TALK * 34}, "Its messages are no list of 1 to 100"),
+        ({"messages": ["a"]}, "Message 1 has no role: expected an object with role and content."),
+        ({"messages": [{"role": "user"}]}, "Message 1 has no content: expected a text."),
+        (messages(("robot", "a")), "expected one of system, developer, user, assistant, tool."),
+        (messages(("tool", "a")), "A tool follows the assistant."),
+        (messages(("user", "a"), ("tool", "b")), "A tool follows the assistant."),
+        ({"messages": [{"role": ["user"], "content": "a"}]}, "The role of message 1 is not known"),
+        (messages(("user", " ")), "Its message 1 is empty"),
+        (messages(("assistant", "b")), "in no order that a model can go on with"),
+        (messages(("user", "a"), ("assistant", "b"), ("assistant", "c")), "in no order that a model can go on with"),
+        (messages(("system", "a"), ("developer", "b"), ("user", "c")), "in no order that a model can go on with"),
+        (messages(("user", "a"), ("user", "b")), "in no order that a model can go on with"),
+        (messages(("user", "a"), ("system", "b"), ("user", "c")), "in no order that a model can go on with"),
+        (messages(("system", "a")), "in no order that a model can go on with"),
+        (ASK | {"reference": True}, "Its reference is neither text nor number"),
+        (ASK | {"reference": ["a"]}, "Its reference is neither text nor number"),
+        (ASK | {"reference": "x" * 10_001}, "Its reference has 10,001 characters"),
+        (ASK | {"id": 3.5}, "Its id cannot be used: expected a whole number, or a text of 1 to 100"),
+        (ASK | {"id": True}, "Its id cannot be used"),
+        (ASK | {"id": 10**100}, "Its id cannot be used"),
+        (ASK | {"id": "a\nb"}, "Its id cannot be used"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_one_sentence_that_names_it(row: object, told: str) -> None:
+    (sentence,) = problems(lines({"prompt": "fine"}, row), "none")
+    assert sentence.startswith("Line 2: ")
+    assert told in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"{'prompt': 'a'}", "It is not JSON (Expecting property name enclosed in double quotes at character 2)"),
+        (b'{"prompt": "a", "prompt": "b"}', "The field 'prompt' is there twice"),
+        (b'{"prompt": "a", "reference": NaN}', "NaN is no value of JSON"),
+        (b'{"prompt": "a", "reference": ' + b"9" * 5000 + b"}", "a number in it is too long"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"prompt": "\xff"}', "It is not UTF-8 from byte 13 on"),
+        (b'{"prompt": "\\ud800"}', "half of a character"),
+        (b'{"prompt": "' + b"x" * LONGEST_TASK_LINE + b'"}', "expected at most 1,000,000"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(line: bytes, told: str) -> None:
+    (sentence,) = problems(lines(ASK) + b"\n" + line + b"\n" + lines({"prompt": "fine"}))
+    assert sentence.startswith("Line 3: ")
+    assert told in sentence
+
+
+@pytest.mark.parametrize(
+    ("scorer", "reference", "told"),
+    [
+        ("number", "many", "Its reference 'many' is no number"),
+        ("number", None, "It has no reference, which the scorer number needs"),
+        ("choice", "AB", "is no choice: expected one letter from A to M"),
+        ("choice", "Z", "is no choice"),
+        ("exact", " ", "is empty"),
+        ("contains", "", "every text contains that"),
+        ("regex", "(", "is no regular expression of RE2 (missing ): ()"),
+        ("regex", "a*", "matches even an empty text"),
+        ("regex", "a" * 1001, "at most 1,000"),
+        ("regex", "(?P<x>a)(?P<x>", "is no regular expression"),
+    ],
+)
+def test_a_reference_must_suit_the_scorer(scorer: str, reference: str | None, told: str) -> None:
+    (sentence,) = problems(lines(ASK | ({} if reference is None else {"reference": reference})), scorer)
+    assert sentence.startswith("Line 1: ")
+    assert told in sentence
+
+
+@pytest.mark.wide
+def test_what_is_wrong_with_the_whole_file() -> None:
+    assert problems(b"") == ['The file has no prompt: expected a line such as {"prompt": "…"}.']
+    assert problems(lines({"scorer": "none"})) == problems(b"")
+    assert problems(lines(ASK | {"reference": "x"}))[0].startswith("The lines have references, and no scorer is chosen")
+    assert problems(lines(ASK), "bleu")[0].startswith("The scorer 'bleu' is not known: expected one of number, choice,")
+    assert problems(b" " * (LARGEST_FILE + 1))[0].startswith("The file is larger than 8,000,000 bytes")
+    assert problems(b"\n" * 100_001)[0].startswith("The file has 100,001 lines: expected at most 20,000 prompts")
+    many = b"".join(b'{"prompt": "%d"}\n' % i for i in range(MOST_TASK_PROMPTS + 1))
+    assert problems(many) == ["The file has 20,001 prompts: expected at most 20,000."]
+    assert "not known beside scorer" in problems(lines({"scorer": "none", "author": "x"}, ASK))[0]
+    assert "Line 1: The title cannot be used" in problems(lines({"scorer": "none", "title": "a\nb"}, ASK))[0]
+    assert "Line 1: The scorer is no text" in problems(lines({"scorer": 3}, ASK))[0]
+    assert "Line 2: It has neither prompt nor messages" in problems(lines(ASK, {"scorer": "none"}))[0]
+
+
+def test_a_prompt_counts_once() -> None:
+    one = messages(("user", "Why?"))
+    (sentence,) = problems(lines(ASK, {"prompt": "else"}, one))
+    assert sentence == "Line 3: It asks the same as line 1: a prompt counts once, so leave one of them out."
+    (sentence,) = problems(lines(ASK | {"id": "a"}, {"prompt": "b", "id": "a"}))
+    assert sentence == "Line 2: Its id 'a' is that of line 1: give each its own."
+
+
+def test_all_problems_are_told_up_to_a_count_in_the_order_of_the_lines() -> None:
+    data = b"".join(b"x\n" if i % 2 else b'{"prompt": ""}\n' for i in range(300))
+    checked = check(data)
+    assert [problem.line for problem in checked.problems] == list(range(1, MOST_PROBLEMS_LISTED + 1))
+    assert (len(checked.problems), checked.unlisted) == (MOST_PROBLEMS_LISTED, 300 - MOST_PROBLEMS_LISTED)
+    with pytest.raises(UnfitTask, match="300 problems"):
+        checked.require("x.jsonl")
+
+
+def test_a_scorer_that_is_given_takes_the_place_of_the_files() -> None:
+    data = lines({"scorer": "number"}, {"prompt": "a", "reference": "not a number"})
+    assert len(problems(data)) == 1
+    assert (problems(data, "contains"), check(data, "contains").scorer) == ([], "contains")
+    assert (problems(data, "none"), check(data, "none").lines[0].reference) == ([], "not a number")
+    (example,) = CustomTask.of("a", check(data, "none")).all_examples()
+    assert example.reference is None  # nothing is right or wrong
+
+
+def test_marks_of_a_thought_are_whole_texts() -> None:
+    header = b'{"scorer": "exact", "thought_marks": [["\\ud800", "</x>"]]}\n{"prompt": "a", "reference": "b"}\n'
+    (sentence,) = problems(header)
+    assert "thought_marks" in sentence
+
+
+ROWS = [
+    {"scorer": "number", "title": "Sums"},
+    {"id": "one", "prompt": "2 + 3 = ü?", "reference": 5},
+    {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "7 × 8?"}], "reference": 56},
+]
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+TOO_LARGE = ["The file unpacks to more than 8,000,000 bytes: split it into several tasks."]
+UNREADABLE = "The file begins as one of Parquet and cannot be read: it is damaged, or takes too much time or memory."
+
+
+def table(**columns: Any) -> bytes:
+    written = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), written)
+    return written.getvalue()
+
+
+def repeated(text: str, times: int) -> pyarrow.DictionaryArray:
+    """A column of one text many times, which takes no space in the file."""
+    return pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * times, pyarrow.int32()), pyarrow.array([text]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        json.dumps(ROWS, indent=1).encode(),
+        b"\xef\xbb\xbf \n" + json.dumps(ROWS, ensure_ascii=False).encode() + b"\n",
+        gzip.compress(LINES),
+        gzip.compress(LINES[:30]) + gzip.compress(LINES[30:]),  # as programs append to a file
+        gzip.compress(json.dumps(ROWS).encode()),
+    ],
+    ids=["array", "array with a mark", "gzip", "gzip twice", "array in gzip"],
+)
+def test_the_same_rows_are_the_same_task_in_every_format(data: bytes) -> None:
+    checked = check(data)
+    assert (checked.problems, checked.title, checked.content) == ((), "Sums", check(LINES).content)
+
+
+def test_a_table_of_parquet_is_a_task() -> None:
+    messages = [None, [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "7 × 8?"}]]
+    data = table(id=["one", None], prompt=["2 + 3 = ü?", None], messages=messages, reference=[5, 56])
+    for each in (data, gzip.compress(data)):
+        checked = check(each, "number")
+        assert (checked.problems, checked.content) == ((), check(LINES).content)
+
+
+def test_a_task_file_that_was_made_a_table_is_the_same_task() -> None:
+    columns = {name: [row.get(name) for row in ROWS] for name in ("scorer", "title", "id", "prompt", "messages")}
+    checked = check(table(**columns, reference=[None, 5, 56]))
+    assert (checked.problems, checked.title, checked.content) == ((), "Sums", check(LINES).content)
+
+
+def test_values_that_json_lacks_are_texts_or_absent() -> None:
+    columns = {
+        "question": [b"What?", b"Why?"], "answer": [Decimal("1.50"), Decimal("2.00")], "score": [float("nan"), 1.0],
+        "day": [date(2026, 1, 2), None], "image": [b"\xff", b"\xfe"],
+    }  # fmt: skip
+    checked = check(table(**columns), "exact", FieldNames(prompt="question", reference="answer", id="day"))
+    assert [(line.model_input, line.reference, line.id) for line in checked.lines] == [
+        ("What?", "1.50", "2026-01-02"),
+        ("Why?", "2.00", None),
+    ]
+    assert checked.problems == ()
+
+
+def test_problems_of_rows_name_rows() -> None:
+    sentences = problems(b'[{"prompt": "a"}, 3, {"prompt": "a"}, {"prompt": NaN}, {"prompt": "b", "prompt": "c"}]')
+    assert sentences == [
+        'Row 2: It is no object: expected one such as {"prompt": "…"}.',
+        "Row 3: It asks the same as row 1: a prompt counts once, so leave one of them out.",
+        "Row 4: NaN is no value of JSON: write a number or a text.",
+        "Row 5: The field 'prompt' is there twice: leave one of them out.",
+    ]
+    assert problems(table(prompt=["a", " "])) == ["Row 2: Its prompt is empty: write at least one word."]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"[]", "The file has no prompt"),
+        (b"[", "Row 1: It is not JSON (Expecting value at character 2): expected a list of objects."),
+        (b'[{"prompt": "a"}, {"prompt', "Row 2: It is not JSON"),
+        (b'[{"prompt": "a"},]', "Row 2: It is not JSON"),
+        (b'[{"prompt": "a"} {"prompt": "b"}]', "Row 1: Behind it stands neither a comma nor the end of the list"),
+        (b'[{"prompt": "a"}', "Row 1: Behind it stands neither a comma nor the end of the list"),
+        (b'[{"prompt": "a"}] {"prompt": "b"}', "There is more behind the end of the list"),
+        (b'[{"prompt": "\xff"}]', "The file is not UTF-8 from byte 14 on"),
+        (b'[{"prompt": "' + b"x" * LONGEST_TASK_LINE + b'"}]', "characters: expected at most 1,000,000."),
+        (b"[" * LARGEST_FILE, "nested too deep"),
+        (b"[" + b"{}," * MOST_LINES + b"{}]", "The file has more than 100,000 rows: expected at most 20,000."),
+        (gzip.compress(LINES)[:-9], "The file begins as one of gzip and cannot be unpacked"),
+        (b"\x1f\x8b" + LINES, "The file begins as one of gzip and cannot be unpacked"),
+        (gzip.compress(gzip.compress(LINES)), "Line 1: It is not UTF-8 from byte 2 on"),
+        (table(prompt=["a"])[:60], UNREADABLE),
+        (b"PAR1" + LINES, UNREADABLE),
+    ],
+)
+def test_a_damaged_file_is_a_sentence(data: bytes, told: str) -> None:
+    assert told in problems(data)[0]
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused() -> None:
+    assert problems(gzip.compress(b" " * (LARGEST_FILE + 1))) == TOO_LARGE
+    assert problems(gzip.compress(b"\0" * 20 * LARGEST_FILE)) == TOO_LARGE
+    assert problems(table(prompt=repeated("x" * 900_000, 10_000))) == TOO_LARGE  # 9 GB
+    assert problems(table(prompt=[str(i) * 2000 for i in range(2000)])) == TOO_LARGE  # by what it says of itself
+    assert problems(table(prompt=[str(i) for i in range(MOST_TASK_PROMPTS + 1)])) == [
+        "The file has 20,001 rows: expected at most 20,000 prompts."
+    ]
+
+
+@pytest.mark.wide
+def test_a_row_that_would_fill_the_memory_is_refused() -> None:
+    row = pyarrow.ListArray.from_arrays([0, 10_000], repeated("x" * 900_000, 10_000))
+    (sentence,) = problems(table(prompt=["a"], texts=row))
+    assert sentence.startswith(UNREADABLE)
+
+
+def test_reading_parquet_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PARQUET_SECONDS", 0.001)
+    (sentence,) = problems(table(prompt=["a"]))
+    assert sentence.startswith(UNREADABLE)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    written = io.BytesIO()
+    parquet.write_table(
+        pyarrow.table([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["prompt", "prompt"]), written
+    )
+    assert problems(written.getvalue()) == ["The file has two columns of one name: rename one of them."]
+
+
+CHAT = (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
+
+
+def shape_lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def checked(*rows: object, scorer: str | None = None, **names: str) -> CheckedFile:
+    return check(shape_lines(*rows), scorer, FieldNames(**names))
+
+
+def shape_problems(*rows: object, scorer: str | None = None, **names: str) -> list[str]:
+    return [problem.sentence for problem in checked(*rows, scorer=scorer, **names).problems]
+
+
+def asked(row: dict[str, Any], **more: Any) -> str | Messages:
+    file = checked(row, **more)
+    assert file.problems == ()
+    return file.lines[0].model_input
+
+
+def chat(*turns: tuple[str, Any]) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def sharegpt(*turns: tuple[str, str]) -> dict[str, Any]:
+    return {"conversations": [{"from": who, "value": value} for who, value in turns]}
+
+
+def test_fields_by_other_names_are_named() -> None:
+    rows = {"question": "2 + 3?", "answer": "5", "n": 7}, {"question": "1 + 1?", "answer": 2, "n": 8}
+    file = checked(*rows, scorer="number", prompt="question", reference="answer", id="n")
+    assert (file.problems, file.notes) == ((), ())
+    assert file.content == (
+        '{"scorer": "number"}\n{"id": "7", "prompt": "2 + 3?", "reference": "5"}\n'
+        '{"id": "8", "prompt": "1 + 1?", "reference": "2"}\n'
+    )
+    both = {"prompt": "a", "messages": chat(("user", "b"))["messages"]}
+    assert [asked(both, prompt=name) for name in ("prompt", "messages")] == ["a", "b"]
+    assert asked({"chat": chat(*CHAT)["messages"]}, prompt="chat") == CHAT
+
+
+def test_a_field_that_is_not_there_is_told_with_those_that_are() -> None:
+    row = {"question": "a", "answer": "b"}
+    assert shape_problems(row) == [
+        "Line 1: It has neither prompt nor messages. Name the field that is asked with --prompt-field, one of "
+        "'question', 'answer'."
+    ]
+    told = "Line 1: It has no field 'qustion': expected one of 'question', 'answer'."
+    assert shape_problems(row, prompt="qustion") == [told]
+    assert shape_problems(row, row, row, prompt="qustion") == [f"{told} So it is with every other line."]
+    assert shape_problems(row, {"prompt": "a"}, row)[1].startswith("Line 3: It has neither prompt nor messages.")
+    assert shape_problems(row, scorer="exact", prompt="question", reference="x")[0].startswith(
+        "Line 1: It has no field 'x'"
+    )
+    assert "and 59,990 more" in shape_problems({f"f{i}": 1 for i in range(60_000)})[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("promt", "prompt"), ("Prompts", "prompt"), ("message", "messages"), ("conversation", "conversations")],
+)
+def test_a_misspelt_prompt_is_told(wrong: str, right: str) -> None:
+    assert shape_problems({"prompt": "fine"}, {wrong: "a", "x": 1})[0].endswith(f", or rename '{wrong}' to {right}.")
+
+
+def test_fields_that_are_not_read_are_told() -> None:
+    file = checked({"prompt": "a", "source": "web", "empty": None}, {"prompt": "b", "level": 3, "scorer": "exact"})
+    assert file.problems == ()
+    assert file.notes == (
+        "Fields that are not used: 'scorer' (a first line of its own names the scorer), 'source', 'level'.",
+    )
+    assert checked({"prompt": "a", "refrence": 5, "ID": "x", "a": 1}).notes == (
+        "Fields that are not used: 'ID' (is it id?), 'refrence' (is it reference?), 'a'.",
+    )
+    right = {"prompt": "a", "reference": "b", "preference": "c", "\x1b[31m": 1}
+    assert checked(right, scorer="exact").notes == ("Fields that are not used: '\\x1b[31m', 'preference'.",)
+    many = checked({"prompt": "a"} | {f"f{i:05}": 1 for i in range(60_000)} | {"refrence": 1})
+    assert many.notes[0].endswith("'f00008', 'f00009' and 59,991 more.")
+    assert shape_problems({"prompt": "a", "refrence": 5}, scorer="number")[0].startswith("Line 1: It has no reference")
+
+
+def test_content_in_parts_is_a_text_if_all_parts_are() -> None:
+    parts = [{"type": "text", "text": "What"}, {"type": "text", "text": "is it?"}]
+    assert asked(chat(("user", parts))) == "What\nis it?"
+    image = [*parts, {"type": "image_url", "image_url": {"url": "a.png"}}]
+    for content, kind in ((image, "image_url"), (["a"], "None"), ([{"type": "text"}], "text")):
+        assert shape_problems(chat(("user", content))) == [
+            f"Line 1: Message 1 has a part of type '{kind}': expected parts of type 'text' alone."
+        ]
+    assert "Its message 1 is empty" in shape_problems(chat(("user", [])))[0]
+
+
+def test_chats_of_sharegpt_are_conversations() -> None:
+    turns = ("system", "Be brief."), ("human", "Hi"), ("gpt", "Yes?"), ("human", "Why?")
+    assert asked(sharegpt(*turns)) == CHAT
+    assert asked({"chat": sharegpt(*turns)["conversations"]}, prompt="chat") == CHAT
+    assert "The role of message 1 is not known" in shape_problems(sharegpt(("alien", "a")))[0]
+
+
+@pytest.mark.parametrize(
+    "turns", [sharegpt(("human", "2 + 3?"), ("gpt", "5")), chat(("user", "2 + 3?"), ("assistant", "5"))]
+)
+def test_the_answer_at_the_end_is_the_reference_where_one_is_needed(turns: dict[str, Any]) -> None:
+    plain, scored, given = (
+        checked(row, scorer=scorer)
+        for row, scorer in ((turns, None), (turns, "number"), (turns | {"reference": 6}, "number"))
+    )
+    assert [file.lines[0].model_input for file in (plain, scored, given)] == ["2 + 3?"] * 3
+    assert [file.lines[0].reference for file in (plain, scored, given)] == [None, "5", "6"]
+    left_out = "1 conversation ended with an answer, which is not asked: it is left out."
+    assert (plain.notes, given.notes) == ((left_out,), (left_out,))
+    assert scored.notes[0].endswith("it is the reference where there is no other.")
+
+
+def test_batches_for_an_openai_server_are_read() -> None:
+    body = {"model": "m", "max_tokens": 5} | chat(*CHAT)
+    file = checked({"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions", "body": body})
+    (line,) = file.lines
+    assert (line.id, line.model_input) == ("request-1", CHAT)
+    assert file.notes == ("Fields that are not used: 'body.max_tokens', 'body.model', 'method', 'url'.",)
+    assert asked({"custom_id": "a", "body": {"prompt": "Why?"}}) == "Why?"
+    assert shape_problems({"custom_id": "a", "body": {"input": "Why?"}}) == [
+        "Line 1: Its body has neither messages nor prompt, but 'input'."
+    ]
+    assert "with --prompt-field, one of 'custom_id', 'body'" in shape_problems({"custom_id": "a", "body": "Why?"})[0]
+    assert asked({"custom_id": "a", "body": "Why?"}, prompt="body") == "Why?"
+
+
+def test_developers_and_tools_speak_in_conversations() -> None:
+    turns = ("developer", "Be brief."), ("user", "Rain?"), ("assistant", "weather()"), ("tool", '{"rain": 1}')
+    assert asked(chat(*turns)) == turns
+    assert asked(chat(*turns, ("tool", "dry"), ("assistant", "Yes."), ("user", "Sure?")))[-1] == ("user", "Sure?")
+    again = check(checked(chat(*turns)).content.encode())
+    assert (again.problems, again.lines[0].model_input) == ((), turns)
+    row = {"messages": [{"role": "user", "content": "Rain?"}, {"role": "assistant", "content": None},
+                        {"role": "tool", "content": "1"}]}  # fmt: skip
+    assert shape_problems(row) == ["Line 1: Message 2 has no content: expected a text."]
+    row["messages"][1] = {"role": "assistant", "content": "weather()", "name": "x"}
+    assert checked(row).notes == ("Fields that are not used: 'messages.name'.",)
+
+
+def test_a_file_names_the_marks_of_thoughts_and_the_categories_of_its_lines() -> None:
+    rows = [
+        {"scorer": "exact", "thought_marks": [["<plan>", "</plan>"]]},
+        {"prompt": "One", "reference": "a", "category": "short"},
+        {"prompt": "Two", "reference": "b"},
+    ]
+    file = check(shape_lines(*rows))
+    assert (file.problems, file.notes) == ((), ())
+    task = CustomTask.of("x", file)
+    again = CustomTask(task.view, lambda: task.content)
+    for read in (task, again):
+        first, second = read.all_examples()
+        assert (first.category, second.category) == ("short", "")
+        assert read.score("<plan>b? No.</plan>\na", first, "eos").outcome == "correct"
+        assert read.score("<plan>a", first, "length").outcome == "truncated"
+        assert read.score("<think>b</think>a", first, "eos").outcome == "wrong"  # no mark of this task's model
+    plain = CustomTask.of("x", check(shape_lines({"scorer": "exact"}, rows[2])))
+    assert plain.view.version != CustomTask.of("x", check(shape_lines(rows[0], rows[2]))).view.version
+    assert plain.score("<think>a</think>b", plain.all_examples()[0], "eos").outcome == "correct"
+
+
+@pytest.mark.parametrize("marks", ["<plan>", [["<plan>"]], [["", "</plan>"]], [[1, 2]], [["a", "b"]] * 11, {"a": "b"}])
+def test_marks_that_cannot_be_used_are_told(marks: object) -> None:
+    (first, *_) = shape_problems({"scorer": "none", "thought_marks": marks}, {"prompt": "One"})
+    assert "Line 1: The thought_marks cannot be used" in first
+
+
+@pytest.mark.parametrize("category", [7, "a\nb", "x" * 101, ["a"]])
+def test_categories_that_cannot_be_used_are_told(category: object) -> None:
+    (first,) = shape_problems({"prompt": "One", "category": category})
+    assert "Line 1: Its category cannot be used" in first
+
+
+def guess_lines(*rows: dict[str, Any]) -> bytes:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+
+
+@pytest.mark.parametrize(
+    ("row", "names", "scorer"),
+    [
+        ({"frage": "3 + 4 = ?", "antwort": "7"}, FieldNames("frage", "antwort"), "number"),
+        ({"Question": "Which?", "Answer": "b", "topic": "of no use"}, FieldNames("Question", "Answer"), "choice"),
+        ({"instruction": "Name it.", "output": "Paris"}, FieldNames("instruction", "output"), "contains"),
+        ({"question": "Why?", "solution": "Because. " * 20}, FieldNames("question", "solution"), "none"),
+        ({"ticket": "My invoice of May is wrong.", "label": "billing"}, FieldNames("ticket", "label"), "contains"),
+        ({"prompt": "3 + 4 = ?", "reference": 7}, FieldNames(), "number"),
+        ({"prompt": "3 + 4 = ?", "answer": 7}, FieldNames("", "answer"), "number"),
+        ({"messages": [{"role": "user", "content": "Hello?"}]}, FieldNames(), None),
+        ({"id": "a very long identifier indeed", "body_text": "Hello?"}, FieldNames("body_text"), None),
+    ],
+)  # fmt: skip
+def test_names_and_values_tell_what_fields_hold(row: dict[str, Any], names: FieldNames, scorer: str | None) -> None:
+    data = guess_lines(
+        row, row | {key: f"{value} again?" for key, value in row.items() if key == (names.prompt or "prompt")}
+    )
+    guessed = guess(data)
+    assert (guessed.names, guessed.scorer) == (names, scorer)
+    assert guessed.sentence.startswith(
+        f"Prompt: {names.prompt or next(k for k in row if k in ('prompt', 'messages'))}."
+    )
+    checked = check(guess_lines(row), guessed.scorer, guessed.names)
+    assert checked.problems == (), "a file can be added as it was guessed"
+
+
+@pytest.mark.parametrize(
+    ("reference", "scorer", "read"),
+    [
+        ("He buys 8 boxes of 11.\n8 * 11 = <<8*11=88>>88\n#### 88", "number", "88"),
+        ("#### 1,200", "number", "1200"),
+        ("We add them up, and get \\boxed{42}.", "number", "42"),
+        ("The sum is 3 + 4. The answer is 7.", "number", "7"),
+        ("Bread rises because yeast makes gas, so the answer is (C).", "choice", "C"),
+        ("Answer: b", "choice", "B"),
+    ],
+)
+def test_a_reference_is_read_as_an_answer_is(reference: str, scorer: str, read: str) -> None:
+    """As GSM8K's: a solution that ends in its marked answer, long or short."""
+    file = "".join(json.dumps({"question": f"Which {i}?", "answer": reference}) + "\n" for i in range(3)).encode()
+    assert guess(file).scorer == scorer
+    assert get_scorer(scorer).read(reference) == read
+    assert check(file, scorer, guess(file).names).problems == ()
+
+
+@pytest.mark.parametrize("reference", ["There were 3 apples and 4 pears in 1999.", "Call 555-0199 at 8 pm, then wait."])
+def test_a_text_with_numbers_and_no_answer_is_no_number(reference: str) -> None:
+    with pytest.raises(ValueError, match="is no number"):
+        get_scorer("number").read(reference)
+
+
+def test_one_reference_that_is_no_number_makes_them_texts() -> None:
+    guessed = guess(guess_lines({"question": "a", "answer": 7}, {"question": "b", "answer": "seven"}))
+    assert guessed.scorer == "contains"
+    assert guessed.sentence.endswith("Scorer: Contains, since every reference is short.")
+
+
+def test_what_the_file_says_itself_is_not_guessed() -> None:
+    data = guess_lines({"scorer": "exact"}, {"question": "a", "answer": 7})
+    assert guess(data)[:2] == (FieldNames("question", "answer"), None)
+    assert check(data, None, guess(data).names).scorer == "exact"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no json", b"[1, 2]", b'{"n": 1}', b"\xff\xfe", guess_lines({"a": "x"}, {"b": "y"})]
+)
+def test_nothing_is_guessed_of_what_cannot_be_read(data: bytes) -> None:
+    assert guess(data) == guess(b"")
+    assert check(data).problems

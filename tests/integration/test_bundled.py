@@ -1,15 +1,21 @@
-"""The bundled pair is what its card says: small, plain, good at its task, and with a draft that is worth asking."""
+"""What ships is what its card says: small, good at its task, and decoded exactly."""
 
 from __future__ import annotations
 
+import copy
+import json
+import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
+from pathlib import Path
+from statistics import mean, median
 from typing import NamedTuple
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from fsd_core.config import (
     AcceptanceConfig,
@@ -19,19 +25,25 @@ from fsd_core.config import (
     DrafterSettings,
     DraftModelDrafter,
     DraftOnly,
+    DynamicTreeTopology,
     FuzzyReducible,
     PromptLookupDrafter,
+    SearchTreeTopology,
+    Speculative,
     SuffixDrafter,
+    TopologySettings,
     TrigramDrafter,
 )
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_example, run_examples
-from fsd_core.evaluation.speed import bytes_read
+from fsd_core.evaluation.speed import RANDOM_PAIR_SHAPES, bytes_read
+from fsd_core.models import draft_weights
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.loading import LoadedPair, adapted, load_pair
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS, get_pair
 from fsd_core.tasks import get_task
+from fsd_core.training.cards import CARDS, PROBLEM_SETS
 from tests.tools.sizes import sized, some
 from tests.tools.threads_kept import threads_kept
 
@@ -192,3 +204,141 @@ def test_greedy_sd_writes_what_the_target_writes(
     drafted = PairDecoder(pair, DecodingConfig(acceptance=SD(), drafter=drafter))
     for ids, tokens in alone:
         assert drafted.generate(ids, seed=0).tokens == tokens
+
+
+@pytest.fixture(scope="module")
+def linear_pair() -> Iterator[LoadedPair]:
+    with threads_kept(1):
+        yield load_pair("bundled-linear", device="cpu")
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("count", sized(12, 300))
+def test_it_solves_the_problems(linear_pair: LoadedPair, count: int) -> None:
+    decoder = PairDecoder(linear_pair, DecodingConfig(acceptance=Autoregressive()))
+    records = [run_example(decoder, TASK, example, i, seed=0) for i, example in enumerate(TASK.examples(count))]
+    assert mean(record.outcome == "correct" for record in records) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("drafter", "topology"),
+    [
+        (DraftModelDrafter(), ChainTopology(length=5)),
+        pytest.param(
+            DraftModelDrafter(), DynamicTreeTopology(top_k=3, length=5, total_tokens=16), marks=pytest.mark.wide
+        ),
+        (TrigramDrafter(), SearchTreeTopology()),
+    ],
+    ids=["chain", "tree", "tri-grams"],
+)
+def test_what_it_checks_is_what_it_would_have_written(
+    linear_pair: LoadedPair, drafter: DrafterSettings, topology: TopologySettings
+) -> None:
+    alone = PairDecoder(linear_pair, DecodingConfig(acceptance=Autoregressive()))
+    drafted = PairDecoder(linear_pair, DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology))
+    for example in TASK.examples(3):
+        ids = alone.prompt_ids(example.prompt)
+        exact, written = alone.generate(ids, seed=0), drafted.generate(ids, seed=0)
+        assert written.tokens == exact.tokens
+        assert len(written.records) < len(exact.records)
+
+
+DRAFT = MODEL_PAIRS[DRAFTED].draft
+ADAPTER = MODEL_PAIRS[ADAPTED].adapter
+
+
+@pytest.fixture(scope="module")
+def target() -> PreTrainedModel:
+    _, shape = RANDOM_PAIR_SHAPES["smollm2-1.7b/135m"]
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16).eval()
+
+
+def test_they_are_small_enough_to_ship() -> None:
+    assert sum(file.stat().st_size for file in DRAFT.iterdir()) < 30_000_000
+    assert ADAPTER is not None
+    assert sum(file.stat().st_size for file in ADAPTER.iterdir()) < 12_000_000
+    assert MODEL_PAIRS[ADAPTED].draft == DRAFT
+
+
+def test_the_table_of_tri_grams_is_what_its_card_says() -> None:
+    table = MODEL_PAIRS[DRAFTED].trigrams
+    assert table is not None
+    assert MODEL_PAIRS[ADAPTED].trigrams == table
+    assert sum(file.stat().st_size for file in table.iterdir()) < 400_000
+    with safe_open(table / "model.safetensors", "pt") as file:
+        keys, tokens, about = (
+            file.get_tensor("keys"),
+            file.get_tensor("tokens"),
+            json.loads(file.metadata()["trigrams"]),
+        )
+    assert f"{len(tokens):,} successors of {len(keys):,} pairs" in (table / "README.md").read_text()
+    assert about["vocabulary"] == 49_152
+    assert int(keys.max()) < 49_152**2
+    assert int(tokens.max()) < 49_152
+
+
+@pytest.mark.wide
+@torch.inference_mode()
+def test_the_adapter_fits_the_target_and_changes_it(target: PreTrainedModel) -> None:
+    assert ADAPTER is not None
+    tokens = torch.arange(12)[None]
+    before = target(tokens).logits
+    taught = adapted(copy.deepcopy(target), ADAPTER)
+    assert type(taught) is type(target)
+    assert not torch.allclose(taught(tokens).logits, before, atol=0.1)
+    assert torch.equal(target(tokens).logits, before)
+
+
+def test_the_adapters_card_shows_what_was_measured() -> None:
+    assert ADAPTER is not None
+    card, rows = (ADAPTER / "README.md").read_text(), json.loads((ADAPTER / "measured.json").read_text())["rows"]
+    assert not re.search(r"[{}]", card)
+    solved = {(row["pair"], row["rule"], row["task"]): row["solved"] for row in rows}
+    assert all(f"{row['solved'] / row['problems']:.0%}" in card for row in rows)
+    for task in PROBLEM_SETS:
+        taught = solved[ADAPTED, "autoregressive", task]
+        assert taught > solved[DRAFTED, "autoregressive", task]
+        assert taught > solved[ADAPTED, "draft-only", task]
+
+
+@pytest.mark.wide
+@torch.inference_mode()
+def test_the_draft_fits_the_target_and_costs_a_sixth_at_most(target: PreTrainedModel) -> None:
+    module = draft_weights.load(DRAFT, target)
+    draft, whole = LanguageModel(module), LanguageModel(target)
+    told = json.loads((DRAFT / "training.json").read_text())
+    read = bytes_read(draft) / bytes_read(whole)
+    assert read < 1 / 6
+    assert told["share_of_target"] == pytest.approx(read, rel=0.01)
+    tokens = torch.arange(12)[None]
+    logits = draft.forward(tokens, draft.new_cache(12))
+    assert logits.shape == (1, 12, 49_152)
+    rest = logits[0, -1].softmax(-1).index_fill(0, module.lm_head.tokens, 0).sum()
+    assert float(rest) == pytest.approx(module.config.rest_share, rel=0.05)
+
+
+def test_the_card_shows_what_was_measured() -> None:
+    card, rows = (DRAFT / "README.md").read_text(), json.loads((DRAFT / "measured.json").read_text())["rows"]
+    assert not re.search(r"[{}]", card)
+    for row in rows:
+        assert f"{row['acceptance_length']:.2f}" in card
+        assert f"`{row['task']}`" in card
+
+
+@pytest.mark.parametrize("what", CARDS)
+def test_a_card_is_written_from_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Whole, but for a remark that somebody added behind the machine."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    _, write, _, pairs = CARDS[what]
+    for name in pairs:
+        shipped: Path = getattr(MODEL_PAIRS[name], what)
+        folder = shutil.copytree(shipped, tmp_path / name)
+        (folder / "README.md").unlink()
+        rows = json.loads((folder / "measured.json").read_text())["rows"]
+        assert write(folder, rows, "float32") == folder / "README.md"
+        written, expected = ((where / "README.md").read_text().splitlines() for where in (folder, shipped))
+        assert len(written) == len(expected)
+        different = [line for line, other in zip(written, expected, strict=True) if line != other]
+        assert all(line.startswith("- **Time**") and name == "bundled" for line in different)
+        assert (folder / "measured.json").read_bytes() == (shipped / "measured.json").read_bytes()

@@ -1,10 +1,11 @@
-"""The command that made the shipped weights, at toy size: it learns, resumes exactly, and writes its card."""
+"""The commands that made the shipped weights, at toy size: they learn, resume and write their card."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +15,11 @@ from fsd_core.models.forwards import LinearLlama
 from fsd_core.tasks import generators
 from fsd_core.tasks.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing import toy_model
-from fsd_core.training import bundled_pair, loop
+from fsd_core.tracking import connect
+from fsd_core.training import bundled_pair, counting, loop
 from fsd_core.training.cards import write_card
-from fsd_core.training.loop import make_optimizers, train, weighted_loss
+from fsd_core.training.counting import fastest, with_leniency_verdicts
+from fsd_core.training.loop import curves, make_optimizers, train, weighted_loss
 from fsd_core.training.plans import BUNDLED_PLANS, BundledPlan, LinearPlan, Schedule
 
 TINY = BundledPlan(Schedule(steps=51, batch=2, every=50), 16, 1, 32, 2, 2, TARGET_STYLE)
@@ -189,3 +192,86 @@ def test_the_taps_of_a_convolution_are_no_matrix_for_muon(tokenizer):
     (muon, _), _ = make_optimizers(model, Schedule(steps=1))
     kernels = {id(layer.self_attn.kernel) for layer in model.model.layers}
     assert not kernels & {id(p) for group in muon.param_groups for p in group["params"]}
+
+
+N = 400
+
+
+def row(rule: str, speed: float, threshold: float | None = None) -> dict:
+    return {"acceptance": rule, "tokens_per_second": speed} | ({} if threshold is None else {"threshold": threshold})
+
+
+def solving(count: int) -> dict[int, bool]:
+    return {i: i < count for i in range(N)}
+
+
+def test_a_setting_is_free_traded_or_ruined_beside_the_fastest_exact_one():
+    rows = [
+        row("autoregressive", 100), row("speculative", 200), row("speculative", 250), row("fsd-reducible", 300, 0.05),
+        row("fsd-reducible", 375, 0.1), row("fsd-reducible", 400, 0.3), row("fsd-reducible", 425, 0.6),
+    ]  # fmt: skip
+    told = with_leniency_verdicts(rows, [solving(count) for count in (390, 390, 390, 390, 388, 372, 300)])
+    assert [r["region"] for r in told] == ["free", "free", "free", "free", "free", "traded", "ruined"]
+    assert [r["speedup"] for r in told] == pytest.approx([0.4, 0.8, 1, 1.2, 1.5, 1.6, 1.7])
+    assert told[5]["difference"] == pytest.approx(-18 / N)
+    assert told[5]["low"] < told[5]["difference"] < told[5]["high"] < 0
+    assert fastest(told, "speculative")["tokens_per_second"] == 250
+    assert fastest(told, "fsd-reducible", "free")["threshold"] == 0.1
+    assert fastest(told, "fsd-official") == {}
+
+
+def test_too_few_problems_leave_a_small_loss_open():
+    """Three problems lost and two won are no loss of four hundred; of forty nobody can tell."""
+    for problems, region in ((400, "free"), (40, "open")):
+        ours, theirs = {i: i >= 3 for i in range(problems)}, {i: i not in (5, 6) for i in range(problems)}
+        told = with_leniency_verdicts([row("speculative", 1), row("fsd-reducible", 2, 0.2)], [theirs, ours])
+        assert told[1]["region"] == region
+
+
+@pytest.mark.wide
+def test_a_calibration_holds_every_setting_and_the_best(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(counting, "EXACT_LENGTHS", (2, 4))
+    monkeypatch.setattr(counting, "LENIENT_LENGTHS", (4,))
+    monkeypatch.setattr(counting, "THRESHOLDS", (0.05, 0.6))
+    rows: list[dict] = []
+    file = counting.sweep_thresholds(limit=2, timed=1, file=tmp_path / "calibration.json", report=rows.append)
+    told = json.loads(file.read_text())
+    assert (told["pair"], told["task"], told["prompts"]) == ("bundled", "arithmetic", 2)
+    assert [*told["samplings"]] == [*counting.SWEPT_SAMPLINGS]
+    assert [r for part in told["samplings"].values() for r in part["rows"]] == rows
+    for name, part in told["samplings"].items():
+        assert [r["acceptance"] for r in part["rows"]] == ["autoregressive"] + 2 * ["speculative"] + 2 * [
+            "fsd-reducible"
+        ]
+        assert all(counting.SWEPT_SAMPLINGS[name].items() <= r.items() for r in part["rows"])
+        assert part["exact"] in part["rows"]
+        assert part["exact"]["speedup"] == 1
+        assert part["free"] == {} or part["free"] in part["rows"]
+        assert all(0 <= r["accuracy"] <= 1 and r["mean_tokens"] > 0 for r in part["rows"])
+
+
+@pytest.mark.wide
+def test_every_number_is_logged_at_its_step(tmp_path: Path) -> None:
+    uri, told = f"sqlite:///{tmp_path / 'mlflow.db'}", []
+    with curves(uri, "A draft", told.append) as log:
+        log({"file": 1, "of": 3, "tokens": 99})  # before the training proper
+        log({"step": 25, "loss": 2.5, "seconds": 1.0})
+        log({"step": 50, "loss": 1.5, "seconds": 2.0, "overlap": 0.4})
+    with pytest.raises(ZeroDivisionError), curves(uri, "Another", told.append) as log:
+        log({"step": 1, "loss": 1 / 0})
+    client, experiment = connect(uri)
+    failed, finished = client.search_runs([experiment])
+    assert (finished.info.run_name, finished.info.status) == ("A draft", "FINISHED")
+    assert (failed.info.run_name, failed.info.status) == ("Another", "FAILED")
+    history = client.get_metric_history(finished.info.run_id, "loss")
+    assert [(point.step, point.value) for point in history] == [(25, 2.5), (50, 1.5)]
+    assert set(finished.data.metrics) == {"loss", "seconds", "overlap"}
+    assert told == []
+
+
+def test_a_training_goes_on_without_mlflow() -> None:
+    told: list[str] = []
+    with curves("http://127.0.0.1:9", "A draft", told.append) as log:
+        log({"step": 1, "loss": 1.0})
+    assert len(told) == 1
+    assert "MLflow" in told[0]

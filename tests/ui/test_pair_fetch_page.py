@@ -18,7 +18,7 @@ from tests.tools.settled import settled
 from tests.tools.site import Site, serving
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_pair_fetch_jobs.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_hub_files.py")]
 
 LARGE = 30_000_000  # bytes
 

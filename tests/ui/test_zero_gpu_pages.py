@@ -13,7 +13,7 @@ from fsd_core.metrics import SHARED_DEVICE
 from tests.tools.sizes import PATIENCE
 from tests.tools.zero_gpu.app_process import Space
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_zero_gpu_app.py")]
+pytestmark = [pytest.mark.ui, pytest.mark.wide("test_space_app.py")]
 LONG = 1000 * PATIENCE  # in milliseconds, as the browser counts
 
 

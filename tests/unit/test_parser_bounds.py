@@ -171,7 +171,7 @@ def test_traces_in_files_are_read_within_bounds(
 
 
 def test_what_a_page_sends_is_read_within_bounds() -> None:
-    """A body has at most 2 MB before it comes here: see test_asgi.py."""
+    """A body has at most 2 MB before it comes here: see test_front_door.py."""
     for body in (b"[" * 1_000_000, DEEP_JSON, b"\xff" * 100, b"1", b"null"):
         assert _object(body) == {}
     with pytest.raises(ValueError, match=r"."):

@@ -90,7 +90,7 @@ TRIALS = {
     "doors": Trial(
         "Requests of foreign pages, closed routes, large bodies",
         "Pages answer their own origin, and what they do not need is closed",
-        tests("tests/ui/test_doors.py", "tests/ui/test_cross_site.py", "tests/integration/test_asgi.py"),
+        tests("tests/ui/test_doors.py", "tests/ui/test_cross_site.py", "tests/integration/test_front_door.py"),
     ),
     "as-people": Trial(
         "An admin's token at every button, call and form that is a person's",
@@ -161,11 +161,11 @@ TRIALS = {
     ),
     "hub": Trial(
         "A hub that names commits, hashes, sizes and files as it likes", "Nothing arises outside of the home",
-        tests("tests/integration/test_pair_fetch.py"),
+        tests("tests/integration/test_hub_files.py"),
     ),
     "pooler": Trial(
         "PostgreSQL behind a pooler, in other encodings, with a shut door", "It works, or says what is wrong",
-        tests("tests/integration/test_pooler.py"),
+        tests("tests/integration/test_postgres.py"),
     ),
     "forged": Trial("Forged headers and configurations of models", "A sentence each", forged_models),
 }  # fmt: skip

@@ -1,29 +1,37 @@
-"""Questions as the hub has them become the files that the tasks read. The library is the real one, the hub a folder."""
+"""Questions of a task become files from a hub: stopped and continued, and nothing half kept."""
 
 from __future__ import annotations
 
 import csv
 import json
+import resource
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from datasets import Dataset
 
-from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.errors import Cancelled, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models import hub_files
+from fsd_core.settings import Settings
 from fsd_core.storage.messages import FetchJob
+from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks import TASKS, Example, HubFile, Score, Split, Task, as_lines, get_task, judged
 from fsd_core.tasks.base import rows as records
 from fsd_core.tasks.download import fetch
+from fsd_core.worker.worker import Worker
 from tests.tools.live_problems import ADD, ADD_TESTS, row
-from tests.tools.sizes import some
-from tests.tools.worker_process import Home
-
-pytestmark = pytest.mark.processes
+from tests.tools.sizes import PATIENCE, some
+from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub, use_hub
+from tests.tools.worker_process import Home, until
 
 Call = Callable[..., tuple[int, str, str]]
 NOBODY = "http://127.0.0.1:9"
@@ -92,6 +100,7 @@ def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return data_folder
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", some((name for name, task in TASKS.items() if task.hub), "gsm8k", "livecodebench-v6"))
 def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
     subjects = [f"subject_{i:02d}" for i in range(57)] if name == "mmlu" else [""]
@@ -104,6 +113,7 @@ def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
     assert fetch(name, hub) == []  # what is there is not fetched again
 
 
+@pytest.mark.processes
 def test_the_files_are_those_of_the_authors(hub: Path) -> None:
     for name in ("gsm8k", "csqa", "truthfulqa"):
         fetch(name, hub)
@@ -136,12 +146,14 @@ class Sums(Task):
         return judged(text, example, stop_reason)
 
 
+@pytest.mark.processes
 def test_a_task_of_another_package_is_fetched_as_it_says(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS._things, "sums", Sums(hub.parent / "hub" / "gsm8k"))
     assert fetch("sums", hub) == [hub / "sums" / "test.jsonl"]
     assert [example.prompt for example in get_task("sums").all_examples()] == [row["question"] for row in GSM]
 
 
+@pytest.mark.processes
 def test_a_release_is_fetched_as_it_is(hub: Path) -> None:
     window = "livecodebench-v5-v6:2024-10-01.."  # made by its name: its files are those of the true hub
     assert get_task(window).files == ("livecodebench/test5.jsonl", "livecodebench/test6.jsonl")
@@ -155,6 +167,7 @@ def test_a_release_is_fetched_as_it_is(hub: Path) -> None:
     assert sorted(path.name for path in live.iterdir()) == ["SOURCE.txt", "test5.jsonl", "test6.jsonl"]
 
 
+@pytest.mark.processes
 def test_a_file_with_other_content_is_not_kept(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (hub.parent / "hub" / "live" / "test6.jsonl").write_text("{}")
     with pytest.raises(ModelUnavailable, match=r"test6\.jsonl"):
@@ -166,6 +179,7 @@ def test_a_file_with_other_content_is_not_kept(hub: Path, monkeypatch: pytest.Mo
     assert not get_task("livecodebench-v6").available
 
 
+@pytest.mark.processes
 def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName):
         fetch("specbench", hub)
@@ -180,6 +194,7 @@ def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPat
         fetch("gsm8k", hub)
 
 
+@pytest.mark.processes
 def test_fetching_can_be_stopped_before_each_file(hub: Path) -> None:
     def on_file(what: str, done: int, total: int) -> None:
         if done == 1:
@@ -193,6 +208,7 @@ def test_fetching_can_be_stopped_before_each_file(hub: Path) -> None:
     assert get_task("gsm8k").available
 
 
+@pytest.mark.processes
 def test_a_hub_that_does_not_answer_is_told_at_once(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the library begins, which would try again for half a minute."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", NOBODY)
@@ -226,6 +242,7 @@ def with_a_folder_as_hub(repo: str) -> None:
     task.hub = (replace(task.hub[0], repo=repo),)
 
 
+@pytest.mark.processes
 @pytest.mark.wide
 def test_a_worker_without_a_network_says_so_and_goes_on(served: Home) -> None:
     served.worker(first=without_a_network)
@@ -240,6 +257,7 @@ def test_a_worker_without_a_network_says_so_and_goes_on(served: Home) -> None:
     assert (served.repository.job(again).error or "").startswith("'nothing' cannot be fetched: expected one of gsm8k")
 
 
+@pytest.mark.processes
 @pytest.mark.wide
 def test_a_worker_fetches_between_two_prompts(hub: Path, tmp_path: Path, served: Home) -> None:
     experiment = served.repository.create_experiment(served.sweep(limit=2))
@@ -252,6 +270,7 @@ def test_a_worker_fetches_between_two_prompts(hub: Path, tmp_path: Path, served:
     assert (hub / "humaneval" / "HumanEval.jsonl.gz").exists()
 
 
+@pytest.mark.processes
 def test_the_command_tells_what_it_wrote(hub: Path, call: Call) -> None:
     status, out, err = call("fetch", "gsm8k")
     about, *written = out.splitlines()
@@ -265,3 +284,119 @@ def test_the_command_tells_what_it_wrote(hub: Path, call: Call) -> None:
     status, out, err = call("fetch", "nothing")
     assert (status, out) == (2, "")
     assert err.startswith("error: 'nothing' cannot be fetched")
+
+
+TASK, NAME = "livecodebench-v6", "test6.jsonl"
+LINES = "".join(json.dumps({"question_id": i, "padding": "x" * 10_000}) + "\n" for i in range(300)).encode()
+
+
+@pytest.fixture
+def fetch_hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInHub]:
+    """A hub that has the task's file."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    (folder / NAME).write_bytes(LINES)
+    repo = Repo(folder)
+    file = HubFile(f"livecodebench/{NAME}", "me/live", "CC", NAME, repo.commit, len(LINES), sha256(LINES).hexdigest())
+    monkeypatch.setattr(TASKS[TASK], "hub", (file,))
+    monkeypatch.setattr(hub_files, "_PAUSE", 0.0)
+    with stand_in_hub() as hub:
+        use_hub(hub.url, monkeypatch)
+        hub.repos["me/live"] = repo
+        yield hub
+
+
+def kept(data_folder: Path) -> list[str]:
+    return sorted(path.name for path in (data_folder / "livecodebench").iterdir())
+
+
+def test_a_fetch_goes_on_in_the_middle_of_a_file(fetch_hub: StandInHub, data_folder: Path) -> None:
+    told: list[int] = []
+
+    def stop(done: int, size: int) -> None:
+        assert size == len(LINES)
+        told.append(done)
+        if done > size // 2:
+            raise Cancelled("Enough.")
+
+    with pytest.raises(Cancelled):
+        fetch(TASK, data_folder, on_size=stop)
+    assert kept(data_folder) == [f"{NAME}.part"]
+    fetch_hub.cut_at, fetch_hub.cuts = len(LINES) * 3 // 4, 1  # and the connection breaks once more
+    (path,) = fetch(TASK, data_folder)
+    assert fetch_hub.firsts(NAME) == [0, told[-1], fetch_hub.cut_at]
+    assert path.read_bytes() == LINES
+    assert kept(data_folder) == ["SOURCE.txt", NAME]
+    assert fetch(TASK, data_folder) == []
+
+
+def test_a_cut_is_for_requests_that_come_afterwards(fetch_hub: StandInHub) -> None:
+    """One that was given up may still be sent when a test wants the next one cut, and would take the cut."""
+    fetch_hub.held_from = len(LINES) // 2
+    with closing(urlopen(f"{fetch_hub.url}/me/live/resolve/main/{NAME}", timeout=PATIENCE)) as earlier:
+        fetch_hub.held_from, fetch_hub.cut_at, fetch_hub.cuts = None, len(LINES) * 3 // 4, 1
+        fetch_hub.go_on.set()
+        assert earlier.read() == LINES
+    assert fetch_hub.cuts == 1
+
+
+def test_what_cannot_be_whole_is_told(fetch_hub: StandInHub, data_folder: Path) -> None:
+    fetch_hub.cut_at = len(LINES) // 2
+    with pytest.raises(ModelUnavailable, match=r"1\.5"):
+        fetch(TASK, data_folder)
+    assert kept(data_folder) == [f"{NAME}.part"]
+    fetch_hub.cut_at, fetch_hub.damaged = None, True
+    (data_folder / "livecodebench" / f"{NAME}.part").unlink()
+    with pytest.raises(ModelUnavailable, match="as the hub has it"):
+        fetch(TASK, data_folder)
+    assert kept(data_folder) == []
+    del fetch_hub.repos["me/live"]
+    with pytest.raises(ModelUnavailable, match="RepositoryNotFoundError"):
+        fetch(TASK, data_folder)
+    assert kept(data_folder) == []
+
+
+def test_a_full_disk_keeps_nothing(fetch_hub: StandInHub, data_folder: Path) -> None:
+    """A file of this process may not grow beyond a limit, so the real write fails in the middle."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(LINES) // 2, limits[1]))
+    try:
+        with pytest.raises(InvalidSetting, match=r"test6\.jsonl cannot be written .* has room for it"):
+            fetch(TASK, data_folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert kept(data_folder) == []
+
+
+@pytest.mark.wide
+def test_a_worker_is_stopped_in_a_file_and_the_next_job_goes_on(
+    fetch_hub: StandInHub, data_folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsd_core.worker.job_executor.PROGRESS", 0.0)  # every piece is told, and may be the last
+    settings = Settings(
+        home=home, data_dir=data_folder, mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu"
+    )
+    settings.make_folders()
+    upgrade(settings.resolved_database_url)
+    database = open_database(settings.resolved_database_url)
+    repository, worker = Repository(database), Worker(settings)
+    fetch_hub.held_from = len(LINES) // 2
+    job = repository.enqueue(FetchJob(TASK))
+    thread = threading.Thread(target=worker.run_as_thread)
+    thread.start()
+    try:
+        partial = data_folder / "livecodebench" / f"{NAME}.part"
+        until(lambda: partial.exists() and partial.stat().st_size > len(LINES) // 4, "some bytes")
+        until(lambda: (seen := repository.worker()) and " of 3 MB" in seen.activity, "the bytes on the pages")
+        repository.request_cancel(job)
+        fetch_hub.go_on.set()
+        until(lambda: repository.job(job).status == "cancelled", "the end of the fetch")
+        assert partial.exists()
+        second = repository.enqueue(FetchJob(TASK))
+        until(lambda: repository.job(second).status == "finished", "the end of the fetch")
+    finally:
+        worker.stop()
+        thread.join()
+        database.close()
+    assert fetch_hub.firsts(NAME)[1] > len(LINES) // 4
+    assert (data_folder / "livecodebench" / NAME).read_bytes() == LINES

@@ -1,5 +1,8 @@
+"""Runs of real pairs from prompt to stored figures, with the bounds of their distributions."""
+
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -15,21 +18,38 @@ from fsd_core.config import (
     DraftOnly,
     FuzzyReducible,
     RunConfig,
+    SamplingConfig,
     SettingConfig,
     Speculative,
 )
-from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable, Stale, WrongState
-from fsd_core.evaluation import runner
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.errors import (
+    Cancelled,
+    DatabaseUnavailable,
+    InvalidSetting,
+    ModelUnavailable,
+    Stale,
+    UnknownName,
+    WrongState,
+)
+from fsd_core.evaluation import bounds, runner
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.harness import negative_log_likelihood, prompt_seed, run_example, run_examples, thought_tokens
 from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
 from fsd_core.metrics import sessions_sentence
-from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.models.loading import LoadedPair, load_pair, make_pair
+from fsd_core.models.prompt import encode_prompt
+from fsd_core.rules.rates import acceptance_rate
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import GenerationRow
 from fsd_core.tasks import Example, Score, Task, get_task
+from fsd_core.tasks.base import judged
 from fsd_core.tasks.readings import READING_VERSION
 from fsd_core.testing import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.theory import optimal_acceptance
 from tests.tools.threads_kept import threads_kept
 
 TASK = get_task("arithmetic")
@@ -548,3 +568,152 @@ def test_marks_of_the_models_template_are_stored_and_read_again(repository: Repo
         session.execute(update(GenerationRow).where(*of).values(values))
     assert rescore(repository, run_id) == 1
     assert repository.generations(run_id)[0].outcome == "truncated"
+
+
+class AnyText(Task):
+    """Whatever is written is right."""
+
+    name, title = "any", "Any text"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return Example("a", "Say", "right"), Example("b", "Say more", "right")
+
+    def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged("right" if text else None, example, stop_reason)
+
+
+def test_an_output_depends_on_seed_and_position_alone(pair: LoadedPair) -> None:
+    decoder, example = PairDecoder(pair, SAMPLED_FSD), TASK.examples(1)[0]
+    first = run_example(decoder, TASK, example, 3, seed=1)
+    again = run_example(PairDecoder(pair, SAMPLED_FSD), TASK, example, 3, seed=1)
+    assert first.text == again.text
+    assert run_example(decoder, TASK, example, 4, seed=1).text != first.text
+    assert run_example(decoder, TASK, example, 3, seed=2).text != first.text
+
+
+def test_an_empty_prompt_is_a_failed_one(pair: LoadedPair) -> None:
+    record = run_example(PairDecoder(pair, SAMPLED_FSD), TASK, Example("x", "  ", "7"), 0, seed=0)
+    assert (record.outcome, record.records) == ("failed", [])
+    assert record.error == "The prompt is empty: write at least one word."
+
+
+def test_prompt_seeds_are_spread_and_fit_31_bits() -> None:
+    seeds = {prompt_seed(seed, position) for seed in range(20) for position in range(500)}
+    assert len(seeds) == 20 * 500
+    assert min(seeds) >= 0
+    assert 2**30 < max(seeds) < 2**31
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(1.0, 0.0), (0.5, math.log(2)), (0.0, 149 * math.log(2))])
+def test_negative_log_likelihood_is_finite(probability: float, expected: float) -> None:
+    step = RoundRecord((), 0, (5,), ("plain",), (), (), (), (probability,), 0.1)
+    assert negative_log_likelihood([step, replace(step, emitted_probability=(1.0,))]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize(
+    ("template_end", "outcome"), [("<think>\n", "truncated"), ("<think>\n\n</think>\n", "correct")]
+)
+def test_a_text_that_begins_inside_of_a_thought_and_never_leaves_it_has_no_answer(
+    pair: LoadedPair, template_end: str, outcome: str, rows: int
+) -> None:
+    decoder, task = PairDecoder(pair, SAMPLED_FSD), AnyText()
+    pair.tokenizer.chat_template = "{{ messages[0]['content'] }}" + template_end
+    try:
+        records = list(run_examples(decoder, task, dict(enumerate(task.all_examples())), 0, rows))
+    finally:
+        pair.tokenizer.chat_template = None
+    assert [record.outcome for record in records] == [outcome] * 2
+    assert [record.thought_tokens for record in records] == [
+        record.tokens if outcome == "truncated" else 0 for record in records
+    ]
+
+
+def test_the_tokens_of_thoughts_are_counted_with_their_marks(pair: LoadedPair) -> None:
+    def counted(text: str, *, thinking: bool = False) -> int:
+        return thought_tokens(pair, pair.tokenizer(text)["input_ids"], text, TASK, thinking)  # a token for each byte
+
+    assert counted("#### 18") == 0
+    assert counted("<think>é</think>\n#### 18") == len("<think>é</think>".encode())
+    assert counted("a <think>b</think> c <think>d</think> e") == 2 * len("<think>b</think>")
+    assert counted("b</think>c") == len("b</think>")
+    assert counted("bc", thinking=True) == 2
+
+
+@pytest.fixture
+def bound_repository(tmp_path) -> Repository:
+    url = f"sqlite:///{tmp_path}/fsd.db"
+    upgrade(url)
+    return Repository(open_database(url))
+
+
+@pytest.fixture(scope="module")
+def bound_pair():
+    return load_pair("bundled")
+
+
+def _run(repository: Repository, pair, temperature: float) -> str:
+    """Two texts of a few tokens: a position takes a second, for its bounds of 1 to 8 drafts."""
+    decoding = DecodingConfig(
+        acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=3
+    )
+    id = repository.create_run(RunConfig(setting=SettingConfig(decoding=decoding), limit=2))
+    execute_runs(repository, [id], lambda *_: pair, RunObserver(lambda run: None))
+    return id
+
+
+@pytest.mark.wide
+def test_they_are_those_of_the_distributions_where_the_run_has_been(bound_repository, bound_pair):
+    """All positions of two texts against the models asked token by token."""
+    id = _run(bound_repository, bound_pair, temperature=1.0)
+    tokens = bound_repository.run(id).metrics["tokens"]
+    told = []
+    found = bounds.measure(bound_repository, id, bound_pair, positions=tokens, on_position=lambda *at: told.append(at))
+    assert (found["positions"], found["temperature"]) == (tokens, 1.0)
+    assert told[-1] == (tokens, tokens)
+    expected = {"optimum": 0.0, "rrs": 0.0, "without": 0.0}
+    traces = dict(bound_repository.traces(id))
+    for generation in bound_repository.generations(id):
+        text = encode_prompt(bound_pair.tokenizer, generation.prompt)
+        for token in (token for record in traces[generation.position] for token in record.emitted):
+            with torch.inference_mode():
+                logits = [
+                    model.forward(torch.tensor([text]), model.new_cache(len(text)), logits_to_keep=1)[0, 0]
+                    for model in (bound_pair.target, bound_pair.draft)
+                ]
+            p, q = (row.double().softmax(-1) for row in logits)
+            expected["optimum"] += optimal_acceptance(p, q, 3, "with_replacement") / tokens
+            expected["rrs"] += acceptance_rate("rrs", p, q, 3) / tokens
+            expected["without"] += optimal_acceptance(p, q, 2, "without_replacement") / tokens
+            text = [*text, token]
+    assert found["optima"]["with_replacement"][2]["rate"] == pytest.approx(expected["optimum"], abs=1e-4)
+    assert found["optima"]["without_replacement"][1]["rate"] == pytest.approx(expected["without"], abs=1e-4)
+    assert found["verifiers"]["rrs"][2]["rate"] == pytest.approx(expected["rrs"], abs=1e-4)
+    assert [row["drafts"] for row in found["verifiers"]["spec-hub"]] == [2]
+    assert bound_repository.run(id).metrics["bounds"] == [found]
+    for name, rows in found["verifiers"].items():  # no verifier beats the optimum of its drafts
+        own = found["optima"][bounds.VERIFIERS[name].sampling]
+        assert all(row["rate"] <= own[row["drafts"] - 1]["rate"] + 1e-9 for row in rows)
+
+
+@pytest.mark.wide
+def test_each_temperature_is_kept_once_and_a_greedy_run_is_asked_at_1(bound_repository, bound_pair):
+    id = _run(bound_repository, bound_pair, temperature=0.0)
+    assert bounds.measure(bound_repository, id, bound_pair, positions=1)["temperature"] == 1.0
+    bounds.measure(bound_repository, id, bound_pair, temperature=0.5, positions=1)
+    again = bounds.measure(bound_repository, id, bound_pair, temperature=1.0, positions=2)
+    kept = bound_repository.run(id).metrics["bounds"]
+    assert [one["temperature"] for one in kept] == [0.5, 1.0]
+    assert kept[1] == again
+    assert bound_repository.run(id).metrics["accuracy"] is not None
+
+
+def test_what_cannot_be_measured_is_refused(bound_repository, bound_pair):
+    waiting = bound_repository.create_run(RunConfig(limit=1))
+    with pytest.raises(InvalidSetting, match="no finished texts"):
+        bounds.measure(bound_repository, waiting, bound_pair)
+    with pytest.raises(UnknownName):
+        bounds.check(bound_repository, "nobody")
+    ended = _run(bound_repository, bound_pair, temperature=0.0)
+    with pytest.raises(InvalidSetting, match="expected more than 0"):
+        bounds.measure(bound_repository, ended, bound_pair, temperature=0.0)

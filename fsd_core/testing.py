@@ -435,7 +435,7 @@ def beginnings(
 ) -> Tensor:
     """Return the first tokens of ``texts`` texts after one prompt, one seed each, no end token: int64 [texts,length].
 
-    Texts are decoded in batches if possible, which does not change them (``tests/contract/test_batch.py``).
+    Texts are decoded in batches if possible, which does not change them (``tests/contract/test_loop.py``).
     """
     results = []
     speculation = compose(ModelSet(target, draft, head), config).speculation

@@ -1,25 +1,34 @@
-"""Which addresses are open, to whom, and how much they take: what an attacker asks, asked of the real server."""
+"""Which addresses are open, to whom and from where: what an attacker, a browser and another origin may ask."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import pytest
+from playwright.sync_api import Page, Route, expect
 
 from dashboard.web import pages_of
 from fsd_core.middleware import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from tests.tools.raw_http import send_request
+from tests.tools.settled import go
 from tests.tools.site import Site, serving
-from tests.tools.sizes import PATIENCE
+from tests.tools.sizes import PATIENCE, some
 from tests.tools.visitor import Visitor
-from tests.tools.worker_process import until
+from tests.tools.worker_process import ROOT, until
+from tools.first_sight import MOST_WORDS, first_sight
 
 pytestmark = pytest.mark.ui
+
 
 OPEN = {
     ("GET", "/"),
@@ -250,3 +259,233 @@ def test_behind_a_proxy_the_names_that_are_given_are_our_own(tmp_path: Path) -> 
         }.items():
             asked = {"Host": "10.0.0.7:7860", "Origin": origin}
             assert send_request(behind.url, "POST", "/gradio_api/run/predict", **asked)[0] == status, origin
+
+
+# Sends a request and tells what the page learns of it: the status, "opaque", or that it failed.
+SEND = """async ([url, options]) => {
+  if (options.upload) {
+    options.body = new FormData();
+    options.body.append('files', new Blob(['x'.repeat(1000)]), 'planted.bin');
+  }
+  try { const answer = await fetch(url, options); return answer.status || answer.type; }
+  catch (error) { return 'failed'; }
+}"""
+# A form sends JSON, too: what follows the first quotation mark ends in the name's "=".
+FORM = """([url, body]) => {
+  const form = document.createElement('form');
+  Object.assign(form, {action: url, method: 'post', enctype: 'text/plain'});
+  const field = document.createElement('input');
+  [field.name, field.value] = [body.slice(0, -1) + ', "username": "', '"}'];
+  form.append(field);
+  document.body.append(form);
+  form.submit();
+}"""
+IMAGE = """(url) => new Promise((done) => {
+  const image = new Image();
+  image.onload = () => done('loaded');
+  image.onerror = () => done('failed');
+  image.src = url;
+})"""
+
+
+class Blank(BaseHTTPRequestHandler):
+    """Answers with a page, which is empty."""
+
+    page = b"<!doctype html><title>Elsewhere</title><body>Elsewhere</body>"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(self.page)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module", params=some(["127.0.0.1", "localhost"], "localhost"))
+def other_origin(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Another web server: on the same host name as the application (the same site to a browser), and on another."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Blank) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{request.param}:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def elsewhere(fresh: Page, other_origin: str) -> Page:
+    """A page of the other origin."""
+    fresh.goto(other_origin)
+    return fresh
+
+
+def test_its_requests_start_nothing_and_learn_nothing(elsewhere: Page, site: Site) -> None:
+    with Visitor(site.url, "experiments") as visitor:
+        body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
+        for path in ("queue/join", "run/predict", "upload"):
+            url = f"{site.url}/gradio_api/{path}"
+            for kind in ("text/plain", "application/json"):
+                for mode in ("no-cors", "cors"):
+                    options = {"method": "POST", "mode": mode, "headers": {"Content-Type": kind}, "body": body}
+                    assert elsewhere.evaluate(SEND, [url, options]) in ("failed", "opaque")
+        upload = {"method": "POST", "mode": "no-cors", "upload": True}
+        assert elsewhere.evaluate(SEND, [f"{site.url}/gradio_api/upload", upload]) in ("failed", "opaque")
+        for path in ("", "/experiments", f"/gradio_api/queue/data?session_hash={visitor.session}"):
+            assert elsewhere.evaluate(SEND, [f"{site.url}{path}", {"mode": "cors"}]) == "failed"
+        assert elsewhere.evaluate(IMAGE, f"{site.url}/favicon.ico") == "failed"
+        visitor.open()
+        assert len(site.repository.experiments()) == began
+    assert list(site.temporary.rglob("planted.bin")) == []
+
+
+def test_its_forms_start_nothing(elsewhere: Page, site: Site) -> None:
+    with Visitor(site.url, "experiments") as visitor:
+        body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
+        elsewhere.evaluate(FORM, [f"{site.url}/gradio_api/run/predict", body])
+        expect(elsewhere.locator("body")).to_contain_text("made by a page of another site")
+        visitor.open()
+        assert len(site.repository.experiments()) == began
+
+
+@pytest.mark.wide
+def test_its_links_lead_to_the_application(elsewhere: Page, site: Site) -> None:
+    elsewhere.evaluate("(url) => { window.location.href = url; }", f"{site.url}/experiments")
+    expect(elsewhere.get_by_text("= 2,400 generations")).to_be_visible()  # the page is alive
+
+
+def test_the_same_request_of_our_own_page_starts_work(page: Page, site: Site) -> None:
+    began = len(site.repository.experiments())
+    page.goto(f"{site.url}/experiments")
+    with Visitor(site.url, "experiments") as visitor:
+        headers = {"Content-Type": "application/json"}
+        options = {"method": "POST", "headers": headers, "body": json.dumps(starting(visitor))}
+        assert page.evaluate(SEND, [f"{site.url}/gradio_api/run/predict", options]) == 200
+        until(lambda: len(site.repository.experiments()) == began + 1, "an experiment", PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def events(site: Site) -> list[dict[str, Any]]:
+    """The events of all pages that ask the server, and those that programs call."""
+    with Visitor(site.url) as visitor:
+        return visitor.events
+
+
+def test_no_answer_comes_through_the_queue(events: list[dict[str, Any]]) -> None:
+    assert events
+    assert [event["id"] for event in events if event["queue"]] == []
+
+
+def test_no_event_of_a_page_is_part_of_the_public_interface(events: list[dict[str, Any]]) -> None:
+    of_pages = [event for event in events if event["targets"] or event["trigger_after"] is not None]
+    assert of_pages
+    assert {event["api_visibility"] for event in of_pages} == {"private"}
+
+
+@pytest.mark.wide
+def test_the_header_mends_itself_where_an_answer_was_lost(page: Page, site: Site) -> None:
+    """The page says what it shows, so the answer after the lost one tells the same."""
+    go(page, f"{site.url}/theory")
+    lost: list[Route] = []
+
+    def lose(route: Route) -> None:
+        changes = "worker ready" in route.fetch().text()
+        if changes and not lost:
+            lost.append(route)
+            route.fulfill(status=500, body="{}")
+        else:
+            route.continue_()
+
+    expect(page.locator(".fsd-worker")).to_contain_text("worker is not running")
+    page.route("**/gradio_api/run/**", lose)
+    alive = threading.Event()
+
+    def live() -> None:
+        while not alive.wait(1):
+            site.repository.report_worker(1, "host", "cpu", "idle")
+
+    worker = threading.Thread(target=live)
+    worker.start()
+    try:
+        expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
+    finally:
+        alive.set()
+        worker.join()
+    assert lost
+
+
+def status(url: str, **headers: str) -> int:
+    try:
+        with urlopen(Request(url, headers=headers), timeout=PATIENCE) as answer:
+            return answer.status
+    except HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("localhost", 200), ("127.0.0.1:7860", 200), ("[::1]:80", 200), ("evil.example", 400)]
+)
+def test_only_known_host_names_are_answered(site: Site, host: str, expected: int) -> None:
+    assert status(site.url, Host=host) == expected
+
+
+def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
+    with urlopen(site.url, timeout=PATIENCE) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+
+
+def test_files_named_by_their_contents_are_kept_by_the_browser(site: Site) -> None:
+    with urlopen(site.url, timeout=PATIENCE) as answer:
+        assert answer.headers["Cache-Control"] is None
+        named = re.search(r"/assets/index-[^\"']+\.js", answer.read().decode())
+    assert named is not None
+    for path, kept in (
+        (named[0], True),
+        ("/theme.css?v=1", True),
+        ("/theme.css", False),
+        ("/assets/no-such.js", False),
+    ):
+        request = Request(site.url + path)
+        try:
+            headers = urlopen(request, timeout=PATIENCE).headers
+        except HTTPError as error:
+            headers = error.headers
+        assert ("immutable" in (headers["Cache-Control"] or "")) == kept, path
+
+
+def test_neither_the_database_nor_the_program_is_served(site: Site) -> None:
+    for path in (site.home / "fsd.db", ROOT / "app.py", ROOT / "pyproject.toml"):
+        assert path.exists()
+        assert status(f"{site.url}/gradio_api/file={path}") == 404
+
+
+def test_the_icon_is_ours(site: Site) -> None:
+    with urlopen(f"{site.url}/favicon.ico", timeout=PATIENCE) as answer:
+        assert b"#0f6b65" in answer.read()
+
+
+@pytest.mark.wide
+def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, site: Site) -> None:
+    answer = page.goto(f"{site.url}/nosuch")
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.locator("h1")).to_have_text("There is nothing at this address.")
+    page.get_by_role("link", name="To the first page").click()
+    expect(page).to_have_url(f"{site.url}/")
+    page.get_by_role("link", name="FSD Lab").click()
+    expect(page).to_have_url(f"{site.url}/start")
+    expect(page.get_by_role("img", name="as fast as SD and solves as many")).to_be_in_viewport()
+    assert len(first_sight(page).words) <= MOST_WORDS
+    page.get_by_role("link", name="Find the setting").click()
+    expect(page).to_have_url(f"{site.url}/experiments")
+    page.go_back()
+    page.get_by_role("link", name="reference").click()
+    page.get_by_role("link", name="variables").click()
+    expect(page).to_have_url(f"{site.url}/reference#variables")
+    expect(page.get_by_role("heading", name="Variables")).to_be_in_viewport()
+    page.go_back()
+    page.go_back()
+    page.get_by_role("link", name="Try a prompt").click()
+    expect(page).to_have_url(f"{site.url}/")

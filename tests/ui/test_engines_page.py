@@ -1,12 +1,10 @@
-"""A running engine in a browser: added, measured under several loads beside our own loop, and compared.
-
-Our own loop stands behind a real server; the test plays the worker, with real weights.
-"""
+"""Running engines in a browser, ours and transformers' own: added, measured beside our own loop, compared."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -17,14 +15,17 @@ from fsd_core.config import RULES, RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import method
 from fsd_core.models.loading import LoadedPair
+from tests.tools.engine_in_browser import measured_beside
 from tests.tools.folds import unfold
 from tests.tools.played_worker import claimed, measured
 from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import settled
 from tests.tools.site import Site
 from tests.tools.toy_engine import MODEL, ToyEngine
+from tests.tools.transformers_server import serving_bundled_target
 
 pytestmark = pytest.mark.ui
+
 
 SD = method({"acceptance": "speculative", "draft_length": 3, "max_new_tokens": 8})
 
@@ -119,3 +120,13 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     page.goto(f"{site.url}/runs")
     listed = page.locator("tr", has_text="Served · vLLM toy").filter(has_text="2 prompts at once")
     expect(listed.first).to_be_visible()
+
+
+@pytest.mark.wide("test_served_runs.py")
+def test_an_engine_of_others_answers_as_our_loop_does_and_compare_says_so(
+    page: Page, site: Site, tmp_path: Path
+) -> None:
+    alone = method({"acceptance": "autoregressive", "max_new_tokens": 48})
+    ours = RunConfig(setting=SettingConfig(pair="bundled", decoding=alone), task="arithmetic", limit=4)
+    with serving_bundled_target(tmp_path) as (address, model):
+        measured_beside(page, site, ours, "transformers serve", address, model)

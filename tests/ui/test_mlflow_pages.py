@@ -24,7 +24,7 @@ from tests.tools.prefix_proxy import proxying
 from tests.tools.served import served
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE
-from tests.ui.test_cross_site import FORM, SEND, Blank
+from tests.ui.test_doors import FORM, SEND, Blank
 
 pytestmark = [pytest.mark.ui, pytest.mark.wide("test_mlflow_server.py")]
 

@@ -1,18 +1,20 @@
-"""Reports in a browser: saved on Compare, read on their page, taken along as a file, deleted by those who may."""
+"""What people save, in a browser: reports and views, opened by their links, deleted by those who may."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.tools import plausible
 from tests.tools.folds import unfold
-from tests.tools.settled import go
+from tests.tools.settled import go, settled
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
+
 
 TEXT = "## Finding\n\nKeep **js ≤ 0.2**.\n\n<script>alert(1)</script> ${alert(2)} <img src=x onerror=alert(3)>"
 
@@ -66,3 +68,84 @@ def test_a_report_is_saved_read_exported_and_deleted(page: Page, fresh: Page, si
     expect(page.get_by_text("There is no report")).to_be_visible()
     page.get_by_role("link", name="See all reports").click()
     expect(page.get_by_text("No reports yet")).to_be_visible()
+
+
+RESULT = Path(__file__).resolve().parents[1] / "data" / "results" / "vllm-bench-serve.json"
+
+
+def opened(page: Page, address: str) -> Locator:
+    """The views of a page that is opened."""
+    go(page, address)
+    page.get_by_role("button", name="Saved views").click()
+    return page.locator("#views")
+
+
+def save(page: Page, name: str) -> None:
+    page.get_by_label("Name of the view").fill(name)
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text(f"“{name}” is saved")).to_be_visible()
+    expect(page.get_by_label("Name of the view")).to_have_value("")
+
+
+@pytest.mark.wide("test_saved_views.py")
+def test_views_are_saved_opened_replaced_renamed_and_deleted(page: Page, site: Site) -> None:
+    experiment = plausible.add_finished(site.repository, "Find the knee", limit=3)
+    runs = site.repository.experiment(experiment).runs
+    views = opened(page, f"{site.url}/runs")
+    expect(views.get_by_text("No saved views yet")).to_be_visible()
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text("The view needs a name")).to_be_visible()
+    page.get_by_label("Search").fill("SD")
+    save(page, "Exact <b>SD</b>")
+    expect(views.get_by_role("link", name="Exact <b>SD</b>")).to_have_attribute("href", "runs?search=SD")
+
+    views = opened(page, f"{site.url}/runs")
+    views.get_by_role("link", name="Exact <b>SD</b>").click()
+    page.wait_for_url("**/runs?search=SD")
+    expect(page.get_by_label("Search")).to_have_value("SD")
+    views = opened(page, page.url)
+    page.get_by_label("Search").fill("FSD")
+    page.get_by_role("button", name="Columns").click()
+    columns = page.get_by_label("Columns beside the setting")
+    columns.click()
+    page.get_by_role("option", name="Tokens/s", exact=True).click()
+    page.get_by_role("option", name="Pair", exact=True).click()
+    expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()
+    expect(page.locator("#runs th", has_text="Pair")).to_have_count(0)
+    save(page, "Exact <b>SD</b>")
+    query = re.compile(r"^runs\?search=FSD&columns=setting,accuracy,time-per-answer,experiment,.*,throughput,")
+    expect(views.get_by_role("link")).to_have_attribute("href", query)
+    go(page, f"{site.url}/{views.get_by_role('link').get_attribute('href')}")
+    expect(page.locator("#runs th", has_text="Tokens/s")).to_be_visible()
+    expect(page.locator("#runs th", has_text="Pair")).to_have_count(0)
+    page.get_by_role("button", name="Saved views").click()
+    views.get_by_text("Another name").click()
+    views.get_by_label("Another name of Exact <b>SD</b>").fill("Fuzzy")
+    views.get_by_role("button", name="Rename").click()
+    expect(views.get_by_role("link", name="Fuzzy")).to_be_visible()
+    assert [view.name for view in site.repository.saved_views("runs")] == ["Fuzzy"]
+    views.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(views.get_by_text("No saved views yet")).to_be_visible()
+
+    # What another tool measured is read as soon as it is chosen, and added at a click.
+    page.get_by_role("button", name="Import results").click()
+    settled(page)
+    answer = page.locator("#import-answer")
+    page.get_by_label("Result file", exact=True).set_input_files(RESULT)
+    expect(answer).to_contain_text("vllm-bench-serve.json is of vllm bench serve, with 1 measurement. Nothing is added")
+    assert site.repository.count_runs(acceptance="imported") == 0
+    page.get_by_label("Task of the results").fill("chat")
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(answer).to_contain_text("Added 1 run. They are marked as imported, and carry no verdict.")
+    (imported,) = site.repository.runs(acceptance="imported")
+    assert (imported.task, imported.measured_elsewhere) == ("chat", True)
+
+    views = opened(page, f"{site.url}/compare")
+    page.get_by_label("Name of the view").fill("Nothing yet")
+    page.get_by_role("button", name="Save the view").click()
+    expect(page.get_by_text("There is nothing to keep yet")).to_be_visible()
+    query = f"runs={runs[0].id},{runs[2].id}&baseline={runs[0].id}&margin=3&price=2.5"
+    views = opened(page, f"{site.url}/compare?{query}")
+    save(page, "The knee")
+    expect(views.get_by_role("link", name="The knee")).to_have_attribute("href", f"compare?{query}")

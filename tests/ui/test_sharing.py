@@ -21,7 +21,7 @@ from tests.tools.folds import unfold
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go
 from tests.tools.site import Site
-from tests.ui.test_cross_site import Blank
+from tests.ui.test_doors import Blank
 
 pytestmark = pytest.mark.ui
 

@@ -90,7 +90,7 @@ TRIALS = {
     "doors": Trial(
         "Requests of foreign pages, closed routes, large bodies",
         "Pages answer their own origin, and what they do not need is closed",
-        tests("tests/ui/test_doors.py", "tests/ui/test_cross_site.py", "tests/integration/test_front_door.py"),
+        tests("tests/ui/test_doors.py", "tests/integration/test_front_door.py"),
     ),
     "as-people": Trial(
         "An admin's token at every button, call and form that is a person's",

@@ -5,20 +5,33 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from dashboard.playground.job_panels import FORMER
 from dashboard.ui.fields import pair_defaults
 from tests.tools.settled import Held, go, meanwhile, settled
 from tests.tools.site import Site
-from tests.ui.test_playground import HOSTILE, choose, chunk, claim, finish, prompt, questions, start, unfold_sampling
-from tests.ui.test_playground import worker_that_is_there as worker_that_is_there
-from tests.ui.test_reload import begins
+from tests.tools.sizes import PATIENCE
+from tests.ui.test_playground import (
+    HOSTILE,
+    choose,
+    chunk,
+    claim,
+    finish,
+    prompt,
+    questions,
+    start,
+    unfold_sampling,
+    worker_that_is_there,
+)
 
-pytestmark = [pytest.mark.ui, pytest.mark.wide("test_view_in_browser.py")]
+pytestmark = pytest.mark.ui
+
+
 QUEUE = ("playground",)
 
 
+@pytest.mark.wide("test_view_in_browser.py")
 def test_a_second_click_on_generate_begins_no_job_and_stop_stops_the_one_that_was_shown(page: Page, site: Site) -> None:
     go(page, site.url)
     generate, stop = page.get_by_role("button", name="Generate"), page.get_by_role("button", name="Stop")
@@ -62,6 +75,7 @@ def settled_polls(page: Page) -> None:
         page.wait_for_event("response", lambda answer: questions(answer.request)).finished()
 
 
+@pytest.mark.wide("test_view_in_browser.py")
 def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site) -> None:
     go(page, site.url)
     prompt(page).fill("The former prompt")
@@ -85,6 +99,7 @@ def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site)
     tab.close()
 
 
+@pytest.mark.wide("test_view_in_browser.py")
 def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
     go(page, site.url)
     asked = prompt(page).input_value()
@@ -133,6 +148,7 @@ def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_mark
     expect(former).to_be_visible()
 
 
+@pytest.mark.wide("test_view_in_browser.py")
 def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_the_answer_to_another_choice(
     page: Page, site: Site
 ) -> None:
@@ -161,6 +177,7 @@ def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_t
     expect(second.get_by_label("Threshold")).to_have_value("0.07")
 
 
+@pytest.mark.wide("test_view_in_browser.py")
 def test_the_form_outlasts_a_reload_the_way_back_and_a_lost_request(page: Page, site: Site) -> None:
     go(page, site.url)
     choose(page, "Model pair", "SmolLM2 135M with our draft")
@@ -216,3 +233,67 @@ def kept(page: Page, asked: str) -> None:
     expect(page.get_by_role("option").first).to_contain_text("Why is the sky blue")
     page.keyboard.press("Escape")
     page.locator("h1").click()
+
+
+__all__ = ["worker_that_is_there"]  # a fixture, which every test here uses
+
+
+def begins(request: Request) -> bool:
+    """Whether it asks for a job."""
+    return questions(request) and "generate" in (request.post_data or "")
+
+
+@pytest.mark.wide("test_playground.py")
+@pytest.mark.parametrize("lost", ["question", "answer", "nothing"])
+def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lost: str) -> None:
+    """The page is gone before its question has arrived, before the answer has, or just then."""
+    asked: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if asked or not begins(route.request):
+            route.continue_()
+            return
+        asked.append(route)
+        if lost != "question":
+            answer = route.fetch(timeout=1000 * PATIENCE)
+            if lost == "nothing":
+                route.fulfill(response=answer)
+
+    page.goto(site.url)
+    settled(page)
+    prompt(page).fill(f"Lost: {lost}")
+    page.route("**/gradio_api/run/**", hold)
+    page.get_by_role("button", name="Generate").click()
+    meanwhile(page, lambda: asked, "the question")
+    if lost != "question":
+        meanwhile(page, lambda: site.repository.queue_length(("playground",)), "the job")
+    page.reload(wait_until="commit")
+    if lost == "question":  # it was on its way, and comes when the page that sent it is gone
+        page.request.fetch(asked[0].request, timeout=1000 * PATIENCE)
+    job = claim(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
+    expect(prompt(page)).to_have_value(f"Lost: {lost}")
+    assert site.repository.queue_length(("playground",)) == 0  # it was begun once
+    finish(site, job)
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+    page.reload()
+    expect(page.locator("#lane-2 .tok")).to_have_count(len(HOSTILE))  # and again, from what is remembered
+
+
+@pytest.mark.wide("test_playground.py")
+def test_a_refused_click_leaves_the_last_job_where_it_was(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    page.get_by_role("button", name="Generate").click()
+    job = claim(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    finish(site, job)
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+    prompt(page).fill(" ")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("The prompt is empty")).to_be_visible()
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+    page.reload()
+    expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
+    settled(page)
+    expect(page.get_by_text("The prompt is empty")).to_have_count(0)  # what was answered is not asked again

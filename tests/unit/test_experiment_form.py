@@ -201,7 +201,8 @@ def test_a_link_to_no_run_fills_nothing_in(repository: Repository, like: str):
 
 
 def test_a_run_of_an_unknown_pair_is_told_of(repository: Repository, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(MODEL_PAIRS, "bundled")
+    others = {name: spec for name, spec in MODEL_PAIRS.items() if name != "bundled"}
+    monkeypatch.setattr("fsd_core.models.model_pairs.MODEL_PAIRS", others)
     with pytest.raises(UnknownName, match="bundled"):
         prefilled(repository, {"like": run})
 

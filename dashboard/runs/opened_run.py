@@ -321,7 +321,7 @@ def slower_html(slowdown: Slowdown) -> Html:
     return notice(f"Slower than the target alone. {slowdown.sentence()}", "warn")
 
 
-def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
+def sessions_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
     """Return which prompts were measured under which conditions, if these differ.
 
     ``positions`` maps the id of a measurement session to the positions of its prompts.
@@ -600,7 +600,7 @@ class OpenedRun:
             self.head: header_html(run, self.mlflow_url, resting_on(self.repository, [run.id])),
             **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
             self.tiles: tiles_html(run)
-            + sittings_html(run, session_positions)
+            + sessions_html(run, session_positions)
             + notes_html(run)
             + engine_html(run)
             + origin_html(run)

@@ -14,7 +14,7 @@ from dashboard.compare.compared_runs import MARKED, ComparedRuns, comparability,
 from dashboard.compare.comparison_html import comparison_html, p_values, warnings_html
 from dashboard.compare.export import csv_text, markdown
 from dashboard.experiments.experiments_page import experiments_html
-from dashboard.runs.opened_run import further_tiles_html, provenance_html, sittings_html, tiles_html
+from dashboard.runs.opened_run import further_tiles_html, provenance_html, sessions_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_record import settings_table
@@ -373,13 +373,13 @@ def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs
     run, whole = (repository.run(id) for id in (runs[2], runs[1]))
     # time per answer; throughput, time per solved task, time to first token
     assert (marks(tiles_html(run)), marks(further_tiles_html(run))) == ([WHY], [WHY] * 3)
-    assert SENTENCE in Reader(sittings_html(run, repository.session_positions(run.id))).text
+    assert SENTENCE in Reader(sessions_html(run, repository.session_positions(run.id))).text
     facts = Reader(provenance_html(run, repository.session_positions(run.id))).text
     assert "Sitting 1" in facts
     assert "prompts 5 to 6: on cpu, on Some processor, in float32, with 1 thread and at commit c0ffeec0ffee" in facts
     assert marks(tiles_html(whole) + further_tiles_html(whole)) == []
     positions = repository.session_positions(whole.id)
-    assert sittings_html(whole, positions) == ""
+    assert sessions_html(whole, positions) == ""
     assert "prompts 1 to 6: on cpu, on Some processor" in Reader(provenance_html(whole, positions)).text
 
 

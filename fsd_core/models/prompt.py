@@ -1,12 +1,7 @@
 """From a user's prompt to the tokens that a model is fed, by its chat template and tokenizer.
 
-Rendering of chat templates in a process of its own (:mod:`.template_child`), with bounds that the kernel enforces.
-
-One such process serves all calls of this one. It is started by the first call, and again after it was ended.
-
-Rendering of a conversation by a model's chat template, which came with the model: it may be broken or never end.
-
-The template itself runs in a process with bounds in time and memory.
+A chat template came with a model or from a user: it may be broken or never end. So it is rendered in a process of its
+own (:mod:`fsd_core.confined`), with bounds in time and memory that the kernel enforces.
 """
 
 from __future__ import annotations
@@ -15,23 +10,18 @@ import atexit
 import json
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fsd_core.config import TemplateConfig
 from fsd_core.config.decoding_config import GIVEN
+from fsd_core.confined import LONGEST_REFUSAL, ConfinedProcess, ProcessEnded, RequestRefused, as_json, from_json
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, NotGiven, PromptTooLong, UnfitModel
 from fsd_core.frozen import text_hash
 from fsd_core.models.conversation import TOOLS, Message, ToolMessage, fields_of, split_thoughts
@@ -46,129 +36,27 @@ from fsd_core.models.sources import (
     tokenizer_folder,
     with_marks,
 )
-from fsd_core.models.template_child import ANSWER, LONGEST_REFUSAL, OUT_OF_MEMORY, REQUEST
 
 TEMPLATE_MEMORY = 512 << 20
 """bytes beside those of the interpreter and its libraries"""
 LONGEST_RENDERED = 64 << 20
 """bytes"""
-_LONGEST_WAIT = 120.0
-"""seconds beyond those of the call until an answer must have come: it is started on a busy machine, too"""
-_CHILD = Path(__file__).with_name("template_child.py")
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
-"""variables that an interpreter needs to find its packages; no secrets"""
-_LEAN = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-
-
-class TemplateEnded(Exception):
-    """The process was ended or broke off. The message says why, in a few words."""
-
-
-class _Renderer:
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
-
-    def forget(self) -> None:
-        """Begin anew in a forked process: what runs is its parent's, and so is whatever holds the lock."""
-        self._lock = Lock()
-        if self._running is not None:
-            process, connection = self._running
-            process.returncode = 0  # it is not ours to wait for
-            connection.close()
-            self._running = None
-
-    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer to a request. Raises ``TemplateEnded``."""
-        content = json.dumps(request, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        with self._lock:
-            self._running = self._running or _start()
-            try:
-                answer = _exchange(self._running[1], REQUEST.pack(seconds, len(content)) + content, seconds)
-            except BaseException as error:
-                status = self._end(killed=not isinstance(error, EOFError))
-                if isinstance(error, EOFError):
-                    raise TemplateEnded(_reason(status, seconds)) from None
-                if isinstance(error, OSError):
-                    raise TemplateEnded(f"it was not done after {seconds + _LONGEST_WAIT:g} s") from None
-                raise
-        return json.loads(answer.decode("utf-8", "surrogatepass"))
-
-    def end(self) -> None:
-        """End the process, if there is one."""
-        with self._lock:
-            if self._running is not None:
-                self._end(killed=True)
-
-    def _end(self, *, killed: bool) -> int:
-        """Return the exit status of the process, which is ended if it does not end itself."""
-        assert self._running is not None
-        (process, connection), self._running = self._running, None
-        connection.close()
-        if killed:
-            process.kill()
-        try:
-            return process.wait(_LONGEST_WAIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
-
-
-def _start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-P", str(_CHILD), str(TEMPLATE_MEMORY), str(LONGEST_RENDERED)],
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _LEAN,
-            stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    return process, ours
-
-
-def _exchange(connection: socket.socket, message: bytes, seconds: float) -> bytes:
-    """Send a message and return the answer. Raises ``EOFError`` if the other side has ended, and ``OSError``."""
-    deadline = time.monotonic() + seconds + _LONGEST_WAIT
-
-    def read(count: int) -> bytes:
-        content = bytearray()
-        while len(content) < count:
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-            if not (chunk := connection.recv(min(count - len(content), 1 << 20))):
-                raise EOFError
-            content += chunk
-        return bytes(content)
-
-    connection.settimeout(seconds + _LONGEST_WAIT)
-    try:
-        connection.sendall(message)
-        (length,) = ANSWER.unpack(read(ANSWER.size))
-        if length > LONGEST_RENDERED:
-            raise OSError("a longer answer than was asked for")
-        return read(length)
-    except (BrokenPipeError, ConnectionResetError):
-        raise EOFError from None
-
-
-def _reason(status: int, seconds: float) -> str:
-    if status == -signal.SIGPROF:
-        return f"it ran for {seconds:g} s"
-    if status == OUT_OF_MEMORY:
-        return f"it took more than {TEMPLATE_MEMORY >> 20} MB of memory"
-    return "it ended the process that renders it"
-
-
-_renderer = _Renderer()
+_renderer = ConfinedProcess("renders", TEMPLATE_MEMORY, LONGEST_RENDERED)
+"""serves all calls of this process"""
 atexit.register(_renderer.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renderer.forget)
 
 
 def ask_renderer(request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return what the process answers within ``seconds`` of a processor, see :mod:`.template_child`.
+    """Return what :mod:`fsd_core.confined` answers within ``seconds`` of a processor.
 
-    Raises ``TemplateEnded`` if the request takes more time or memory, or breaks the process.
+    Raises ``ProcessEnded`` if the request takes more time or memory, or breaks the process.
     """
-    return _renderer.ask(request, seconds)
+    try:
+        return from_json(_renderer.ask(as_json(request), seconds))
+    except RequestRefused as refused:
+        return {"failed": str(refused)}
 
 
 TEMPLATE_SECONDS = 5.0
@@ -327,7 +215,7 @@ def _variables(chat_template: str) -> frozenset[str]:
     """Return the names of the arguments that a chat template reads, besides those that it always gets."""
     try:
         answer = ask_renderer({"names_of": chat_template}, TEMPLATE_SECONDS)
-    except TemplateEnded:  # rendering it says what is wrong
+    except ProcessEnded:  # rendering it says what is wrong
         return frozenset()
     return frozenset(answer.get("names", ())) - frozenset(GIVEN)
 
@@ -360,7 +248,7 @@ def _rendered(
     request = {"conversations": [said], "tools": tools, "chat_template": written, "values": values}
     try:
         answer = ask_renderer(request, TEMPLATE_SECONDS)
-    except TemplateEnded as ended:
+    except ProcessEnded as ended:
         answer = {"failed": str(ended)}
     if "text" in answer:
         return answer["text"]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -94,9 +94,26 @@ SPARE = 2.0
 """seconds of wall time beyond the CPU time"""
 ENDING = 1.0
 """seconds that a process may take to end after its pipe is closed"""
-_LONGEST_VERDICT = 4096  # bytes
+_LONGEST_REPORT = 4096  # bytes
+_CHUNK = 1 << 16  # bytes
 _WIDTH = 200  # characters
 OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
+
+
+@dataclass
+class _Stream:
+    """One pipe from the process: what came, and how much may come."""
+
+    pipe: FileIO
+    most: int
+    content: bytearray = field(default_factory=bytearray)
+    is_open: bool = True
+
+    def read(self) -> None:
+        """Read what is there. The pipe has something to read, or has been closed."""
+        chunk = os.read(self.pipe.fileno(), _CHUNK)
+        self.is_open = bool(chunk)
+        self.content += chunk
 
 
 @dataclass(frozen=True)
@@ -122,7 +139,9 @@ def judged_program(
             judgement = _begin(stack, {"program": program, **limits}, {**benchmark, **limits})
         except OSError as error:
             raise unconfined(error.strerror or str(error)) from error
-        output, in_time = _read_verdict(judgement.verdict, seconds + SPARE)
+        report = _Stream(judgement.verdict, _LONGEST_REPORT)
+        in_time = _read_streams([report], seconds) is not None
+        output = bytes(report.content)
         if output[:1] != b"R":
             reason = output[1:].decode("utf-8", "replace") if in_time else f"no answer within {STARTING:g} s"
             raise unconfined(reason or "the process ended")
@@ -151,22 +170,40 @@ def pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
     return stack.enter_context(FileIO(reader, "r")), stack.enter_context(FileIO(writer, "w"))
 
 
-def _read_verdict(verdict: FileIO, seconds: float) -> tuple[bytes, bool]:
-    """Return the judge's output until it ends, and whether it ended in time: ``seconds`` from its first byte on."""
-    output, deadline = b"", time.monotonic() + STARTING
-    poller = select.poll()
-    poller.register(verdict, select.POLLIN)
-    while len(output) < _LONGEST_VERDICT:
+def _read_streams(streams: Sequence[_Stream], seconds: float) -> float | None:
+    """Read streams until they end or one holds too much. Return the deadline, or ``None`` once it is over.
+
+    It is ``seconds`` and ``SPARE`` from the first byte of the first one on.
+    """
+    deadline = time.monotonic() + STARTING
+    poller, started = select.poll(), False
+    by_number = {stream.pipe.fileno(): stream for stream in streams}
+    for number in by_number:
+        poller.register(number, select.POLLIN)
+    while any(stream.is_open for stream in streams) and all(len(each.content) <= each.most for each in streams):
         remaining = deadline - time.monotonic()
-        if remaining <= 0 or not poller.poll(1000 * remaining):
-            return output, False
-        chunk = os.read(verdict.fileno(), _LONGEST_VERDICT - len(output))
-        if not chunk:
-            break
-        if not output:
-            deadline = time.monotonic() + seconds
-        output += chunk
-    return output, True
+        events = poller.poll(1000 * remaining) if remaining > 0 else []
+        if not events:
+            return None
+        for number, _ in events:
+            by_number[number].read()
+            if not by_number[number].is_open:
+                poller.unregister(number)
+        if not started and streams[0].content:
+            started, deadline = True, time.monotonic() + seconds + SPARE
+    return deadline
+
+
+def _status(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the exit status of a process whose pipe is closed, so that it is about to end, or pretends to.
+
+    ``None`` if it ran out of time.
+    """
+    try:
+        status = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    return None if status in OUT_OF_TIME else status
 
 
 def _judge_failure(verdict: bytes, judgement: _Judgement) -> str | None:
@@ -174,11 +211,9 @@ def _judge_failure(verdict: bytes, judgement: _Judgement) -> str | None:
     if verdict.startswith(b"failed: "):
         return verdict.removeprefix(b"failed: ").decode("utf-8", "replace")
     process = judgement.program if verdict == b"ended" else judgement.judge
-    try:
-        status = process.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
-    except subprocess.TimeoutExpired:
-        status = None
-    return None if status in OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"
+    if _status(process, ENDING) is None:
+        return None
+    return "it ended itself" if verdict == b"ended" else "its tests broke off"
 
 
 def one_line(text: str) -> str:
@@ -223,8 +258,6 @@ def _sentence(reason: str) -> str:
 
 LONGEST_OUTPUT = 1 << 25
 """bytes that a program may print"""
-_LONGEST_REPORT = 4096  # bytes
-_CHUNK = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
@@ -233,22 +266,6 @@ class Printed:
 
     text: str
     failure: str = ""
-
-
-@dataclass
-class _Stream:
-    """One pipe from the process: what came, and how much may come."""
-
-    pipe: FileIO
-    most: int
-    content: bytearray = field(default_factory=bytearray)
-    is_open: bool = True
-
-    def read(self) -> None:
-        """Read what is there. The pipe has something to read, or has been closed."""
-        chunk = os.read(self.pipe.fileno(), _CHUNK)
-        self.is_open = bool(chunk)
-        self.content += chunk
 
 
 def printed_program(program: str, given: str, seconds: float, memory: int) -> Printed:
@@ -291,36 +308,9 @@ def _file_of(text: str, stack: ExitStack) -> FileIO:
     return file
 
 
-def _read_streams(streams: tuple[_Stream, _Stream], seconds: float) -> float | None:
-    """Read both until they end or hold too much. Return the deadline, or ``None`` once it is over.
-
-    It is ``seconds`` from the first byte of the first one on.
-    """
-    deadline = time.monotonic() + STARTING
-    poller, started = select.poll(), False
-    by_number = {stream.pipe.fileno(): stream for stream in streams}
-    for number in by_number:
-        poller.register(number, select.POLLIN)
-    while any(stream.is_open for stream in streams) and all(len(each.content) <= each.most for each in streams):
-        remaining = deadline - time.monotonic()
-        events = poller.poll(1000 * remaining) if remaining > 0 else []
-        if not events:
-            return None
-        for number, _ in events:
-            by_number[number].read()
-            if not by_number[number].is_open:
-                poller.unregister(number)
-        if not started and streams[0].content:
-            started, deadline = True, time.monotonic() + seconds + SPARE
-    return deadline
-
-
 def _printing_failure(raised: bytes, process: subprocess.Popen[bytes], deadline: float) -> str | None:
     """Return why a program failed, an empty text if it did not, ``None`` if it ran out of time."""
-    try:  # its pipes are closed, so it is about to end, or pretends to
-        status = process.wait(timeout=max(ENDING, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return None
-    if status in OUT_OF_TIME:
+    status = _status(process, max(ENDING, deadline - time.monotonic()))
+    if status is None:
         return None
     return raised.decode("utf-8", "replace") or ("it ended itself" if status else "")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerBase
 
+from fsd_core.confined import ProcessEnded
 from fsd_core.errors import ModelUnavailable, UnfitModel
 from fsd_core.models import prompt
 from fsd_core.models.conversation import TOOLS, ToolMessage
-from fsd_core.models.prompt import TemplateEnded, ask_renderer, encode_prompt
+from fsd_core.models.prompt import ask_renderer, encode_prompt
 from fsd_core.testing import toy_tokenizer
 from tests.tools.sizes import PATIENCE
 
@@ -37,20 +38,20 @@ def is_rendered() -> None:
 @pytest.mark.parametrize("template", ["{{ 'a' * 10**10 }}", DOUBLED])
 def test_memory_ends_and_the_next_template_is_rendered(template: str) -> None:
     """The first is folded when the template is compiled, before anything of it is rendered."""
-    with pytest.raises(TemplateEnded, match="512 MB of memory"):
+    with pytest.raises(ProcessEnded, match="512 MB of memory"):
         render(template)
     is_rendered()
 
 
 def test_time_ends_wherever_it_is_spent_and_the_next_template_is_rendered() -> None:
     for template in (LOOP, "{{ (7 ** 9999999) % 10 }}{% set x = 3 ** 99999999 %}"):  # the second within one operation
-        with pytest.raises(TemplateEnded, match=r"it ran for 0\.2 s"):
+        with pytest.raises(ProcessEnded, match=r"it ran for 0\.2 s"):
             render(template, seconds=0.2)
     is_rendered()
 
 
 def test_a_text_longer_than_any_context_is_refused_and_no_secret_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt, "LONGEST_RENDERED", 1_000_000)
+    monkeypatch.setattr(prompt._renderer, "longest", 1_000_000)
     monkeypatch.setenv("FSD_DATABASE_URL", "postgresql://fsd:secret@db/fsd")
     prompt._renderer.end()  # the next one is started with this bound
     try:
@@ -79,7 +80,7 @@ def test_the_process_dies_and_another_takes_its_place() -> None:
     assert running is not None
     running[0].kill()
     running[0].wait()
-    with pytest.raises(TemplateEnded, match="ended the process"):
+    with pytest.raises(ProcessEnded, match="ended the process"):
         render("{{ messages }}")
     is_rendered()
 

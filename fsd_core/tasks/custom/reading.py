@@ -12,10 +12,7 @@ import gzip
 import io
 import json
 import logging
-import os
 import re
-import subprocess
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,8 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused, unpacks_to_more
 from fsd_core.errors import UnfitTask, Unreadable
-from fsd_core.tasks.custom.parquet_child import REFUSED, unpacks_to_more
 from fsd_core.tasks.custom.rows import (
     QUESTION_FIELDS,
     USUAL_FIELDS,
@@ -47,9 +44,10 @@ logger = logging.getLogger(__name__)
 LARGEST_FILE = 8_000_000
 """bytes, as it came and unpacked"""
 MOST_TASK_PROMPTS = 20_000
-PARQUET_SECONDS = 60
+PARQUET_SECONDS, PARQUET_PROCESSOR_SECONDS = 60, 30
+PARQUET_MEMORY = 768 << 20
+"""bytes beside those of the reader, which takes a quarter of a gigabyte"""
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
-_PARQUET_CHILD = Path(__file__).with_name("parquet_child.py")
 
 
 def unpacked(data: bytes, findings: Findings) -> bytes:
@@ -75,30 +73,21 @@ def _inflated(data: bytes, findings: Findings) -> bytes:
 
 
 def _parquet_as_lines(data: bytes, findings: Findings) -> bytes:
-    """Return the rows as JSON Lines. A child reads them, since a damaged file may end or fill the process it is in."""
+    """Return the rows as JSON Lines. They are read elsewhere: a damaged file may end or fill the process it is in."""
     findings.unit = "row"
-    command = [sys.executable, "-P", str(_PARQUET_CHILD), str(LARGEST_FILE), str(MOST_TASK_PROMPTS)]
-    # So that its address space stays small: an arena for each thread would reserve 64 MB.
-    limits = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    reader = ConfinedProcess("reads", PARQUET_MEMORY, LARGEST_FILE, MOST_TASK_PROMPTS)
     try:
-        child = subprocess.run(
-            command, input=data, env=os.environ | limits, capture_output=True, timeout=PARQUET_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return reader.ask(data, PARQUET_PROCESSOR_SECONDS, PARQUET_SECONDS)
+    except RequestRefused as refused:
+        findings.wrong(None, str(refused))
+    except (OSError, ProcessEnded) as error:
         logger.warning("A Parquet file was not read: %s", error)
-        child = None
-    else:
-        if child.returncode < 0:
-            logger.warning("The reader of a Parquet file ended by signal %d", -child.returncode)
-    if child is not None and child.returncode == 0:
-        return child.stdout
-    if child is not None and child.returncode == REFUSED:
-        findings.wrong(None, child.stderr.decode())
-    else:
         findings.wrong(
             None, "The file begins as one of Parquet and cannot be read: it is damaged, or takes too much time or "
             "memory. Write it again, or as JSON Lines."
         )  # fmt: skip
+    finally:
+        reader.end()
     return b""
 
 

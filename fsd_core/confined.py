@@ -1,0 +1,287 @@
+"""Processes for what strangers wrote: the kernel ends one that takes too much time or memory.
+
+A process does one kind of work, see ``_WORK``. It is started by the first request, and again after it was ended. A
+request is the seconds of a processor that it may take and bytes behind their length; an answer is bytes behind theirs.
+This file is also the program of the process, which imports nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+PATIENCE = 120.0
+"""seconds beyond those of a request until an answer must have come: a process is started on a busy machine, too"""
+_REQUEST, _ANSWER = struct.Struct(">dQ"), struct.Struct(">?Q")
+"""seconds and length of a request; whether it was refused, and length of an answer"""
+_OUT_OF_MEMORY = 3
+"""exit status"""
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
+"""variables that an interpreter needs to find its packages; no secrets"""
+# So that its address space stays small: an arena for each thread would reserve 64 MB.
+_LEAN = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
+}  # fmt: skip
+
+
+class ProcessEnded(Exception):
+    """The process was ended or broke off. The message says why, in a few words."""
+
+
+class RequestRefused(Exception):
+    """What the request asks for is not done. The message says why."""
+
+
+class ConfinedProcess:
+    """A process, and the requests to it. Thread-safe."""
+
+    def __init__(self, work: str, memory: int, longest: int, *more: int) -> None:
+        """``memory``: bytes beside those of the interpreter and the libraries of its ``work``; ``longest``: bytes of an
+        answer; ``more``: further bounds of its work."""
+        self.work, self.memory, self.longest, self.more = work, memory, longest, more
+        self._lock = Lock()
+        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    def forget(self) -> None:
+        """Begin anew in a forked process: what runs is its parent's, and so is whatever holds the lock."""
+        self._lock = Lock()
+        if self._running is not None:
+            process, connection = self._running
+            process.returncode = 0  # it is not ours to wait for
+            connection.close()
+            self._running = None
+
+    def ask(self, request: bytes, seconds: float, within: float | None = None) -> bytes:
+        """Return the answer to a request, which may take ``seconds`` of a processor and has to come ``within`` seconds.
+
+        Raises ``RequestRefused``, and ``ProcessEnded`` if the request takes more time or memory, or breaks the process.
+        """
+        within = seconds + PATIENCE if within is None else within
+        with self._lock:
+            self._running = self._running or self._start()
+            try:
+                refused, answer = self._exchange(_REQUEST.pack(seconds, len(request)) + request, within)
+            except BaseException as error:
+                status = self._end(killed=not isinstance(error, EOFError))
+                if isinstance(error, EOFError):
+                    raise ProcessEnded(self._reason(status, seconds)) from None
+                if isinstance(error, OSError):
+                    raise ProcessEnded(f"it was not done after {within:g} s") from None
+                raise
+        if refused:
+            raise RequestRefused(answer.decode())
+        return answer
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        with self._lock:
+            if self._running is not None:
+                self._end(killed=True)
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", __file__, self.work, *map(str, (self.memory, self.longest, *self.more))],
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _LEAN,
+                stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        return process, ours
+
+    def _end(self, *, killed: bool) -> int:
+        """Return the exit status of the process, which is ended if it does not end itself."""
+        assert self._running is not None
+        (process, connection), self._running = self._running, None
+        connection.close()
+        if killed:
+            process.kill()
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def _exchange(self, message: bytes, within: float) -> tuple[bool, bytes]:
+        """Send a message and return the answer. Raises ``EOFError`` if the other side has ended, and ``OSError``."""
+        assert self._running is not None
+        connection, deadline = self._running[1], time.monotonic() + within
+
+        def read(count: int) -> bytes:
+            content = bytearray()
+            while len(content) < count:
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+                if not (chunk := connection.recv(min(count - len(content), 1 << 20))):
+                    raise EOFError
+                content += chunk
+            return bytes(content)
+
+        connection.settimeout(within)
+        try:
+            connection.sendall(message)
+            refused, length = _ANSWER.unpack(read(_ANSWER.size))
+            if length > self.longest:
+                raise OSError("a longer answer than was asked for")
+            return refused, read(length)
+        except (BrokenPipeError, ConnectionResetError):
+            raise EOFError from None
+
+    def _reason(self, status: int, seconds: float) -> str:
+        if status == -signal.SIGPROF:
+            return f"it ran for {seconds:g} s"
+        if status == _OUT_OF_MEMORY:
+            return f"it took more than {self.memory >> 20} MB of memory"
+        return f"it ended the process that {self.work} it"
+
+
+def main(work: str, memory: int, longest: int, *more: int) -> None:
+    """Answer until the other side closes.
+
+    Running out of memory ends the process, so that the next request finds a fresh one.
+    """
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else is printed is no answer
+    answer_to = _WORK[work](longest, *more)
+    _limit(memory)
+    while head := requests.read(_REQUEST.size):
+        seconds, length = _REQUEST.unpack(head)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        refused = False
+        try:
+            answer = answer_to(requests.read(length))
+            if len(answer) > longest:
+                raise RequestRefused(f"it writes more than {longest:,} bytes")
+        except RequestRefused as refusal:
+            refused, answer = True, str(refusal).encode()
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        answers.write(_ANSWER.pack(refused, len(answer)) + answer)
+        answers.flush()
+    os._exit(0)  # how the threads of libraries end is nobody's concern
+
+
+def _limit(memory: int) -> None:
+    """Let the process take ``memory`` bytes more than it has, and write no file."""
+    limits = [(resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)]
+    with suppress(OSError, ValueError):  # systems that do not tell what a process has
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limits.append((resource.RLIMIT_AS, pages * resource.getpagesize() + memory))
+    for limit, value in limits:
+        with suppress(OSError, ValueError):  # systems without it, or with a lower one
+            resource.setrlimit(limit, (value, value))
+
+
+LONGEST_REFUSAL = 200
+"""characters of a template's message when it refuses"""
+_MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
+_ROWS_AT_ONCE = 100
+
+
+def _renders(longest: int) -> Callable[[bytes], bytes]:
+    """Chat templates. A request and its answer are JSON.
+
+    The answer has the ``text`` of a conversation or the ``names`` that a template reads. Otherwise it has what the
+    template said when it ``refused``, or the kind of error with which it ``failed``.
+    """
+    from jinja2 import Environment, TemplateError, meta
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def names(chat_template: str) -> list[str]:
+        parsed = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(
+            _MARKS_OF_ANSWERS.sub("", chat_template)
+        )
+        return sorted(meta.find_undeclared_variables(parsed))
+
+    def rendered(request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if "names_of" in request:
+                return {"names": names(request["names_of"])}
+            values = request.pop("values")
+            (text,), _ = render_jinja_template(**request, add_generation_prompt=True, **values)
+            return {"text": str(text)}
+        except MemoryError:
+            raise
+        except Exception as error:  # Jinja and the code that a template calls raise any exception
+            if type(error) is TemplateError:  # by the template's own raise_exception
+                return {"refused": str(error)[:LONGEST_REFUSAL]}
+            return {"failed": type(error).__name__}
+
+    names("")  # loads what parsing needs
+    return lambda request: as_json(rendered(from_json(request)))
+
+
+def _reads(longest: int, most_rows: int) -> Callable[[bytes], bytes]:
+    """Files of Parquet, whose rows become JSON Lines. What a file says of its own size may be wrong."""
+    from pyarrow import parquet
+
+    def lines(data: bytes) -> bytes:
+        file = parquet.ParquetFile(io.BytesIO(data))
+        about, names = file.metadata, file.schema_arrow.names
+        if len(set(names)) < len(names):
+            raise RequestRefused("The file has two columns of one name: rename one of them.")
+        if about.num_rows > most_rows:
+            raise RequestRefused(f"The file has {about.num_rows:,} rows: expected at most {most_rows:,} prompts.")
+        if sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)) > longest:
+            raise RequestRefused(unpacks_to_more(longest))
+        written = bytearray()
+        for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+            for row in batch.to_pylist():
+                row = {name: _plain(value) for name, value in row.items()}
+                written += json.dumps(row, ensure_ascii=False).encode() + b"\n"
+                if len(written) > longest:
+                    raise RequestRefused(unpacks_to_more(longest))
+        return bytes(written)
+
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it. Dates and decimal numbers become text, and objects lose fields of nothing."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, bytes):  # some programs write text as bytes
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def unpacks_to_more(largest: int) -> str:
+    """Return the sentence on a file that unpacks to more bytes."""
+    return f"The file unpacks to more than {largest:,} bytes: split it into several tasks."
+
+
+def as_json(value: dict[str, Any]) -> bytes:
+    """Return an object as the bytes of a request or an answer."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def from_json(content: bytes) -> dict[str, Any]:
+    """Return the object of a request or an answer."""
+    return json.loads(content.decode("utf-8", "surrogatepass"))
+
+
+_WORK: dict[str, Callable[..., Callable[[bytes], bytes]]] = {"renders": _renders, "reads": _reads}
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

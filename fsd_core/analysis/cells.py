@@ -42,16 +42,6 @@ def metrics(run: RunView) -> dict[str, Any]:
     return run.metrics or {}
 
 
-def interval(run: RunView, key: str) -> tuple[Any, Any, Any]:
-    """Return the low end, value and high end of a metric.
-
-    A metric without an interval, as for a single prompt, is its own ends. A missing metric is ``None`` throughout.
-    """
-    values = metrics(run)
-    low, value, high = (values.get(key + end) for end in ("_low", "", "_high"))
-    return (value if low is None else low), value, (value if high is None else high)
-
-
 def measured(runs: Iterable[RunView]) -> list[RunView]:
     """Return the runs that have metrics."""
     return [run for run in runs if run.metrics]
@@ -99,6 +89,11 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
     return names
+
+
+def names_beside(runs: Sequence[RunView], baseline: RunView) -> dict[str, str]:
+    """Return the names of runs and of their baseline, which may be none of them."""
+    return run_names(runs if any(run.id == baseline.id for run in runs) else [*runs, baseline])
 
 
 def _numbered(lines: list[Family]) -> list[Family]:

@@ -52,11 +52,10 @@ from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, 
 from dashboard.ui.templates import Html, addressed, joined, render, script
 from dashboard.ui.view import Asked, Updates, Values, View, digest
 from fsd_core.actions.action import Ask, action
-from fsd_core.analysis.cells import displayed_columns, run_names
+from fsd_core.analysis.cells import run_names
 from fsd_core.analysis.matching import caption, match, tables
 from fsd_core.errors import FsdError, NotGiven, UnknownChoice, UnknownName
 from fsd_core.frozen import check_fields
-from fsd_core.metrics import compared
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.plots import trade_offs
 from fsd_core.plots.trade_offs import FIRST_FIGURE, named_figure
@@ -203,15 +202,12 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
 
 
 def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
-    indices = displayed_columns([row.cells for row in comparison.rows])
-    metrics = [compared()[i] for i in indices]
+    columns = comparison.columns
+    metrics = [first.metric for first, *_ in columns]
     titles = [f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in metrics]
     rows = [
-        [
-            row.name + " (baseline)" * row.is_baseline,
-            *("\n".join(cell_lines(row.cells[i], compared()[i])) for i in indices),
-        ]
-        for row in comparison.rows
+        [row.name + " (baseline)" * row.is_baseline, *("\n".join(cell_lines(cell)) for cell in cells)]
+        for row, *cells in zip(comparison.rows, *columns, strict=True)
     ]
     note = " ".join([INTERVALS, *comparison.footnotes])
     return [ReportTable(title="Metrics", columns=["Setting", *titles], rows=rows, note=note)]

@@ -50,7 +50,7 @@ from dashboard.tables.run_record import settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
 from dashboard.ui.templates import Html, addressed, joined, render, script
-from dashboard.ui.view import Asked, Updates, Values, View, digest
+from dashboard.ui.view import Asked, Part, Updates, Values, View, digest, together
 from fsd_core.actions.action import Ask, action
 from fsd_core.analysis.cells import run_names
 from fsd_core.analysis.matching import caption, match, tables
@@ -119,7 +119,7 @@ def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
 _SORTED = "answers sorted"
 
 
-class AnswerPanel:
+class AnswerPanel(Part):
     """The panel's components as attributes."""
 
     def __init__(self) -> None:
@@ -129,11 +129,7 @@ class AnswerPanel:
                 self.picture = gr.Plot(show_label=False, elem_id="answer-picture")
             with gr.Column(scale=6, min_width=340):
                 self.table = show(js_on_load=script("compare/answers_table.js") + KEEP_PLACE)
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        """Components that :meth:`redraw` changes."""
-        return [self.sentence, self.picture, self.table]
+        self.outputs = [self.sentence, self.picture, self.table]
 
     def listen(self, view: View) -> None:
         """Attach the events."""
@@ -259,15 +255,8 @@ class ReportForm(Section):
         with gr.Row():
             self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
         self.answer = show()
-
-    @property
-    def forms(self) -> Sequence[Any]:
-        """Components that the button reads, and empties once their text is saved."""
-        return [self.report_title, self.text, self.kept]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [self.answer]
+        self.forms = [self.report_title, self.text, self.kept]
+        self.outputs = [self.answer]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return nothing: what is compared is read at a click."""
@@ -388,14 +377,9 @@ class ComparePage:
         fields = [self.experiment, self.baseline, self.margin]
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
-            self.exports, self.clock, *self.answer.outputs, *self.views.outputs,
+            self.exports, self.clock,
         ]  # fmt: skip
-        forms = [*self.views.forms]
-        for section in self.sections:
-            fields += section.fields
-            forms += section.forms
-            outputs += [section.fold.part, *section.outputs]
-        view.listen(self.redraw, fields, outputs, forms)
+        view.listen(self.redraw, *together([self.answer, self.views, *self.sections], fields, outputs))
 
     # --- what is asked -------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ from dashboard.ui.templates import (
     render,
     script,
 )
-from dashboard.ui.view import MOST_COUNTED, Asked, Updates, View, count_in, digest
+from dashboard.ui.view import MOST_COUNTED, Asked, Part, Updates, View, count_in, digest
 from fsd_core.analysis.cells import by_category, only_model
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.analysis.recommendation import slowdown
@@ -441,7 +441,7 @@ _ALL = "all"
 IN_ORDER, WORST = "", "worst"
 
 
-class OpenedRun:
+class OpenedRun(Part):
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, mlflow_url: str | None) -> None:
@@ -465,6 +465,12 @@ class OpenedRun:
         self.history = self.panel.history = show()
         self._build_prompts()
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
+        self.fields, self.forms = [self.outcome, self.search, self.order], self.panel.forms
+        self.outputs = [
+            self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
+            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
+            self.prompt, self.clock, *self.pager.parts,
+        ]  # fmt: skip
 
     def _build_prompts(self) -> None:
         show(section("Prompts"))
@@ -482,20 +488,6 @@ class OpenedRun:
                 self.pager = Pager(PROMPTS_PER_PAGE, "prompt")
             with gr.Column(scale=5, min_width=340, elem_classes=["run-side"]):
                 self.prompt = show(elem_id="prompt")
-
-    @property
-    def fields(self) -> list[Any]:
-        """Components that :meth:`redraw` reads."""
-        return [self.outcome, self.search, self.order]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change."""
-        return [
-            self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
-            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
-            self.prompt, self.clock, *self.pager.parts,
-        ]  # fmt: skip
 
     def listen(self, view: View) -> None:
         """Attach the events."""

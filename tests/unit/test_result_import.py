@@ -508,7 +508,7 @@ def test_its_pages_open_without_prompts_and_offer_neither_a_resumption_nor_a_pro
 
     opened = built(build)
     fields = {opened.outcome: "all", opened.search: "", opened.order: ""}
-    updates = opened.redraw(asked(dict.fromkeys(opened.panel.fields) | fields), run.id)
+    updates = opened.redraw(asked(dict.fromkeys(opened.panel.forms) | fields), run.id)
     assert "measured elsewhere are kept here" in updates[opened.prompts]
     assert "logged with fsd_core.log_run" in updates[opened.tiles]
     assert "Resume" not in updates[opened.head]

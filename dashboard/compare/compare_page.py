@@ -50,13 +50,12 @@ from dashboard.tables.run_record import settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
 from dashboard.ui.templates import Html, addressed, joined, render, script
-from dashboard.ui.view import Asked, Updates, Values, View, digest
+from dashboard.ui.view import Asked, Part, Updates, Values, View, digest, together
 from fsd_core.actions.action import Ask, action
-from fsd_core.analysis.cells import displayed_columns, run_names
+from fsd_core.analysis.cells import run_names
 from fsd_core.analysis.matching import caption, match, tables
 from fsd_core.errors import FsdError, NotGiven, UnknownChoice, UnknownName
 from fsd_core.frozen import check_fields
-from fsd_core.metrics import compared
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.plots import trade_offs
 from fsd_core.plots.trade_offs import FIRST_FIGURE, named_figure
@@ -120,7 +119,7 @@ def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
 _SORTED = "answers sorted"
 
 
-class AnswerPanel:
+class AnswerPanel(Part):
     """The panel's components as attributes."""
 
     def __init__(self) -> None:
@@ -130,11 +129,7 @@ class AnswerPanel:
                 self.picture = gr.Plot(show_label=False, elem_id="answer-picture")
             with gr.Column(scale=6, min_width=340):
                 self.table = show(js_on_load=script("compare/answers_table.js") + KEEP_PLACE)
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        """Components that :meth:`redraw` changes."""
-        return [self.sentence, self.picture, self.table]
+        self.outputs = [self.sentence, self.picture, self.table]
 
     def listen(self, view: View) -> None:
         """Attach the events."""
@@ -203,15 +198,12 @@ def frozen_comparison(comparison: ComparedRuns, title: str, text: str, parts: It
 
 
 def _metrics(comparison: ComparedRuns) -> list[ReportTable]:
-    indices = displayed_columns([row.cells for row in comparison.rows])
-    metrics = [compared()[i] for i in indices]
+    columns = comparison.columns
+    metrics = [first.metric for first, *_ in columns]
     titles = [f"{metric.title} ({metric.unit})" if metric.unit else metric.title for metric in metrics]
     rows = [
-        [
-            row.name + " (baseline)" * row.is_baseline,
-            *("\n".join(cell_lines(row.cells[i], compared()[i])) for i in indices),
-        ]
-        for row in comparison.rows
+        [row.name + " (baseline)" * row.is_baseline, *("\n".join(cell_lines(cell)) for cell in cells)]
+        for row, *cells in zip(comparison.rows, *columns, strict=True)
     ]
     note = " ".join([INTERVALS, *comparison.footnotes])
     return [ReportTable(title="Metrics", columns=["Setting", *titles], rows=rows, note=note)]
@@ -263,15 +255,8 @@ class ReportForm(Section):
         with gr.Row():
             self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
         self.answer = show()
-
-    @property
-    def forms(self) -> Sequence[Any]:
-        """Components that the button reads, and empties once their text is saved."""
-        return [self.report_title, self.text, self.kept]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [self.answer]
+        self.forms = [self.report_title, self.text, self.kept]
+        self.outputs = [self.answer]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return nothing: what is compared is read at a click."""
@@ -392,14 +377,9 @@ class ComparePage:
         fields = [self.experiment, self.baseline, self.margin]
         outputs = [
             self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
-            self.exports, self.clock, *self.answer.outputs, *self.views.outputs,
+            self.exports, self.clock,
         ]  # fmt: skip
-        forms = [*self.views.forms]
-        for section in self.sections:
-            fields += section.fields
-            forms += section.forms
-            outputs += [section.fold.part, *section.outputs]
-        view.listen(self.redraw, fields, outputs, forms)
+        view.listen(self.redraw, *together([self.answer, self.views, *self.sections], fields, outputs))
 
     # --- what is asked -------------------------------------------------------------------------------------------
 

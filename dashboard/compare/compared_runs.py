@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.analysis.cells import Cell, cells, run_names, shared
+from fsd_core.analysis.cells import Cell, cells, displayed_columns, run_names, shared
 from fsd_core.analysis.comparability import count_context_ends, read_differently, rendered_differently
 from fsd_core.analysis.recommendation import Recommendation, Slowdown, comparable_times, recommend, slowdown
 from fsd_core.config.model_names import called
@@ -188,6 +188,10 @@ class ComparisonRow(NamedTuple):
     slowdown: Slowdown | None
     """why it is slower than the baseline, if it is"""
 
+    def cell(self, key: str) -> Cell:
+        """Return the cell of a metric."""
+        return next(cell for cell in self.cells if cell.metric.key == key)
+
 
 class ComparedRuns(NamedTuple):
     """The comparison of the chosen runs. ``warnings`` are sentences."""
@@ -204,6 +208,11 @@ class ComparedRuns(NamedTuple):
     """which run is the fastest, what time does not tell apart from it, and how much of it other programs took"""
     recommendation: Recommendation | None = None
     """the conclusion of the comparison; ``None`` if nothing is compared"""
+
+    @property
+    def columns(self) -> list[tuple[Cell, ...]]:
+        """The cells of each metric that the tables show, one for each row."""
+        return displayed_columns([row.cells for row in self.rows])
 
     @property
     def best(self) -> str | None:

@@ -12,15 +12,15 @@ from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_record import settings_table
 from dashboard.ui.components import empty_state, mixed_mark, notice, rough, term
 from dashboard.ui.templates import Html, joined, render
-from fsd_core.analysis.cells import SIGNIFICANT, Cell, delta_text, displayed_columns, estimate, rare_of
+from fsd_core.analysis.cells import SIGNIFICANT, Cell, CellText, estimate, rare_of
 from fsd_core.analysis.matching import MatchedCell, absence, beside_rows, caption, tables
 from fsd_core.engines.kinds import measured_on
 from fsd_core.evaluation.aggregate import cost_figures
-from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
+from fsd_core.metrics import FIDELITY, METRICS, Metric
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.statistics.tradeoff import OUTSIDE, RATIOS
 from fsd_core.storage.records import UNENDED
-from fsd_core.texts import DASH, NO_INTERVAL, ROUGH_MARK, decimals, p_value
+from fsd_core.texts import DASH, NO_INTERVAL, ROUGH_MARK, p_value
 
 if TYPE_CHECKING:
     from fsd_core.analysis.matching import MatchedComparison
@@ -53,13 +53,13 @@ def comparison_html(comparison: ComparedRuns) -> Html:
     """Return the table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return Html()
-    columns = displayed_columns([row.cells for row in comparison.rows])
-    metrics = [compared()[column] for column in columns]
+    columns = comparison.columns
+    metrics = [first.metric for first, *_ in columns]
     return render(
         _FILE,
         "comparison",
         titles=[render(_FILE, "metric", term(metric.title, metric.explanation), metric.unit) for metric in metrics],
-        rows=[_row(row, columns, comparison.margin) for row in comparison.rows],
+        rows=[_row(row, cells, comparison.margin) for row, *cells in zip(comparison.rows, *columns, strict=True)],
         significant=SIGNIFICANT,
         marked=MARKED if comparison.marked else "",
         times=comparison.times,
@@ -74,7 +74,7 @@ def worst_prompts_html(comparison: ComparedRuns) -> Html:
     return render(_FILE, "worst_prompts", rows) if rows else Html()
 
 
-def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tuple[str, Html, list[str]]:
+def _row(row: ComparisonRow, cells: Sequence[Cell], margin: float | None) -> tuple[str, Html, list[str]]:
     """Return the class, name and cells of a run."""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     more = f"{pair_title(row.run.pair)}, {row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, "
@@ -84,22 +84,21 @@ def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tu
     tone = verdict = ""
     if row.verdict and margin is not None:
         tone, verdict = VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)
-    cells = [_cell(row.cells[i], compared()[i]) for i in columns]
-    return "baseline" if row.is_baseline else "", render(_FILE, "run", row, more, tone, verdict), cells
+    name = render(_FILE, "run", row, more, tone, verdict)
+    return "baseline" if row.is_baseline else "", name, [*map(_cell, cells)]
 
 
-def _cell(cell: Cell, metric: Metric) -> str:
-    if cell.estimate is None:
+def _cell(cell: Cell) -> str:
+    if (text := cell.text) is None:
         return DASH
-    text = metric.written(*cell.estimate)
-    delta = _delta(cell, metric, decimals(*cell.estimate))
-    return render(_FILE, "cell", rough(text.value, bool(text.mark)), text, mixed_mark(cell.mixed), cell.comment, delta)
+    value = rough(text.value.value, bool(text.value.mark))
+    return render(_FILE, "cell", value, text.value, mixed_mark(cell.mixed), cell.comment, _delta(cell, text))
 
 
-def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
+def _delta(cell: Cell, told: CellText) -> Html:
     if cell.delta is None:
         return Html()
-    text, ends = delta_text(cell.delta, metric, digits)
+    text = told.change
     notes: list[str] = []
     if (paired := cell.paired) is not None:
         differing = paired.only_a + paired.only_b
@@ -110,7 +109,7 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
         ]
     if cell.rare is not None:
         notes.append(f"runaways up to {cell.rare.share}")
-    return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, notes)
+    return render(_FILE, "delta", _TONES[cell.verdict], text, mixed_mark(cell.delta_mixed), told.ends, notes)
 
 
 def p_values(cell: Cell) -> list[str]:
@@ -209,10 +208,10 @@ def _columns(rows: Sequence[ComparisonRow]) -> list[AnswerColumn]:
     """Return the columns that any run fills. Where nothing is scored, equal texts take the place of accuracy."""
 
     def filled(key: str) -> bool:
-        return any(_answer_cell(row, key)[0].estimate for row in rows)
+        return any(row.cell(key).estimate for row in rows)
 
     quality = "accuracy" if filled("accuracy") or not filled(FIDELITY[0]) else FIDELITY[0]
-    metric = _metric(quality)
+    metric = METRICS[quality]
     points = [AnswerColumn("points", "Points ±", _POINTS, _points, "num")] if quality == "accuracy" else []
     return [
         AnswerColumn("name", "Setting", "", None),
@@ -269,47 +268,34 @@ def _verdict(row: ComparisonRow) -> str:
     return row.verdict.kind if row.verdict else DASH
 
 
-def _metric(key: str) -> Metric:
-    return next(metric for metric in compared() if metric.key == key)
-
-
-def _answer_cell(row: ComparisonRow, key: str) -> tuple[Cell, Metric]:
-    metric = _metric(key)
-    return row.cells[compared().index(metric)], metric
-
-
 def _value(row: ComparisonRow, key: str) -> AnswerCell:
-    cell, metric = _answer_cell(row, key)
-    if cell.estimate is None:
+    cell = row.cell(key)
+    if cell.text is None or cell.estimate is None:
         return AnswerCell(DASH)
-    text = metric.written(*cell.estimate)
-    unit = " %" if metric.is_share else f" {metric.unit}"
+    text = cell.text.value
+    unit = " %" if cell.metric.is_share else f" {cell.metric.unit}"
     about = text.with_ends(" ({} to {})") + unit + _why(text.mark)
     return AnswerCell(text.mark + text.value, about, value=cell.estimate.value)
 
 
 def _points(row: ComparisonRow) -> AnswerCell:
-    cell, metric = _answer_cell(row, "accuracy")
-    if cell.delta is None:
-        return AnswerCell(DASH, value=0.0 if row.is_baseline else None)
-    digits = decimals(*cell.estimate) if cell.estimate else 1
-    text, ends = delta_text(cell.delta, metric, digits)
-    text = text.removesuffix(" pts")
-    about = f"{text} ({ends})" if ends else text + _why(text)
-    shared = f", on {cell.paired.prompts_text}" if cell.paired else ""
-    return AnswerCell(text, about + shared, value=cell.delta.value)
+    return _change(row, "accuracy", " pts") or AnswerCell(DASH, value=0.0 if row.is_baseline else None)
 
 
 def _speed(row: ComparisonRow) -> AnswerCell:
-    cell, metric = _answer_cell(row, "seconds_per_answer")
-    if row.is_baseline:
-        return AnswerCell("1", value=1.0)
-    if cell.delta is None:
-        return AnswerCell(DASH)
-    text, ends = delta_text(cell.delta, metric, 2)
-    text = text.removesuffix("× as fast")
+    baseline = AnswerCell("1", value=1.0) if row.is_baseline else AnswerCell(DASH)
+    return _change(row, "seconds_per_answer", "× as fast") or baseline
+
+
+def _change(row: ComparisonRow, key: str, unit: str) -> AnswerCell | None:
+    """Return a difference from the baseline, or a ratio, without the unit that its heading has."""
+    cell = row.cell(key)
+    if cell.text is None or cell.delta is None:
+        return None
+    text, ends = cell.text.change.removesuffix(unit), cell.text.ends
     about = f"{text} ({ends})" if ends else text + _why(text)
-    return AnswerCell(text, about, mixed_mark(cell.delta_mixed), cell.delta.value)
+    shared = f", on {cell.paired.prompts_text}" if cell.paired else ""
+    return AnswerCell(text, about + shared, mixed_mark(cell.delta_mixed), cell.delta.value)
 
 
 def _why(text: str) -> str:
@@ -326,7 +312,7 @@ def cost_table(rows: Sequence[ComparisonRow]) -> Html:
     metrics = [METRICS[key] for key in _COLUMNS if any(estimate(row.run, METRICS[key]) for row in rows)]
     if not metrics:
         return Html()
-    titles = ["Price per hour", *(render(_COSTS_FILE, "title", metric) for metric in metrics)]
+    titles = ["Price per hour", *(render(_FILE, "metric", metric.title, metric.unit) for metric in metrics)]
     return render(_COSTS_FILE, "costs", titles, [_cost_row(row, metrics) for row in rows])
 
 

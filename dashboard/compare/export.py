@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from math import isfinite
@@ -40,7 +40,7 @@ from dashboard.tables.run_record import OPTION_TITLES, by_sampling, of_run, valu
 from dashboard.ui.api_call import answered
 from dashboard.ui.page import STYLE_SHEETS
 from dashboard.ui.templates import Html, document, downloads, joined, moment
-from fsd_core.analysis.cells import Cell, delta_columns, delta_text, displayed_columns, only_model
+from fsd_core.analysis.cells import Cell, delta_columns, only_model
 from fsd_core.analysis.matching import (
     MatchedCell,
     MatchedComparison,
@@ -56,12 +56,12 @@ from fsd_core.config.model_names import called
 from fsd_core.config.options import effective_settings
 from fsd_core.engines.kinds import measured_on
 from fsd_core.errors import DatabaseUnavailable, NotGiven, UnknownName
-from fsd_core.metrics import MIXED_MARK, Metric, compared, mixed_sentence, short_commit
+from fsd_core.metrics import MIXED_MARK, Metric, mixed_sentence, short_commit
 from fsd_core.plots.printed import PRINT_FORMATS, on_white, plain_title, printed
 from fsd_core.plots.style import EXPORT_CONFIG
 from fsd_core.plots.trade_offs import MATCHED, comparison_figures, named_figure
 from fsd_core.storage.records import origin_text, other_figures
-from fsd_core.texts import count, decimals, p_value, slug
+from fsd_core.texts import count, p_value, slug
 from fsd_core.theory import MOST_DRAFTS
 
 if TYPE_CHECKING:
@@ -108,14 +108,15 @@ class TableColumn(NamedTuple):
 
 def latex(comparison: ComparedRuns) -> str:
     """Return the comparison's tables. Below each value with its 95 % interval is the difference from the baseline."""
-    indices = [i for i in displayed_columns([row.cells for row in comparison.rows]) if compared()[i].key in _KEYS]
     columns = [TableColumn(["n"], [[f"{row.run.prompts_done:,}"] for row in comparison.rows])]
     tested = 0
-    for i in indices:
-        metric = compared()[i]
-        columns.append(TableColumn(_head(metric), [cell_lines(row.cells[i], metric) for row in comparison.rows]))
+    for cells in comparison.columns:
+        metric = cells[0].metric
+        if metric.key not in _KEYS:
+            continue
+        columns.append(TableColumn(_head(metric), [*map(cell_lines, cells)]))
         if metric.key == "accuracy":
-            p_values = [_p(row.cells[i]) for row in comparison.rows]
+            p_values = [*map(_p, cells)]
             tested = sum(p != "--" for p in p_values)
             columns += [TableColumn(["p"], [[p] for p in p_values])] if tested else []
     names = [row.name + (" (baseline)" if row.is_baseline else "") for row in comparison.rows]
@@ -207,17 +208,15 @@ def _row(cells: Sequence[str]) -> str:
     return "{}" + row if row.startswith(("[", "*")) else row  # behind the end of a row they would be its option
 
 
-def cell_lines(cell: Cell, metric: Metric) -> list[str]:
+def cell_lines(cell: Cell) -> list[str]:
     """Return a value with its interval, and below it the difference from the baseline."""
-    if cell.estimate is None:
+    if (text := cell.text) is None:
         return ["–"]
-    formatted = metric.written(*cell.estimate)
-    value = formatted._replace(value=formatted.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]")
+    value = text.value._replace(value=text.value.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]")
     if cell.delta is None:
         return [value]
-    change, ends = delta_text(cell.delta, metric, decimals(*cell.estimate))
-    change = change.removesuffix(" pts") + "†" * bool(cell.delta_mixed)
-    return [value, change + (f" [{ends.replace(' to ', ', ')}]" if ends else "")]
+    change = text.change.removesuffix(" pts") + "†" * bool(cell.delta_mixed)
+    return [value, change + (f" [{text.ends.replace(' to ', ', ')}]" if text.ends else "")]
 
 
 def _p(cell: Cell) -> str:
@@ -240,20 +239,18 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
 
     Each value is followed by its 95 % interval. Differences and ratios are against the row marked as baseline.
     """
-    indices = displayed_columns([row.cells for row in comparison.rows])
-    columns = [compared()[i] for i in indices]
+    columns = comparison.columns
     lines = [f"## {_plain(title)}", "", f"{_setup(comparison)}", ""]
     if commands:
         lines += ["```", *commands, "```", ""]
     if comparison.recommendation:
         lines += [_plain(comparison.recommendation.sentence), ""]
     lines += [f"- {_plain(warning)}" for warning in comparison.warnings] + [""] * bool(comparison.warnings)
-    lines += ["| Run | " + " | ".join(f"{metric.title}, {metric.unit}" for metric in columns) + " |"]
-    lines += ["|---" * (len(columns) + 1) + "|"]
-    for row in comparison.rows:
-        name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
-        cells = (_cell(row.cells[i], compared()[i]) for i in indices)
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    names = [f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name) for row in comparison.rows]
+    lines += _lines(
+        ["Run", *(f"{first.metric.title}, {first.metric.unit}" for first, *_ in columns)],
+        ([name, *map(_cell, cells)] for name, *cells in zip(names, *columns, strict=True)),
+    )
     if comparison.times:
         lines += ["", _plain(comparison.times)]
     if comparison.marked:
@@ -285,13 +282,18 @@ def _matched_markdown(comparison: ComparedRuns) -> list[str]:
     lines: list[str] = []
     for table in tables(matched):
         lines += ["", f"### {table.title}", "", *(f"- {_plain(verdict)}" for verdict in table.verdicts), ""]
-        lines += [f"| Rule | {' | '.join(map(_plain, table.columns))} |", "|---" * (len(table.columns) + 1) + "|"]
-        lines += [f"| {_plain(name)} | {' | '.join(map(_markdown_point, cells))} |" for name, cells in table.rows]
+        rows = ([_plain(name), *map(_markdown_point, cells)] for name, cells in table.rows)
+        lines += _lines(["Rule", *map(_plain, table.columns)], rows)
     if lines:
-        lines += ["", f"| Beside the curves | Times less | {matched.quality.title} |", "|---|---|---|"]
-        lines += [f"| {' | '.join(map(_plain, row))} |" for row in beside_rows(matched)]
+        beside = (map(_plain, row) for row in beside_rows(matched))
+        lines += ["", *_lines(["Beside the curves", "Times less", matched.quality.title], beside)]
         lines += ["", _plain(f"{caption(matched)} {absence(matched)}")]
     return lines
+
+
+def _lines(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return a table in Markdown."""
+    return [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 def _markdown_point(cell: MatchedCell) -> str:
@@ -302,18 +304,17 @@ def _markdown_point(cell: MatchedCell) -> str:
 def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
     """Return the optima and verifiers of a run by the number of drafts."""
     drafts = range(1, MOST_DRAFTS + 1)
-    lines = [
+    rows = [
+        [label, *(f"{100 * by_drafts[n]['rate']:.1f}" if n in by_drafts else "–" for n in drafts)]
+        for title, best, verifiers in by_sampling(bounds)
+        for label, by_drafts in [(f"**{title}**", best), *verifiers]
+    ]
+    return [
         f"How often one of several drafts is kept, in percent: the optimum and the verifiers of each way to draft, at "
         f"{bounds['positions']} positions of {_plain(name)}, temperature {bounds['temperature']:g}.",
         "",
-        f"| Drafts | {' | '.join(map(str, drafts))} |",
-        "|---" * (MOST_DRAFTS + 1) + "|",
+        *_lines(["Drafts", *map(str, drafts)], rows),
     ]
-    for title, best, verifiers in by_sampling(bounds):
-        for label, by_drafts in [(f"**{title}**", best), *verifiers]:
-            cells = (f"{100 * by_drafts[n]['rate']:.1f}" if n in by_drafts else "–" for n in drafts)
-            lines.append(f"| {label} | {' | '.join(cells)} |")
-    return lines
 
 
 def _setup(comparison: ComparedRuns) -> str:
@@ -341,16 +342,13 @@ def _machines(run: RunView) -> list[str]:
     ]
 
 
-def _cell(cell: Cell, metric: Metric) -> str:
-    if cell.estimate is None:
+def _cell(cell: Cell) -> str:
+    if (found := cell.text) is None:
         return "–"
-    digits = decimals(*cell.estimate)
-    formatted = metric.written(*cell.estimate)
-    text = formatted._replace(value=formatted.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
+    text = found.value._replace(value=found.value.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
     if cell.delta is not None:
-        change, ends = delta_text(cell.delta, metric, digits)
-        more = ", ".join(p_values(cell)) or ends
-        text += f"; {change}" + MIXED_MARK * bool(cell.delta_mixed) + (f" ({more})" if more else "")
+        more = ", ".join(p_values(cell)) or found.ends
+        text += f"; {found.change}" + MIXED_MARK * bool(cell.delta_mixed) + (f" ({more})" if more else "")
     return text
 
 

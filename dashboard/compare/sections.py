@@ -30,7 +30,7 @@ from dashboard.tables.prompt_pairs import Pairing, PairReader, RunPair
 from dashboard.ui.components import KEEP_PLACE, empty_state, notice, show
 from dashboard.ui.fields import Fold, optional_number, read
 from dashboard.ui.templates import addressed, joined, render, script
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.view import Asked, Part, Updates, View, digest
 from fsd_core.analysis.cells import run_names
 from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
@@ -76,7 +76,7 @@ class Comparing(NamedTuple):
         return query_of(self.runs, self.baseline, self.margin)
 
 
-class Section:
+class Section(Part):
     """The section's components as attributes."""
 
     name: ClassVar[str]
@@ -85,34 +85,19 @@ class Section:
     parts: ClassVar[tuple[str, ...]]
     """names under which :meth:`draw` asks what differs of ``drawn``"""
 
+    drawn: Sequence[Any] = ()
+    """figures and HTML of the comparison, which are ``outputs`` too; they are emptied once a folded section holds
+    another comparison's"""
+
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.fold = Fold(self.name, self.title)
         with self.fold.part:
             self.build()
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        """Components that :meth:`draw` reads; a choice in one of them asks."""
-        return ()
-
-    @property
-    def forms(self) -> Sequence[Any]:
-        """Further components that :meth:`draw` or an act of the section reads."""
-        return ()
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        """Components that :meth:`draw` and the acts change."""
-        return self.drawn
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        """Figures and HTML of the comparison. They are emptied once a folded section holds another comparison's."""
-        return ()
+        self.outputs = [self.fold.part, *self.drawn, *self.outputs]
 
     def build(self) -> None:
-        """Make the components."""
+        """Make the components, and say which it reads and changes."""
         raise NotImplementedError
 
     def listen(self, view: View, link: gr.Textbox) -> None:
@@ -181,14 +166,8 @@ class CostSection(Section):
         info = "Of the machine, in any currency. Empty: what each run was measured at."
         self.price = optional_number(_TITLE, info)
         self.table = show()
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        return [self.price]
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.table]
+        self.fields = [self.price]
+        self.drawn = [self.table]
 
     def at_first(self, asked: Asked, now: Comparing) -> bool:
         return super().at_first(asked, now) or bool(_named_price(asked))
@@ -247,14 +226,8 @@ class LoadSection(Section):
                 for name, what in SPEEDS_BY_LOAD.items():
                     if what.by_rate == by_rate:
                         self.plots[name] = gr.Plot(show_label=False, min_width=340)
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.told, *self.plots.values()]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [*self.rows.values(), *self.drawn]
+        self.drawn = [self.told, *self.plots.values()]
+        self.outputs = [*self.rows.values()]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the figures and sentences, if they differ."""
@@ -300,18 +273,9 @@ class FurtherFigures(Section):
                 self.histogram = gr.Plot(show_label=False)
             with gr.Column(min_width=340):
                 self.plots += [gr.Plot(show_label=False) for _ in range(3)]
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        return [self.run]
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [*self.plots, self.histogram]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [self.row, *self.drawn, self.run]
+        self.fields = [self.run]
+        self.drawn = [*self.plots, self.histogram]
+        self.outputs = [self.row, self.run]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the figures that differ. Before a run has done a prompt there are none.
@@ -371,23 +335,10 @@ class MatchedPanel(Section):
                 self.lengths = gr.Plot(show_label=False, visible=False)
         self.predicted = gr.Plot(show_label=False, visible=False, elem_id="predicted")
         self.tables = show(elem_id="matched", js_on_load=BRING_INTO_VIEW)
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        return [self.cost]
-
-    @property
-    def forms(self) -> Sequence[Any]:
-        """Fields of several numbers, which are read once all are typed."""
-        return [self.ratios, self.margins]
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.curves, self.reach, self.lengths, self.predicted, self.tables]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [self.row, *self.drawn]
+        self.fields = [self.cost]
+        self.forms = [self.ratios, self.margins]  # lists of numbers, which are read once all are typed
+        self.drawn = [self.curves, self.reach, self.lengths, self.predicted, self.tables]
+        self.outputs = [self.row]
 
     def listen(self, view: View, link: gr.Textbox) -> None:
         view.on(*(event for field in self.forms for event in (field.submit, field.blur)))
@@ -470,23 +421,11 @@ class PromptPairsPanel(Section):
             self.run_b = gr.Dropdown([], label="Run B", min_width=240, allow_custom_value=True)
         self.summary = show()
         self.reader = PairReader(self.repository, links=True)
-
-    @property
-    def runs(self) -> list[Any]:
-        """Fields in which a run is chosen."""
-        return [self.run_a, self.run_b]
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        return [*self.runs, *self.reader.fields]
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.summary, self.reader.summary, self.reader.pairs]
-
-    @property
-    def outputs(self) -> Sequence[Any]:
-        return [*self.runs, self.summary, *self.reader.outputs]
+        self.runs = [self.run_a, self.run_b]
+        """fields in which a run is chosen"""
+        self.fields = [*self.runs, *self.reader.fields]
+        self.drawn = [self.summary, self.reader.summary, self.reader.pairs]
+        self.outputs = [*self.runs, *self.reader.outputs]
 
     def listen(self, view: View, link: gr.Textbox) -> None:
         self.reader.listen(view)
@@ -568,10 +507,7 @@ class AllFigures(Section):
     def build(self) -> None:
         """Make the table."""
         self.table = show(js_on_load=KEEP_PLACE)
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.table]
+        self.drawn = [self.table]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the table, if it differs."""
@@ -592,14 +528,8 @@ class SettingsSection(Section):
         """Make the box and the table."""
         self.differences_only = gr.Checkbox(True, label="Differences only", container=False)
         self.settings = show()
-
-    @property
-    def fields(self) -> Sequence[Any]:
-        return [self.differences_only]
-
-    @property
-    def drawn(self) -> Sequence[Any]:
-        return [self.settings]
+        self.fields = [self.differences_only]
+        self.drawn = [self.settings]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the table, if it differs."""

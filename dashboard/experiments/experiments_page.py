@@ -43,7 +43,7 @@ from dashboard.ui.components import (
 from dashboard.ui.fields import pair_badges, pair_choices, redraw_pairs, turned
 from dashboard.ui.page import absence_notice
 from dashboard.ui.templates import Html, ago, duration, escape, interval, joined, render, texts_done
-from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View
+from dashboard.ui.view import Act, Asked, Part, Polled, Updates, Values, View
 from fsd_core.actions.calibrations import check_candidates
 from fsd_core.calibration.request import build_calibration, is_told_to_engines
 from fsd_core.config import RULES
@@ -220,7 +220,7 @@ _ABOUT_MORE = (
 )
 
 
-class FindPanel:
+class FindPanel(Part):
     """The panel's components as attributes. Its methods return the panel's content for a question."""
 
     def __init__(
@@ -247,11 +247,7 @@ class FindPanel:
                     True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths the list names."
                 )
                 show(render("experiments/form.html", "lead", _ABOUT_MORE))
-
-    @property
-    def fields(self) -> list[Any]:
-        """Fields that a person fills in."""
-        return [self.engine.field, self.goal, *self.bounds.values(), self.minutes, self.replayed]
+        self.fields = [self.engine.field, self.goal, *self.bounds.values(), self.minutes, self.replayed]
 
     def listen(self, view: View) -> None:
         """Attach the event."""

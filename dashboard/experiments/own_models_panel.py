@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.ui import components
 from dashboard.ui.components import button, notice, show
 from dashboard.ui.templates import Html, joined, moment, render
-from dashboard.ui.view import SECRET_FIELD, Act, Asked, Updates, Values, View
+from dashboard.ui.view import SECRET_FIELD, Act, Asked, Part, Updates, Values, View
 from fsd_core.actions import endpoints, pairs
 from fsd_core.actions.action import Ask
 from fsd_core.actions.endpoints import KEY_PREFIX, MOST_HARDWARE
@@ -135,7 +135,7 @@ _FOUND_ROLES = ("target", "draft")
 _DTYPES = [("As the checkpoint", "auto"), *((dtype, dtype) for dtype in get_args(Dtype) if dtype != "auto")]
 
 
-class OwnModelsPanel:
+class OwnModelsPanel(Part):
     """The panel's components as attributes, and what a person does with it."""
 
     def __init__(
@@ -168,16 +168,9 @@ class OwnModelsPanel:
             self.list = show(js_on_load=components.CLICKS, elem_id="own-pairs")
             with gr.Accordion("Pairs of the program that are not here", open=False):
                 self.presets = show(js_on_load=components.CLICKS, elem_id="preset-pairs")
-
-    @property
-    def fields(self) -> list[Any]:
-        """Fields that a person fills in."""
-        return [self.name, *self.models.values()]
-
-    @property
-    def filled_in(self) -> list[Any]:
-        """Fields that a click on a found model fills in."""
-        return [self.models[role] for role in _FOUND_ROLES]
+        self.fields = [self.name, *self.models.values()]
+        self.filled_in = [self.models[role] for role in _FOUND_ROLES]
+        """fields that a click on a found model fills in"""
 
     def listen(self, view: View) -> None:
         """Attach the events."""

@@ -18,7 +18,7 @@ from dashboard.ui.components import legend, notice, page_note, show, term, token
 from dashboard.ui.fields import forgiven
 from dashboard.ui.page import absence_notice
 from dashboard.ui.templates import Html, quantity, render, script
-from dashboard.ui.view import Act, Asked, Updates, View, digest
+from dashboard.ui.view import Act, Asked, Part, Updates, View, digest
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import DataDamaged, FsdError, Refused, UnknownName
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, pair_title
@@ -363,7 +363,7 @@ OWN_TASK = "my-prompts"
 """the task to which a prompt is added unless another one is named"""
 
 
-class JobPanels:
+class JobPanels(Part):
     """The components as attributes."""
 
     def __init__(self, repository: Repository, jobs: FollowedJobs, executor: Executor) -> None:
@@ -390,17 +390,15 @@ class JobPanels:
             self.add = gr.Button("Add the prompt to the task", scale=0, min_width=250)
         self.added = show(elem_id="added")
         self.followed = show(js_on_load=script("playground/remember.js"), elem_id="followed")
+        self.outputs = [
+            self.verdict, self.former, *self.panels, self.followed, self.keep_prompt, self.added, self.legend,
+        ]  # fmt: skip
 
     @property
     def built(self) -> dict[str, str]:
         """Digests of what is shown before the first answer."""
         texts = {f"text {i + 1}": digest(None, None) for i in range(MOST_OUTPUT_PANELS)}
         return texts | {"keep prompt": digest(False, ""), "legend": digest(False)}
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`redraw` may change."""
-        return [self.verdict, self.former, *self.panels, self.followed, self.keep_prompt, self.added, self.legend]
 
     def listen(self, view: View) -> None:
         """Let the prompt be kept."""

@@ -92,11 +92,8 @@ class SettingCard:
                     for name in names:
                         scale = 2 if name in WIDE else 1
                         self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that may change."""
-        return [self.column, self.about, *self.fields.values()]
+        self.outputs = [self.column, self.about, *self.fields.values()]
+        """components that may change"""
 
     def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the chosen values by option, from the components' ``values``."""
@@ -237,6 +234,8 @@ class PromptForm:
             [self.example.select, self.example.input], None, self.example, self.prompt,
             js=script("playground/example.js"), trigger_mode="multiple", **PRIVATE_EVENT,
         )  # fmt: skip
+        self.fields = {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.shared}
+        """the fields by name, except the examples, which only fill in the prompt"""
 
     @staticmethod
     def _summary(*values: Any) -> str:
@@ -284,11 +283,6 @@ class PromptForm:
         """Digests of the form's parts before the first answer."""
         usual = [part.value for part in (*self.shared.values(), self.seed)]
         return {"example": digest(BUNDLED, self.example.value), "sampling": digest(usual)}
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields by name, except the examples, which only fill in the prompt."""
-        return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.shared}
 
     def values(self, values: Mapping[Any, Any]) -> tuple[str, str, int, dict[str, Any]]:
         """Return pair, prompt, seed, and the shared options by name, from the components' ``values``.

@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
 from dashboard.ui.components import section, show
 from dashboard.ui.templates import Html, interval, render
-from dashboard.ui.view import Asked, Updates, Values, View, digest
+from dashboard.ui.view import Asked, Part, Updates, Values, View, digest
 from fsd_core.errors import Overtaken
 from fsd_core.review.blinding import Side, left_side, next_position, tally
 from fsd_core.roles import folded
@@ -39,7 +39,7 @@ class Ballot(NamedTuple):
         return f"{self.left.position} {digest(self.left.prompt, self.left.text, self.right.text)}"
 
 
-class BlindVote:
+class BlindVote(Part):
     """The panel's components as attributes."""
 
     def __init__(self, service: ReviewService) -> None:
@@ -52,7 +52,7 @@ class BlindVote:
             self.stop = gr.Button("Stop voting, show the names", min_width=240)
         self.answer = show()
         self.ballot = gr.Textbox(visible="hidden")  # identity of the displayed one
-        self.outputs: list[Any] = [self.tally, self.answers, self.row, self.ballot]
+        self.outputs = [self.tally, self.answers, self.row, self.ballot]
 
     def listen(self, view: View) -> None:
         """Attach the events."""

@@ -25,7 +25,7 @@ from dashboard.tables.run_record import machine, weights_html
 from dashboard.ui.components import Column, Tile, notice, pill, rough, section, show, table, tiles
 from dashboard.ui.fields import optional_number, read
 from dashboard.ui.templates import Html, interval, joined, quantity, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
+from dashboard.ui.view import Act, Asked, Part, Updates, Values, View, count_in
 from fsd_core.actions.action import Ask, action
 from fsd_core.analysis.cells import against, ratio_mixed, speedup
 from fsd_core.errors import FsdError, InvalidSetting, OutOfRange, Refused, Stale, UnknownName
@@ -263,7 +263,7 @@ BY_NAME = "Kept with your name"
 _BESIDE = ("The baseline", "What is approved")
 
 
-class OpenedProposal:
+class OpenedProposal(Part):
     """The page's components as attributes, and one method per act."""
 
     def __init__(self, service: ReviewService) -> None:
@@ -305,14 +305,12 @@ class OpenedProposal:
         self.reader = PairReader(service.repository, "text", worst_first, comments=True)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page, and the hash of its evidence
         self.fields = [self.beside, *self.reader.fields]
-        self.forms = [self.requirement, self.reviewers, self.verdict_comment, self.waiver, self.comment, self.reply]
-        self.forms += self.other_evidence.forms
+        self.forms = [
+            self.requirement, self.reviewers, self.verdict_comment, self.waiver, self.comment, self.reply,
+            *self.other_evidence.forms,
+        ]  # fmt: skip
         self._verdicts = [self.approve, self.changes, self.decline]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`redraw` may change."""
-        return [
+        self.outputs = [
             self.proposal, self.evidence, self.author_notice, self.withdraw_barred, self.conversation, self.prompts,
             self.seen, self.answer, *self._verdicts, self.withdraw, self.waive, self.reviewers, self.ask, self.beside,
             *self.other_evidence.outputs,

@@ -12,7 +12,7 @@ from dashboard.tables.run_record import calibration_text, sibling_runs
 from dashboard.ui.components import link, notice, show
 from dashboard.ui.fields import optional_number, read
 from dashboard.ui.templates import Html, joined, render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import Asked, Part, Updates, Values, View
 from fsd_core.calibration.summary import verdict
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.run_config import USUAL_BASELINES
@@ -183,7 +183,7 @@ class UseForm:
         return use
 
 
-class ProposeForm:
+class ProposeForm(Part):
     """The form's components as attributes."""
 
     def __init__(self, service: ReviewService) -> None:

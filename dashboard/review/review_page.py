@@ -23,7 +23,7 @@ from dashboard.tables.logs import download, events_html, harmless, requirements_
 from dashboard.tables.run_record import weights_html
 from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, pill, section, show, table
 from dashboard.ui.templates import Html, ago, downloads, joined, render
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.view import Asked, Part, Updates, Values, View, count_in, together
 from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.approvals import approval_of, unapproved
@@ -280,8 +280,7 @@ class ReviewPage:
         panels = self.overview, self.use, self.form, self.proposal
         for panel in panels:
             panel.listen(view)
-        outputs = [*self._parts.values(), *(output for panel in panels for output in panel.outputs)]
-        view.listen(self.redraw, self.proposal.fields, outputs, [form for panel in panels for form in panel.forms])
+        view.listen(self.redraw, *together(panels, outputs=self._parts.values()))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the panel that the address names."""
@@ -310,7 +309,7 @@ def _nothing(error: FsdError) -> Html:
     return dead_end(str(error), "review", "See all uses")
 
 
-class Overview:
+class Overview(Part):
     """All uses, and a form for a new one."""
 
     def __init__(self, service: ReviewService) -> None:
@@ -342,7 +341,7 @@ class Overview:
         return {self.answer: notice(f"“{use.name}” is made: open a setting and propose it.")}
 
 
-class OpenedUse:
+class OpenedUse(Part):
     """One use with its log, and the way back to what was approved before, or to nothing where nothing was."""
 
     def __init__(self, service: ReviewService) -> None:
@@ -357,7 +356,7 @@ class OpenedUse:
         self.change = UseChange(service)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
         self.forms = [self.comment, *self.change.forms]
-        self.outputs: list[Any] = [self.use, self.way_back, self.back, self.barred, self.comment, self.seen]
+        self.outputs = [self.use, self.way_back, self.back, self.barred, self.comment, self.seen]
 
     def listen(self, view: View) -> None:
         """Attach the event."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -13,7 +13,7 @@ from dashboard.tables.run_record import calibration_html
 from dashboard.ui import components
 from dashboard.ui.components import archive_button, notice, section, show, tags_html
 from dashboard.ui.templates import Html, joined, render, texts_done
-from dashboard.ui.view import Asked, Updates, Values, View, count_in
+from dashboard.ui.view import Asked, Part, Updates, Values, View, count_in
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.models.model_pairs import pair_title
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MOST_CHANGES = 100
 
 
-class AnnotationPanel:
+class AnnotationPanel(Part):
     """The panel's components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, kind: Subject) -> None:
@@ -52,27 +52,19 @@ class AnnotationPanel:
         self.seen = gr.Textbox(visible="hidden")  # how many edits the person has seen
         self.history: gr.HTML
         """displays the log, elsewhere on the page"""
-
-    @property
-    def fields(self) -> list[Any]:
-        """Fields that a person edits."""
-        return [self.name, self.note, self.tags]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change, except the history."""
-        return [self.annotations, self.form, self.answer, self.seen]
+        self.forms = [self.name, self.note, self.tags]
+        self.outputs = [self.annotations, self.form, self.answer, self.seen]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.fields], self.save_edits, self.answer)
+        view.button(self.save, f"annotate {self.kind}", [self.seen, *self.forms], self.save_edits, self.answer)
 
     def redraw(self, record: RunView | ExperimentView, asked: Asked) -> Updates:
         """Return the annotations and the log, if they differ. Fields are filled in once: what is typed stays."""
         updates: Updates = {}
         if asked.opening:
             values = getattr(record, "name", ""), record.note, " ".join(record.tags)
-            for field, value in zip(self.fields, values, strict=True):
+            for field, value in zip(self.forms, values, strict=True):
                 asked.fill(field, value)
             updates |= {self.form: gr.Accordion(visible=True), self.seen: str(record.edits)}
         if asked.differs("annotations", record.edits, len(getattr(record, "runs", ()))):
@@ -114,7 +106,7 @@ def _annotations_html(view: RunView | ExperimentView) -> Html:
 _POLL_SECONDS = 3.0
 
 
-class OpenedExperiment:
+class OpenedExperiment(Part):
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, home: Path) -> None:
@@ -126,11 +118,8 @@ class OpenedExperiment:
         self.runs = show(js_on_load=SELECTION, elem_id="experiment-runs")
         self.history = self.panel.history = show()
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change."""
-        return [self.head, self.answer, self.runs, self.history, self.clock, *self.panel.outputs]
+        self.forms = self.panel.forms
+        self.outputs = [self.head, self.answer, self.runs, self.history, self.clock, *self.panel.outputs]
 
     def listen(self, view: View) -> None:
         """Attach the events."""

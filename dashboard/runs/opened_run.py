@@ -48,7 +48,7 @@ from dashboard.ui.templates import (
     render,
     script,
 )
-from dashboard.ui.view import MOST_COUNTED, Asked, Updates, View, count_in, digest
+from dashboard.ui.view import MOST_COUNTED, Asked, Part, Updates, View, count_in, digest
 from fsd_core.analysis.cells import by_category, only_model
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.analysis.recommendation import slowdown
@@ -159,17 +159,17 @@ def tiles_html(run: RunView) -> Html:
         return known_tiles(m)
     return tiles(
         (
-            Tile("Accuracy", figure(m, "accuracy"), _outcomes(m)),
-            Tile(
-                "Time per answer",
-                figure(m, "seconds_per_answer", "s"),
-                _to_target(m, "seconds_per_answer"),
-                mixed_of(run, "seconds_per_answer"),
-            ),
-            Tile("Acceptance rate", figure(m, "acceptance_rate"), _ends(m, "acceptance_rate", 100)),
-            Tile("Answer length", figure(m, "mean_tokens", "tokens"), _to_target(m, "mean_tokens")),
+            _measured(run, "accuracy", _outcomes(m)),
+            _measured(run, "seconds_per_answer", _to_target(m, "seconds_per_answer"), "s"),
+            _measured(run, "acceptance_rate", _ends(m, "acceptance_rate")),
+            _measured(run, "mean_tokens", _to_target(m, "mean_tokens"), "tokens"),
         )
     )
+
+
+def _measured(run: RunView, key: str, note: str, unit: str = "") -> Tile:
+    """Return a metric of the run under its title, with a note below."""
+    return Tile(METRICS[key].title, figure(run.metrics or {}, key, unit), note, mixed_of(run, key))
 
 
 def further_tiles_html(run: RunView) -> Html:
@@ -179,27 +179,19 @@ def further_tiles_html(run: RunView) -> Html:
         return Html()
     return tiles(
         (
-            Tile(
-                "Throughput",
-                figure(m, "tokens_per_second", "tok/s"),
-                _ends(m, "tokens_per_second"),
-                mixed_of(run, "tokens_per_second"),
-            ),
-            Tile(
-                "Mean acceptance length",
-                figure(m, "mean_acceptance_length"),
-                "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
-            ),
-            Tile(
-                "Acceptance length by request",
-                figure(m, "mean_acceptance_length_by_request"),
-                "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
+            _measured(run, "tokens_per_second", _ends(m, "tokens_per_second"), "tok/s"),
+            *(
+                _measured(run, key, "; ".join(filter(None, (what, _ends(m, key)))))
+                for key, what in (
+                    ("mean_acceptance_length", "tokens per target forward"),
+                    ("mean_acceptance_length_by_request", "mean over requests"),
+                )
             ),
             *_thoughts(m),
-            Tile("Target passes", figure(m, "target_passes"), _to_target(m, "target_passes") or "per answer")
+            _measured(run, "target_passes", _to_target(m, "target_passes") or "per answer")
             if only_model(run) == "target"
             else Tile("Target passes", DASH, "a draft alone asks no target"),
-            Tile("Runaways", figure(m, "runaway_rate"), "answers stopped by the limit"),
+            _measured(run, "runaway_rate", "answers stopped by the limit"),
             Tile(
                 "Time per solved task",
                 duration(m.get("seconds_per_solved_task")),
@@ -207,18 +199,9 @@ def further_tiles_html(run: RunView) -> Html:
                 mixed_of(run, "seconds_per_solved_task"),
             ),
             *_taken(m),
-            Tile(
-                "NLL per token",
-                figure(m, "negative_log_likelihood", "nats"),
-                f"under the {only_model(run)}",
-            ),
+            _measured(run, "negative_log_likelihood", f"under the {only_model(run)}", "nats"),
             Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
-            Tile(
-                "Time to first token",
-                duration(m.get("time_to_first_token")),
-                "median",
-                mixed_of(run, "time_to_first_token"),
-            ),
+            _measured(run, "time_to_first_token", "median", "s"),
         )
     )
 
@@ -243,9 +226,7 @@ def categories_html(categories: Mapping[str, dict[str, Any]]) -> Html:
         (
             name,
             f"{m['n']:,}",
-            _with_ends(figure(m, "accuracy"), _ends(m, "accuracy", 100)),
-            _with_ends(figure(m, "acceptance_rate"), _ends(m, "acceptance_rate", 100)),
-            _with_ends(figure(m, "mean_acceptance_length"), _ends(m, "mean_acceptance_length")),
+            *(_with_ends(m, key) for key in ("accuracy", "acceptance_rate", "mean_acceptance_length")),
             figure(m, "tokens_per_second", "tok/s"),
             figure(m, "mean_tokens", "tokens"),
         )
@@ -254,13 +235,14 @@ def categories_html(categories: Mapping[str, dict[str, Any]]) -> Html:
     return joined([section("By category"), table(_CATEGORY_COLUMNS, rows, "Figures by category of prompt")])
 
 
-def _with_ends(text: Html, ends: str) -> Html:
-    return joined([text, f" ({ends})" if ends else ""])
+def _with_ends(metrics: dict[str, Any], key: str) -> Html:
+    ends = _ends(metrics, key)
+    return joined([figure(metrics, key), f" ({ends})" if ends else ""])
 
 
-def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
+def _ends(metrics: dict[str, Any], key: str) -> str:
     _, low, high = estimate(metrics, key)
-    ends = durations(low, high) if METRICS[key].unit == "s" else interval(low, high, scale)
+    ends = durations(low, high) if METRICS[key].unit == "s" else interval(low, high, METRICS[key].scale)
     return f"95 %: {ends}" if ends else ""
 
 
@@ -277,7 +259,7 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
 
 
 def _outcomes(metrics: dict[str, Any]) -> str:
-    ends = _ends(metrics, "accuracy", 100)
+    ends = _ends(metrics, "accuracy")
     counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed", "unread") if metrics.get(name)]
     if metrics.get("published_differs"):
         counts.append(f"{metrics['published_correct']} correct by the benchmark's published filter")
@@ -441,7 +423,7 @@ _ALL = "all"
 IN_ORDER, WORST = "", "worst"
 
 
-class OpenedRun:
+class OpenedRun(Part):
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, mlflow_url: str | None) -> None:
@@ -465,6 +447,12 @@ class OpenedRun:
         self.history = self.panel.history = show()
         self._build_prompts()
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
+        self.fields, self.forms = [self.outcome, self.search, self.order], self.panel.forms
+        self.outputs = [
+            self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
+            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
+            self.prompt, self.clock, *self.pager.parts,
+        ]  # fmt: skip
 
     def _build_prompts(self) -> None:
         show(section("Prompts"))
@@ -482,20 +470,6 @@ class OpenedRun:
                 self.pager = Pager(PROMPTS_PER_PAGE, "prompt")
             with gr.Column(scale=5, min_width=340, elem_classes=["run-side"]):
                 self.prompt = show(elem_id="prompt")
-
-    @property
-    def fields(self) -> list[Any]:
-        """Components that :meth:`redraw` reads."""
-        return [self.outcome, self.search, self.order]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change."""
-        return [
-            self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
-            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
-            self.prompt, self.clock, *self.pager.parts,
-        ]  # fmt: skip
 
     def listen(self, view: View) -> None:
         """Attach the events."""

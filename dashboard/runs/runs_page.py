@@ -40,7 +40,7 @@ from dashboard.ui import components
 from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.fields import Pager
 from dashboard.ui.templates import downloads, moment
-from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View, digest
+from dashboard.ui.view import Act, Asked, Part, Polled, Updates, Values, View, digest, together
 from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, Refused, UnknownChoice, UnknownName
 from fsd_core.plugins import sections
@@ -132,10 +132,7 @@ class RunsPage:
             opened.listen(view)
         for action in components.ACTIONS:
             view.act(action, self.on_button)
-        fields = [*self.list.fields, *self.run.fields]
-        outputs = [*self._parts, *self.list.outputs, *self.run.outputs, *self.experiment.outputs]
-        forms = [*self.list.views.forms, *self.run.panel.fields, *self.experiment.panel.fields]
-        view.listen(self.redraw, fields, outputs, forms)
+        view.listen(self.redraw, *together((self.list, self.run, self.experiment), outputs=self._parts))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the run, the experiment or the list that the address names."""
@@ -179,7 +176,7 @@ def _deleted(repository: Repository, id: str | None) -> str:
     return f"{last[0].who} {sentence(last[0])}, {moment(last[0].at)}."
 
 
-class RunList:
+class RunList(Part):
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository) -> None:
@@ -220,11 +217,8 @@ class RunList:
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change."""
-        return [
+        self.forms = self.views.forms
+        self.outputs = [
             self.pair, self.task, self.rule, self.runs, self.log, self.clock, *self.pager.parts, *self.views.outputs,
         ]  # fmt: skip
 

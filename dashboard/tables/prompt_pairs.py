@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import gradio as gr
 
 from dashboard.ui.components import notice, show
 from dashboard.ui.fields import turned
 from dashboard.ui.templates import Html, copy_link, joined, render, script
-from dashboard.ui.view import Act, Asked, Updates, View, digest
+from dashboard.ui.view import Act, Asked, Part, Updates, View, digest
 from fsd_core.errors import Stale
 from fsd_core.review.blinding import HiddenAnswers, hidden_answers
 from fsd_core.roles import same_name
@@ -232,7 +232,7 @@ class RunPair(NamedTuple):
         return [id for ids in (self.a, self.b) for id in ((ids,) if isinstance(ids, str) else ids)]
 
 
-class PairReader:
+class PairReader(Part):
     """The reader's components as attributes. ``order`` sorts the prompts of a filter, ``which`` is the first filter.
 
     With ``links``, each prompt has a button that copies its address, which the page must then understand. With
@@ -254,16 +254,8 @@ class PairReader:
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
         show(render("tables/pairs.html", "keys", comments))
-
-    @property
-    def fields(self) -> list[Any]:
-        """Components that :meth:`redraw` reads."""
-        return [self.filter, self.size]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that :meth:`redraw` and marks may change."""
-        return [self.summary, self.answer, self.pairs, self.back, self.forward]
+        self.fields = [self.filter, self.size]
+        self.outputs = [self.summary, self.answer, self.pairs, self.back, self.forward]
 
     def listen(self, view: View) -> None:
         """Attach the events."""

@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.ui import components
 from dashboard.ui.components import KEEP_PLACE, button, empty_state, notice, show
 from dashboard.ui.templates import Html, moment, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.view import Act, Asked, Part, Updates, Values, View
 from fsd_core.errors import UnknownName
 from fsd_core.roles import Person, require_person
 from fsd_core.storage.catalogue import LONGEST_VIEW_NAME
@@ -24,7 +24,7 @@ _FILE = "tables/saved_views.html"
 _RENAME, _DELETE = "rename-view", "delete-view"
 
 
-class SavedViewsPanel:
+class SavedViewsPanel(Part):
     """The panel's components as attributes, and what a person does with it."""
 
     def __init__(self, repository: Repository, page: str, first: str) -> None:
@@ -39,16 +39,8 @@ class SavedViewsPanel:
                 self.button = gr.Button("Save the view", scale=0, min_width=140)
             self.answer = show()
             self.list = show(js_on_load=components.CLICKS + KEEP_PLACE, elem_id="views")
-
-    @property
-    def forms(self) -> list[Any]:
-        """Components that the button empties."""
-        return [self.name]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events change."""
-        return [self.answer, self.list]
+        self.forms = [self.name]
+        self.outputs = [self.answer, self.list]
 
     def listen(self, view: View, fields: Sequence[Any], query: Callable[[Values], str]) -> None:
         """Attach the events. ``query`` returns that of the page's address, of the values of ``fields`` at a click."""

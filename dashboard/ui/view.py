@@ -260,6 +260,29 @@ CHOICE_EVENT: dict[str, Any] = PRIVATE_EVENT | {"trigger_mode": "always_last"}
 Gradio's default would drop it."""
 
 
+class Part:
+    """A part of a page, with its components as attributes."""
+
+    fields: Sequence[Any] = ()
+    """components that it reads; a choice in one of them asks"""
+    forms: Sequence[Any] = ()
+    """further components that it or its acts read or fill in"""
+    outputs: Sequence[Any] = ()
+    """components that it and its acts change"""
+
+
+def together(
+    parts: Iterable[Part], fields: Iterable[Any] = (), outputs: Iterable[Any] = ()
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the fields, outputs and forms of parts, and of the page around them, as :meth:`View.listen` takes them."""
+    parts = list(parts)
+    return (
+        [*fields, *(field for part in parts for field in part.fields)],
+        [*outputs, *(output for part in parts for output in part.outputs)],
+        [form for part in parts for form in part.forms],
+    )
+
+
 class View:
     """The event of a page, with the answers to what a person does on it.
 

@@ -15,7 +15,7 @@ from fsd_core.evaluation.versus import clusters_of, versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared, differences
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import PairedDifference, holm, paired_difference, sequential_difference
-from fsd_core.texts import ROUGH_MARK, decimals, number_text
+from fsd_core.texts import ROUGH_MARK, Written, decimals, number_text
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, Prompts, RunView
@@ -40,16 +40,6 @@ class Family(NamedTuple):
 def metrics(run: RunView) -> dict[str, Any]:
     """Return a run's metrics. Empty before it has any."""
     return run.metrics or {}
-
-
-def interval(run: RunView, key: str) -> tuple[Any, Any, Any]:
-    """Return the low end, value and high end of a metric.
-
-    A metric without an interval, as for a single prompt, is its own ends. A missing metric is ``None`` throughout.
-    """
-    values = metrics(run)
-    low, value, high = (values.get(key + end) for end in ("_low", "", "_high"))
-    return (value if low is None else low), value, (value if high is None else high)
 
 
 def measured(runs: Iterable[RunView]) -> list[RunView]:
@@ -101,6 +91,11 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
     return names
 
 
+def names_beside(runs: Sequence[RunView], baseline: RunView) -> dict[str, str]:
+    """Return the names of runs and of their baseline, which may be none of them."""
+    return run_names(runs if any(run.id == baseline.id for run in runs) else [*runs, baseline])
+
+
 def _numbered(lines: list[Family]) -> list[Family]:
     """Number the families that differ only in what a label leaves out, such as top-p."""
     count, seen = Counter(family.name for family in lines), Counter[str]()
@@ -117,12 +112,21 @@ _DRAFT_COMMENTS = {"negative_log_likelihood": "under the draft", "target_passes"
 """remarks on metrics of the target, for a draft that decodes alone: there they are the draft's"""
 
 
+class CellText(NamedTuple):
+    """A cell as text: its value with its interval, and the difference from the baseline with that interval's ends."""
+
+    value: Written
+    change: str = ""
+    ends: str = ""
+
+
 class Cell(NamedTuple):
     """One metric of one run. ``delta`` is relative to the baseline: a ratio if ``metric.as_ratio``, how many times as
     fast if ``metric.as_speedup``, else a difference."""
 
+    metric: Metric
     estimate: Estimate | None
-    delta: Estimate | None
+    delta: Estimate | None = None
     paired: PairedDifference | None = None
     """paired difference of the accuracy"""
     corrected_p: float | None = None
@@ -136,8 +140,19 @@ class Cell(NamedTuple):
     rare: Runaways | None = None
     """for a comparison that runaways move: those that were seen, and how many more there may be"""
 
-    def verdict(self, metric: Metric) -> int:
-        """Return +1 if the run is significantly better than the baseline, -1 if significantly worse, else 0.
+    @property
+    def text(self) -> CellText | None:
+        """The cell as every page and file writes it; ``None`` for a run without the metric."""
+        if self.estimate is None:
+            return None
+        value = self.metric.written(*self.estimate)
+        if self.delta is None:
+            return CellText(value)
+        return CellText(value, *delta_text(self.delta, self.metric, decimals(*self.estimate)))
+
+    @property
+    def verdict(self) -> int:
+        """+1 if the run is significantly better than the baseline, -1 if significantly worse, else 0.
 
         Accuracy uses McNemar's exact test, Holm-corrected, or the bounds of a calibration. Every other metric uses the
         interval of its delta. A score interval can exclude 0 where the exact test is not significant, so only one of
@@ -145,7 +160,7 @@ class Cell(NamedTuple):
         """
         if self.delta is None:
             return 0
-        neutral = 1.0 if metric.as_ratio else 0.0
+        neutral = 1.0 if self.metric.as_ratio else 0.0
         if self.paired is not None and not self.paired.sequential:
             p = self.paired.p_value if self.corrected_p is None else self.corrected_p
             low = high = self.delta.value if p < SIGNIFICANT else neutral
@@ -153,7 +168,7 @@ class Cell(NamedTuple):
             low, high = self.delta.low, self.delta.high
         if low is None or high is None:
             return 0
-        return metric.more_is_better * ((low > neutral) - (high < neutral))
+        return self.metric.more_is_better * ((low > neutral) - (high < neutral))
 
 
 def estimate(run: RunView, metric: Metric) -> Estimate | None:
@@ -202,7 +217,8 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
     conditions that differ within the run's speeds and times, and within their ratios.
     """
     columns: dict[str, float | str | None] = {}
-    for cell, metric in zip(cells, compared(), strict=True):
+    for cell in cells:
+        metric = cell.metric
         scale = 1.0 if metric.as_ratio else metric.scale
         for end in ("value", "low", "high"):
             value = getattr(cell.delta, end) if cell.delta else None
@@ -231,7 +247,7 @@ def ratio_mixed(run: RunView, baseline: RunView) -> tuple[str, ...]:
 
 def _row(run: RunView, baseline: RunView, prompts: Prompts) -> list[Cell]:
     row = [cell(run, baseline, metric, prompts) for metric in compared()]
-    concerned = [c.delta is not None and is_moved(metric) for c, metric in zip(row, compared(), strict=True)]
+    concerned = [c.delta is not None and is_moved(c.metric) for c in row]
     rare = unseen_runaways(run, baseline, prompts) if any(concerned) else None
     return [c._replace(rare=rare) if concerns else c for c, concerns in zip(row, concerned, strict=True)]
 
@@ -252,12 +268,14 @@ def _cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> 
     is_per_model = metric.key in _DRAFT_COMMENTS
     comment = _DRAFT_COMMENTS[metric.key] if value and is_per_model and only_model(run) == "draft" else ""
     if run.id == baseline.id or value is None or metric.key in FIDELITY:
-        return Cell(value, None, comment=comment)
+        return Cell(metric, value, comment=comment)
     if is_per_model and (run.pair, only_model(run)) != (baseline.pair, only_model(baseline)):
-        return Cell(value, None, comment=comment)
-    if metric.key == "accuracy":
-        return _accuracy(value, run, baseline, prompts)
-    return Cell(value, against(run, baseline, metric, prompts), comment=comment)
+        return Cell(metric, value, comment=comment)
+    if metric.key != "accuracy":
+        return Cell(metric, value, against(run, baseline, metric, prompts), comment=comment)
+    if (paired := accuracy_difference(run, baseline, prompts)) is None:
+        return Cell(metric, value)
+    return Cell(metric, value, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
 
 
 def shared(run: RunView, baseline: RunView, prompts: Prompts) -> tuple[Counts, Counts]:
@@ -308,13 +326,6 @@ def _seconds_per_solved(counts: Counts) -> float | None:
     return sum(done.seconds for done in counts.values()) / num_solved if num_solved else None
 
 
-def _accuracy(value: Estimate, run: RunView, baseline: RunView, prompts: Prompts) -> Cell:
-    paired = accuracy_difference(run, baseline, prompts)
-    if paired is None:
-        return Cell(value, None)
-    return Cell(value, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
-
-
 def accuracy_difference(run: RunView, baseline: RunView, prompts: Prompts) -> PairedDifference | None:
     """Return the run's accuracy less the baseline's on the prompts that both have done; ``None`` without a scored one.
 
@@ -334,11 +345,12 @@ _ROUNDING = 1e-9
 """smaller differences are none"""
 
 
-def displayed_columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Return the indices of metrics that any run has. Fidelity is left out if any run has an accuracy."""
-    filled = [i for i in range(len(compared())) if any(cells[i].estimate for cells in rows)]
-    scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
-    return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
+def displayed_columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[Cell, ...]]:
+    """Return the cells of each metric that any run has. Fidelity is left out if any run has an accuracy."""
+    columns = list(zip(*rows, strict=True))
+    filled = [column for column in columns if any(cell.estimate for cell in column)]
+    scored = not filled or any(first.metric.key == "accuracy" for first, *_ in filled)
+    return [column for column in filled or columns if not (scored and column[0].metric.key in FIDELITY)]
 
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fsd_core.analysis.cells import Cell, cells, delta_text, displayed_columns
+from fsd_core.analysis.cells import Cell, cells, displayed_columns
 from fsd_core.calibration.summary import FINALIST_COLUMNS, finalist_row
-from fsd_core.metrics import MIXED_MARK, Metric, compared
+from fsd_core.metrics import MIXED_MARK
 from fsd_core.storage.messages import EmittedToken
-from fsd_core.texts import DASH, decimals, number_text
+from fsd_core.texts import DASH, number_text
 
 if TYPE_CHECKING:
     from fsd_core.library.measuring import Comparison
@@ -29,9 +29,9 @@ def comparison_view(comparison: Comparison) -> str:
     """Return the table of metrics with differences from the baseline, and accuracy against throughput."""
     from fsd_core.plots.printed import plain_title, printed
 
-    rows = cells(comparison.runs, comparison.baseline, comparison.prompts)
-    columns = displayed_columns([rows[run.id] for run in comparison.runs])
-    metrics = [compared()[column] for column in columns]
+    by_run = cells(comparison.runs, comparison.baseline, comparison.prompts)
+    columns = displayed_columns([by_run[run.id] for run in comparison.runs])
+    metrics = [first.metric for first, *_ in columns]
     figure = comparison.figure()
     return _rendered(
         "comparison",
@@ -39,27 +39,27 @@ def comparison_view(comparison: Comparison) -> str:
         [
             [
                 (run.label, "baseline" if run.id == comparison.baseline.id else run.error or ""),
-                *(_lines(rows[run.id][column], metric) for column, metric in zip(columns, metrics, strict=True)),
+                *map(_lines, row),
             ]
-            for run in comparison.runs
+            for run, *row in zip(comparison.runs, *columns, strict=True)
         ],
         plain_title(figure),
         base64.b64encode(printed(figure, "svg")).decode(),
     )
 
 
-def _lines(cell: Cell, metric: Metric) -> Lines:
-    if cell.estimate is None:
+def _lines(cell: Cell) -> Lines:
+    if (text := cell.text) is None:
         return (DASH,)
-    text = metric.written(*cell.estimate)
+    value = text.value
+    change = f"{text.change}{MIXED_MARK if cell.delta_mixed else ''}{f' ({text.ends})' if text.ends else ''}"
     lines = [
-        f"{text.mark}{text.value}{MIXED_MARK if cell.mixed else ''}",
-        f"{text.low} to {text.high}" if text.low else "",
+        f"{value.mark}{value.value}{MIXED_MARK if cell.mixed else ''}",
+        f"{value.low} to {value.high}" if value.low else "",
+        change if text.change else "",
+        cell.comment,
     ]
-    if cell.delta is not None:
-        change, ends = delta_text(cell.delta, metric, decimals(*cell.estimate))
-        lines.append(f"{change}{MIXED_MARK if cell.delta_mixed else ''}{f' ({ends})' if ends else ''}")
-    return tuple(filter(None, [*lines, cell.comment]))
+    return tuple(filter(None, lines))
 
 
 def calibration_view(calibration: Calibration) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import plotly.graph_objects as go
 
-from fsd_core.analysis.cells import PALETTE, against, families, measured, metrics, run_names
+from fsd_core.analysis.cells import PALETTE, against, families, measured, metrics, names_beside, run_names
 from fsd_core.metrics import METRICS
-from fsd_core.plots.style import MUTED, TEXT, between, error_bar, escape, faint, figure, height_for, hover, note
+from fsd_core.plots.style import Line, between, error_bar, escape, faint, figure, height_for, hover, name_rows, note
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.texts import percent
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
 
+_T = TypeVar("_T")
 OPTIMA = {
     "with_replacement": ("Optimum, with replacement", "#0d9488"),
     "without_replacement": ("Optimum, without replacement", "#8b5cf6"),
@@ -71,38 +72,29 @@ def _line(fig: go.Figure, title: str, rates: Mapping[int, float], line: dict, sy
 MEASURES = ("mean_tokens", "target_passes")
 
 
-class AnswerRow(NamedTuple):
-    """One run: its ratios to the baseline by metric."""
-
-    name: str
-    ratios: dict[str, Estimate]
-
-
 class AnswersInfo(NamedTuple):
     """Data of the figure. ``baseline`` is the name of the run that all others are divided by."""
 
     baseline: str | None
-    rows: list[AnswerRow]
+    rows: dict[str, dict[str, Estimate]]
+    """the ratios of each run to the baseline, by name and metric"""
 
 
 def answers_info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> AnswersInfo:
-    """Return one row per run that shares prompts with the baseline, except for the baseline itself.
+    """Return the ratios of each run that shares prompts with the baseline, except for the baseline itself.
 
     A draft alone never runs the target, so it has only its length.
     """
     if baseline is None or not baseline.metrics:
-        return AnswersInfo(None, [])
-    names = run_names([*measured(runs), *([] if any(run.id == baseline.id for run in runs) else [baseline])])
-    rows = []
+        return AnswersInfo(None, {})
+    names = names_beside(measured(runs), baseline)
+    rows = {}
     for run in measured(runs):
-        is_draft_alone = (
-            run.decoding.acceptance.kind == "draft-only" or baseline.decoding.acceptance.kind == "draft-only"
-        )
+        is_draft_alone = "draft-only" in (run.decoding.acceptance.kind, baseline.decoding.acceptance.kind)
         keys = MEASURES[:1] if is_draft_alone else MEASURES
         estimates = {key: against(run, baseline, METRICS[key], prompts) for key in keys if run.id != baseline.id}
-        ratios = {key: estimate for key, estimate in estimates.items() if estimate is not None}
-        if ratios:
-            rows.append(AnswerRow(names[run.id], ratios))
+        if ratios := {key: estimate for key, estimate in estimates.items() if estimate is not None}:
+            rows[names[run.id]] = ratios
     return AnswersInfo(names[baseline.id], rows)
 
 
@@ -113,34 +105,19 @@ def draw_answers(data: AnswersInfo) -> go.Figure:
     if not data.rows:
         return note(fig, "No chosen run shares a prompt with the baseline.")
     for index, key in enumerate(MEASURES):
-        rows = [(i, row) for i, row in enumerate(data.rows) if key in row.ratios]
-        ratios = [row.ratios[key] for _, row in rows]
-        values = [ratio.value for ratio in ratios]
-        lows, highs = (
-            [ratio.value if end is None else end for ratio, end in zip(ratios, side, strict=True)]
-            for side in ([ratio.low for ratio in ratios], [ratio.high for ratio in ratios])
-        )
-        title = METRICS[key].title
+        rows = [(i, name, ratios[key]) for i, (name, ratios) in enumerate(data.rows.items()) if key in ratios]
+        ratios, title = [ratio for *_, ratio in rows], METRICS[key].title
         fig.add_scatter(
-            x=values, y=[i + 0.1 + 0.24 * index for i, _ in rows], mode="markers", name=escape(title),
+            x=[ratio.value for ratio in ratios], y=[i + 0.1 + 0.24 * index for i, *_ in rows], mode="markers",
+            name=escape(title),
             marker={"color": PALETTE[index], "symbol": ("circle", "diamond")[index], "size": 9},
-            error_x=error_bar(values, lows, highs, faint(PALETTE[index], 0.6)), hoverinfo="text",
+            error_x=error_bar(ratios, faint(PALETTE[index], 0.6)), hoverinfo="text",
             hovertext=[
-                hover(row.name, f"{title} {value:.2f}× that of {data.baseline}{between(low, high, digits=2)}")
-                for (_, row), value, low, high in zip(rows, values, lows, highs, strict=True)
+                hover(name, f"{title} {ratio.value:.2f}× that of {data.baseline}{between(ratio, digits=2)}")
+                for _, name, ratio in rows
             ],
         )  # fmt: skip
-    # Names are above their marks: beside them they would take half of a narrow screen.
-    for i, row in enumerate(data.rows):
-        fig.add_annotation(
-            text=escape(row.name), x=0, xref="paper", y=i - 0.2, showarrow=False, xanchor="left", yanchor="middle",
-            font={"size": 12, "color": TEXT},
-        )  # fmt: skip
-        fig.add_shape(
-            type="line", x0=1, x1=1, y0=i - 0.02, y1=i + 0.46, line={"dash": "dot", "width": 1.6, "color": MUTED}
-        )
-    fig.update_yaxes(range=[len(data.rows) - 0.4, -0.5], showgrid=False, ticks="", showticklabels=False)
-    return fig.update_yaxes(title_text=None)
+    return name_rows(fig, list(data.rows), (-0.02, 0.46))
 
 
 BELOW, ABOVE, THRESHOLD = "#0d9488", "#8a8f9c", "#db2777"
@@ -206,121 +183,74 @@ def draw_divergence(data: DivergenceInfo) -> go.Figure:
     return fig.update_layout(bargap=0)
 
 
-class PositionCurve(NamedTuple):
-    """One run: a share from 0 to 1 per draft position.
+def _drafting(runs: Sequence[RunView], *keys: str) -> list[Line]:
+    """Return a line for each run that drafts, with what its metrics hold under these keys, point by point."""
+    drafted = [run for run in measured(runs) if metrics(run).get(keys[0])]
+    names = run_names(drafted)
+    lines = []
+    for family in families(drafted):
+        for rank, run in enumerate(family.runs, start=1):
+            colour = faint(family.colour, 0.3 + 0.7 * rank / len(family.runs))  # the loosest is the strongest
+            points = list(zip(*(metrics(run)[key] for key in keys), strict=True))
+            lines.append(Line(names[run.id], colour, family.symbol, points))
+    return lines
 
-    ``unconditional`` counts the rounds that accepted the position. ``conditional`` counts them among the rounds that
-    accepted all earlier positions, and is ``None`` if no round did.
+
+def _draw_lines(
+    titles: tuple[str, str, str], lines: Sequence[Line[_T]],
+    points: Callable[[Line[_T]], Iterable[tuple[float, float, str]]], size: int,
+) -> go.Figure:  # fmt: skip
+    """Return a figure with its title and those of its axes. ``points``: the places of a line's marks, and what hovering
+    shows of each."""
+    fig = figure(*titles, height=height_for(len(lines)))
+    if not lines:
+        return note(fig, "No chosen run drafts tokens.")
+    for line in lines:
+        x, y, texts = zip(*points(line), strict=True)
+        fig.add_scatter(
+            x=x, y=y, mode="lines+markers", name=escape(line.name), marker={"size": size, "symbol": line.symbol},
+            line={"color": line.colour, "width": 1.8}, hoverinfo="text", hovertext=texts,
+        )  # fmt: skip
+    return fig
+
+
+def positions_info(runs: Sequence[RunView]) -> list[Line[tuple[float, float | None]]]:
+    """Return for each run that drafts the shares from 0 to 1 of rounds that accept each draft position.
+
+    The first is of all rounds, the second of those that accepted all earlier positions, ``None`` if none did.
     """
-
-    name: str
-    colour: str
-    symbol: str
-    unconditional: list[float]
-    conditional: list[float | None]
+    return _drafting(runs, "acceptance_at_position", "conditional_acceptance_at_position")
 
 
-class PositionsInfo(NamedTuple):
-    """One curve per run that drafts."""
-
-    curves: list[PositionCurve]
-
-
-def positions_info(runs: Sequence[RunView]) -> PositionsInfo:
-    """Return the curves of the runs that draft."""
-    drafted = [run for run in measured(runs) if metrics(run).get("acceptance_at_position")]
-    names = run_names(drafted)
-    curves = []
-    for family in families(drafted):
-        for rank, run in enumerate(family.runs, start=1):
-            colour = faint(family.colour, 0.3 + 0.7 * rank / len(family.runs))  # the loosest is the strongest
-            shares = (metrics(run)[key] for key in ("acceptance_at_position", "conditional_acceptance_at_position"))
-            curves.append(PositionCurve(names[run.id], colour, family.symbol, *map(list, shares)))
-    return PositionsInfo(curves)
-
-
-def draw_positions(data: PositionsInfo) -> go.Figure:
+def draw_positions(lines: Sequence[Line[tuple[float, float | None]]]) -> go.Figure:
     """Draw unconditional shares as lines. Conditional ones are in the hover text."""
-    fig = figure(
-        "Acceptance at each draft position",
-        "Position in the draft",
-        "Rounds that accept it (%)",
-        height=height_for(len(data.curves)),
-    )
-    if not data.curves:
-        return note(fig, "No chosen run drafts tokens.")
-    for curve in data.curves:
-        positions = list(range(1, len(curve.unconditional) + 1))
-        fig.add_scatter(
-            x=positions, y=[100 * share for share in curve.unconditional], mode="lines+markers",
-            name=escape(curve.name), marker={"size": 7, "symbol": curve.symbol},
-            line={"color": curve.colour, "width": 1.8},
-            hoverinfo="text", hovertext=[_positions_hover(curve, position) for position in positions],
-        )  # fmt: skip
-    fig.update_xaxes(dtick=1)
-    return fig.update_yaxes(range=[0, 102])
+
+    def points(line: Line[tuple[float, float | None]]) -> Iterator[tuple[float, float, str]]:
+        for position, (share, conditional) in enumerate(line.points, start=1):
+            text = f"Position {position}: accepted in {percent(share)} of rounds"
+            more = "" if conditional is None else f"in {percent(conditional)} of those that accepted all before it"
+            yield position, 100 * share, hover(line.name, text, more)
+
+    titles = "Acceptance at each draft position", "Position in the draft", "Rounds that accept it (%)"
+    fig = _draw_lines(titles, lines, points, 7)
+    return fig.update_xaxes(dtick=1).update_yaxes(range=[0, 102]) if lines else fig
 
 
-def _positions_hover(curve: PositionCurve, position: int) -> str:
-    conditional = curve.conditional[position - 1]
-    return hover(
-        curve.name,
-        f"Position {position}: accepted in {percent(curve.unconditional[position - 1])} of rounds",
-        "" if conditional is None else f"in {percent(conditional)} of those that accepted all before it",
-    )
+def requests_info(runs: Sequence[RunView]) -> list[Line[tuple[float]]]:
+    """Return for each run that drafts the lowest acceptance rate of its prompts, the deciles and the highest, from 0 to
+    1. Runs of an earlier version have none until their metrics are recomputed."""
+    return _drafting(runs, "acceptance_deciles")
 
 
-class RequestCurve(NamedTuple):
-    """One run: the lowest acceptance rate of its prompts, the deciles and the highest, from 0 to 1."""
-
-    name: str
-    colour: str
-    symbol: str
-    deciles: list[float]
-
-
-class RequestsInfo(NamedTuple):
-    """One curve per run that drafts."""
-
-    curves: list[RequestCurve]
-
-
-def requests_info(runs: Sequence[RunView]) -> RequestsInfo:
-    """Return the curves of the runs that draft. Runs of an earlier version have none until their metrics are
-    recomputed."""
-    drafted = [run for run in measured(runs) if metrics(run).get("acceptance_deciles")]
-    names = run_names(drafted)
-    curves = []
-    for family in families(drafted):
-        for rank, run in enumerate(family.runs, start=1):
-            colour = faint(family.colour, 0.3 + 0.7 * rank / len(family.runs))  # the loosest is the strongest
-            curves.append(RequestCurve(names[run.id], colour, family.symbol, metrics(run)["acceptance_deciles"]))
-    return RequestsInfo(curves)
-
-
-def draw_requests(data: RequestsInfo) -> go.Figure:
+def draw_requests(lines: Sequence[Line[tuple[float]]]) -> go.Figure:
     """Draw the share of requests that accept no more than each rate. Further right is better."""
-    fig = figure(
-        "Acceptance over requests",
-        "Acceptance rate of a request (%)",
-        "Requests with no more (%)",
-        height=height_for(len(data.curves)),
-    )
-    if not data.curves:
-        return note(fig, "No chosen run drafts tokens.")
-    shares = list(range(0, 101, 10))
-    for curve in data.curves:
-        rates = [100 * rate for rate in curve.deciles]
-        fig.add_scatter(
-            x=rates, y=shares, mode="lines+markers", name=escape(curve.name),
-            marker={"size": 6, "symbol": curve.symbol}, line={"color": curve.colour, "width": 1.8},
-            hoverinfo="text",
-            hovertext=[_requests_hover(curve.name, *point) for point in zip(rates, shares, strict=True)],
-        )  # fmt: skip
-    return fig.update_yaxes(range=[-2, 102])
-
-
-def _requests_hover(name: str, rate: float, share: int) -> str:
     ends = {0: "The request with the least", 100: "The request with the most"}
-    text = ends.get(share) or f"{share} % of requests accept no more"
-    return hover(name, f"{text}: {percent(rate / 100)}")
+
+    def points(line: Line[tuple[float]]) -> Iterator[tuple[float, float, str]]:
+        for share, (rate,) in zip(range(0, 101, 10), line.points, strict=True):
+            text = ends.get(share) or f"{share} % of requests accept no more"
+            yield 100 * rate, share, hover(line.name, f"{text}: {percent(rate)}")
+
+    titles = "Acceptance over requests", "Acceptance rate of a request (%)", "Requests with no more (%)"
+    fig = _draw_lines(titles, lines, points, 6)
+    return fig.update_yaxes(range=[-2, 102]) if lines else fig

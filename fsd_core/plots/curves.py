@@ -18,14 +18,14 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fsd_core.analysis.cells import PALETTE, interval, measured, metrics
+from fsd_core.analysis.cells import PALETTE, estimate, measured, metrics
 from fsd_core.analysis.comparability import NOT_RANKED, Quality
 from fsd_core.analysis.matching import KnobLine, MatchedComparison, MatchedPoint
 from fsd_core.analysis.recommendation import LoadLine, LoadPoint
+from fsd_core.metrics import METRICS
 from fsd_core.plots.style import (
     MUTED,
     TEMPLATE,
-    TEXT,
     between,
     error_bar,
     escape,
@@ -34,6 +34,7 @@ from fsd_core.plots.style import (
     height_for,
     hover,
     mixed_lines,
+    name_rows,
     note,
 )
 from fsd_core.statistics.intervals import Estimate
@@ -62,30 +63,25 @@ class OverLoad(NamedTuple):
 
 
 def _throughput(point: LoadPoint) -> Estimate | None:
-    low, value, high = interval(point.run, "tokens_per_second")
-    return None if value is None else Estimate(value, low, high)
+    return estimate(point.run, METRICS["tokens_per_second"])
 
 
 def _throughput_lines(point: LoadPoint) -> list[str]:
     if (measured := _throughput(point)) is None:
         return []
-    value, low, high = measured
-    text = f"{value:.1f} tokens/s" + (between(low, high) if low is not None and high is not None else "")
-    ratio = point.ratio
-    if ratio is None:
-        return [text]
-    ends = between(ratio.low, ratio.high, 2) if ratio.low is not None and ratio.high is not None else ""
-    return [text, f"{ratio.value:.2f}× the baseline's{ends}"]
+    text, ratio = f"{measured.value:.1f} tokens/s{between(measured)}", point.ratio
+    return [text, *([f"{ratio.value:.2f}× the baseline's{between(ratio, 2)}"] if ratio else [])]
 
 
-def _per_token(point: LoadPoint) -> Estimate | None:
-    seconds = metrics(point.run).get("time_per_output_token")
-    return None if seconds is None else Estimate(1000 * seconds)
+def _milliseconds(key: str) -> Callable[[LoadPoint], Estimate | None]:
+    def read(point: LoadPoint) -> Estimate | None:
+        seconds = metrics(point.run).get(key)
+        return None if seconds is None else Estimate(1000 * seconds)
+
+    return read
 
 
-def _first_token(point: LoadPoint) -> Estimate | None:
-    seconds = metrics(point.run).get("time_to_first_token")
-    return None if seconds is None else Estimate(1000 * seconds)
+_per_token, _first_token = _milliseconds("time_per_output_token"), _milliseconds("time_to_first_token")
 
 
 def _first_token_lines(point: LoadPoint) -> list[str]:
@@ -134,13 +130,12 @@ def draw_load_curves(lines: Sequence[LoadLine], what: OverLoad) -> go.Figure:
         colour = rule.colour if rule.colour and rule.colour not in used else next(free)
         used.add(colour)
         values = [value for point in drawn if (value := what.read(point))]
-        heights = [value for value, *_ in values]
-        ends = [(value if low is None else low, value if high is None else high) for value, low, high in values]
         fig.add_scatter(
-            x=[point.load for point in drawn], y=heights, mode="lines+markers", name=escape(line.name),
+            x=[point.load for point in drawn], y=[value.value for value in values], mode="lines+markers",
+            name=escape(line.name),
             line={"color": colour, "dash": "dot" if line.is_baseline else "solid"},
             marker={"symbol": rule.symbol, "size": 9, "color": colour},
-            error_y=error_bar(heights, [low for low, _ in ends], [high for _, high in ends], colour),
+            error_y=error_bar(values, colour),
             hoverinfo="text",
             hovertext=[
                 hover(
@@ -224,15 +219,11 @@ def _marks(
     fig: go.Figure, line: KnobLine, points: Sequence[MatchedPoint], matched: MatchedComparison, *, bars: bool
 ) -> None:
     differences = [matched.quality.displayed(p.difference) for p in points]
-    x, y = [p.ratio.value for p in points if p.ratio], [difference.value for difference in differences]
-    errors = {}
-    if bars:
-        ends = [_interval_ends(difference) for difference in differences]
-        errors["error_y"] = error_bar(y, [low for low, _ in ends], [high for _, high in ends], faint(line.colour))
+    errors = {"error_y": error_bar(differences, faint(line.colour))} if bars else {}
     fig.add_scatter(
-        x=x, y=y, mode="markers", name=escape(line.name), legendgroup=escape(line.name), hoverinfo="text",
-        showlegend=bars,
-        hovertext=[_matched_curves_hover(p, matched) for p in points],
+        x=[p.ratio.value for p in points if p.ratio], y=[difference.value for difference in differences],
+        mode="markers", name=escape(line.name), legendgroup=escape(line.name), showlegend=bars,
+        hoverinfo="text", hovertext=[_matched_curves_hover(p, matched) for p in points],
         marker={"color": line.colour, "symbol": line.symbol, "size": 11 if bars else 8}, **errors,
     )  # fmt: skip
 
@@ -248,22 +239,16 @@ def _level(fig: go.Figure, line: KnobLine, point: MatchedPoint, x: tuple[float, 
     )  # fmt: skip
 
 
-def _interval_ends(value: Estimate) -> tuple[float, float]:
-    low, high = (value.value if end is None else end for end in (value.low, value.high))
-    return low, high
-
-
 def _quality_text(value: float, quality: Quality) -> str:
     return f"{number_text(value, quality.digits, signed=True)} {quality.in_words}"
 
 
 def _matched_curves_hover(point: MatchedPoint, matched: MatchedComparison) -> str:
     difference, quality = matched.quality.displayed(point.difference), matched.quality
-    spread = between(*_interval_ends(difference), digits=quality.digits).replace("-", MINUS)
+    spread = between(difference, quality.digits).replace("-", MINUS)
     lines = [f"{_quality_text(difference.value, quality)}{spread}"]
     if point.ratio:
-        ends = (point.ratio.value if end is None else end for end in point.ratio[1:])
-        lines.append(f"{point.ratio.value:.2f}× {matched.cost.fewer}{between(*ends, digits=2)}")
+        lines.append(f"{point.ratio.value:.2f}× {matched.cost.fewer}{between(point.ratio, 2)}")
     lines += ["Not beaten: no chosen setting is both faster and better"] * point.on_front
     return hover(point.name, *lines, *mixed_lines(point.mixed))
 
@@ -311,21 +296,15 @@ def draw_within(matched: MatchedComparison, points: float) -> go.Figure:
     for i, row in enumerate(rows):
         line, value = matched.line(row.family), row.ratio or np.nan
         low, high = row.interval or (value, value)
-        low = max(low, least)
+        reached = Estimate(value, max(low, least), high)
         knob = line.between(row.position) if row.position else ""
         fig.add_scatter(
             x=[value], y=[i + 0.22], mode="markers", showlegend=False,
             marker={"color": line.colour, "symbol": line.symbol, "size": 10},
-            error_x=error_bar([value], [low], [high], faint(line.colour, 0.7)), hoverinfo="text",
-            hovertext=[hover(row.family, f"{value:.2f}×{between(low, high, digits=2)}", f"knob {knob}")],
+            error_x=error_bar([reached], faint(line.colour, 0.7)), hoverinfo="text",
+            hovertext=[hover(row.family, f"{value:.2f}×{between(reached, 2)}", f"knob {knob}")],
         )  # fmt: skip
-        fig.add_annotation(
-            text=escape(row.family), x=0, xref="paper", y=i - 0.2, showarrow=False, xanchor="left", yanchor="middle",
-            font={"size": 12, "color": TEXT},
-        )  # fmt: skip
-        fig.add_shape(type="line", x0=1, x1=1, y0=i, y1=i + 0.44, line={"dash": "dot", "width": 1.6, "color": MUTED})
-    fig.update_yaxes(range=[len(rows) - 0.4, -0.5], showgrid=False, ticks="", showticklabels=False)
-    return fig.update_yaxes(title_text=None)
+    return name_rows(fig, [row.family for row in rows], (0, 0.44))
 
 
 METRIC = "target_passes"
@@ -363,10 +342,10 @@ def info(runs: Sequence[RunView]) -> list[PredictedRule]:
     """Return the runs that replay had predicted, by rule."""
     points = []
     for run in measured(runs):
-        if run.predicted and run.predicted.get(METRIC) is not None:
-            low, value, high = interval(run, METRIC)
+        found = estimate(run, METRICS[METRIC])
+        if found and run.predicted and run.predicted.get(METRIC) is not None:
             predicted = Estimate(run.predicted[METRIC], *(run.predicted.get(METRIC + end) for end in ("_low", "_high")))
-            points.append((run.decoding, predicted, Estimate(value, low, high)))
+            points.append((run.decoding, predicted, found))
     return by_rule(points)
 
 
@@ -423,9 +402,8 @@ def draw_predicted(rules: Sequence[PredictedRule]) -> go.Figure:
 
 def _traces(points: Sequence[PredictedPoint], colour: str, suffix: str) -> list[go.Scatter]:
     knobs = [point.knob for point in points]
-    lows, highs = _error_bars([point.predicted for point in points])
-    actual_lows, actual_highs = _error_bars([point.measured for point in points])
-    actual = [point.measured.value for point in points]
+    lows, highs = zip(*(point.predicted.ends for point in points), strict=True)
+    actual = [point.measured for point in points]
     texts = [_predicted_hover(point) for point in points]
     return [
         go.Scatter(
@@ -437,17 +415,10 @@ def _traces(points: Sequence[PredictedPoint], colour: str, suffix: str) -> list[
             line={"width": 1.8, "color": colour, "dash": "dash"}, hoverinfo="text", hovertext=texts,
         ),
         go.Scatter(
-            x=knobs, y=actual, mode="markers", name=f"Measured{suffix}", marker={"color": colour, "size": 8},
-            error_y=error_bar(actual, actual_lows, actual_highs, colour), hoverinfo="text", hovertext=texts,
+            x=knobs, y=[value.value for value in actual], mode="markers", name=f"Measured{suffix}",
+            marker={"color": colour, "size": 8}, error_y=error_bar(actual, colour), hoverinfo="text", hovertext=texts,
         ),
     ]  # fmt: skip
-
-
-def _error_bars(estimates: Sequence[Estimate]) -> tuple[list[float], list[float]]:
-    """Return the low and high ends; the value if an end is unknown."""
-    lows, highs = ([est.value if end is None else end for est, end in zip(estimates, ends, strict=True)]
-                   for ends in ([est.low for est in estimates], [est.high for est in estimates]))  # fmt: skip
-    return lows, highs
 
 
 def _predicted_hover(point: PredictedPoint) -> str:

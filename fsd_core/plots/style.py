@@ -18,12 +18,14 @@ from collections.abc import Sequence
 from html import escape as _escape
 from itertools import product
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import plotly.graph_objects as go
 
 from fsd_core.metrics import MIXED_MARK
+from fsd_core.statistics.intervals import Estimate
 
+_T = TypeVar("_T")
 TEXT = "#71757f"  # at least 4.2:1 on white and on the dark theme's background
 _GRID = "rgba(128, 132, 145, 0.22)"
 AXIS = "rgba(128, 132, 145, 0.55)"
@@ -85,8 +87,9 @@ def mixed_lines(names: Sequence[str]) -> list[str]:
     return wrap(f"{MIXED_MARK} Conditions differ: {', '.join(names)}", 60) if names else []
 
 
-def between(low: float, high: float, digits: int = 1) -> str:
-    """Return an interval to put after a value in a hover text. Empty if it has no width."""
+def between(estimate: Estimate, digits: int = 1) -> str:
+    """Return an interval to put after its value in a hover text. Empty if it has no width."""
+    low, high = estimate.ends
     return f" ({low:.{digits}f} to {high:.{digits}f})" if low != high else ""
 
 
@@ -118,17 +121,42 @@ def faint(colour: str, alpha: float = 0.5) -> str:
     return f"rgba({red}, {green}, {blue}, {alpha})"
 
 
-def error_bar(value: list[float], low: list[float], high: list[float], colour: str) -> dict:
-    """Return asymmetric error bars from the ends of intervals, in the units of the axis."""
+def error_bar(estimates: Sequence[Estimate], colour: str) -> dict:
+    """Return asymmetric error bars, in the units of the axis."""
     return {
         "type": "data",
         "symmetric": False,
-        "array": [h - v for v, h in zip(value, high, strict=True)],
-        "arrayminus": [v - low_end for v, low_end in zip(value, low, strict=True)],
+        "array": [estimate.ends[1] - estimate.value for estimate in estimates],
+        "arrayminus": [estimate.value - estimate.ends[0] for estimate in estimates],
         "color": colour,
         "thickness": 1.2,
         "width": 3,
     }
+
+
+class Line(NamedTuple, Generic[_T]):
+    """What belongs together in a figure: one entry of its legend."""
+
+    name: str
+    colour: str
+    symbol: str
+    points: list[_T]
+
+
+def name_rows(fig: go.Figure, names: Sequence[str], mark: tuple[float, float]) -> go.Figure:
+    """Write a name above each row of marks, and dot the line at 1 beside them, from and to these places of a row.
+
+    Beside their marks the names would take half of a narrow screen.
+    """
+    for i, name in enumerate(names):
+        fig.add_annotation(
+            text=escape(name), x=0, xref="paper", y=i - 0.2, showarrow=False, xanchor="left", yanchor="middle",
+            font={"size": 12, "color": TEXT},
+        )  # fmt: skip
+        line = {"dash": "dot", "width": 1.6, "color": MUTED}
+        fig.add_shape(type="line", x0=1, x1=1, y0=i + mark[0], y1=i + mark[1], line=line)
+    fig.update_yaxes(range=[len(names) - 0.4, -0.5], showgrid=False, ticks="", showticklabels=False)
+    return fig.update_yaxes(title_text=None)
 
 
 FIGURE_SIZES = tuple(product((240, 360, 560, 1100), (150, 330)))

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
 from fsd_core.analysis import matching
 from fsd_core.analysis.cells import (
     PALETTE,
+    estimate,
     families,
-    interval,
     measured,
     metrics,
+    names_beside,
     ratio_mixed,
     run_names,
     speedup,
@@ -27,12 +28,13 @@ from fsd_core.analysis.cells import (
 )
 from fsd_core.analysis.recommendation import load_lines
 from fsd_core.errors import NotGiven, UnknownChoice
-from fsd_core.metrics import MIXED_MARK
+from fsd_core.metrics import METRICS, MIXED_MARK
 from fsd_core.plots import acceptance, curves
 from fsd_core.plots.style import (
     LABEL_FONT,
     MUTED,
     TEXT,
+    Line,
     between,
     error_bar,
     escape,
@@ -53,30 +55,13 @@ if TYPE_CHECKING:
 
 
 class TradeoffPoint(NamedTuple):
-    """One run: its speed and quality in percent, each with its interval."""
+    """One run: its speed, and its quality in percent."""
 
-    run_id: str
+    run: RunView
     name: str
-    threshold: float | None
-    speed: float
-    speed_low: float
-    speed_high: float
-    quality: float
-    quality_low: float
-    quality_high: float
-    prompts: int
-    on_front: bool
-    mixed: tuple[str, ...] = ()
-    """conditions that differ within the speed"""
-
-
-class TradeoffGroup(NamedTuple):
-    """The points of one line."""
-
-    name: str
-    colour: str
-    symbol: str
-    points: list[TradeoffPoint]
+    speed: Estimate
+    quality: Estimate
+    on_front: bool = False
 
 
 class QualityMeasure(NamedTuple):
@@ -107,7 +92,7 @@ class TradeoffInfo(NamedTuple):
     """Data of the figure. ``measure`` is its quality. ``left_out`` counts runs that lack it, or the speed."""
 
     measure: QualityMeasure
-    groups: list[TradeoffGroup]
+    groups: list[Line[TradeoffPoint]]
     front: list[TradeoffPoint]
     left_out: int
     speed: SpeedMeasure = TOKENS
@@ -119,56 +104,38 @@ def tradeoff_info(runs: Sequence[RunView]) -> TradeoffInfo:
     The quality is accuracy if any run has one, or if none has a share of same texts. The speed is in tokens a second if
     any run has tokens. What was measured elsewhere is never on the front, for nothing here has verified it.
     """
-    with_tokens = [run for run in measured(runs) if _speed(run, TOKENS)[1]]
+    with_tokens = [run for run in measured(runs) if _speed(run, TOKENS)]
     unit = TOKENS if with_tokens else ANSWERS
-    timed = with_tokens or [run for run in measured(runs) if _speed(run, ANSWERS)[1]]
+    timed = with_tokens or [run for run in measured(runs) if _speed(run, ANSWERS)]
     has_accuracy = any(metrics(run)["accuracy"] is not None for run in timed)
-    measure = (
-        ACCURACY_AXIS
-        if has_accuracy or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed)
-        else SAME_TEXT
-    )
-    scored = [run for run in timed if _quality(run, measure)[1] is not None]
-    names = run_names(scored)
-    verified = [run for run in scored if not run.measured_elsewhere]
-    best = pareto_front([(_speed(run, unit)[1], _quality(run, measure)[1]) for run in verified])
-    front = [_point(verified[index], measure, unit, names[verified[index].id], True) for index in best]
-    on_front = {point.run_id for point in front}
-    groups = [
-        TradeoffGroup(
-            f.name,
-            f.colour,
-            f.symbol,
-            [_point(run, measure, unit, names[run.id], run.id in on_front) for run in f.runs],
-        )
-        for f in families(scored)
-    ]
+    measure = SAME_TEXT if not has_accuracy and any(_quality(run, SAME_TEXT) for run in timed) else ACCURACY_AXIS
+    names = run_names(scored := [run for run in timed if _quality(run, measure)])
+    points = {
+        run.id: TradeoffPoint(run, names[run.id], speed, quality)
+        for run in scored
+        if (speed := _speed(run, unit)) and (quality := _quality(run, measure))
+    }
+    verified = [point for point in points.values() if not point.run.measured_elsewhere]
+    best = pareto_front([(point.speed.value, point.quality.value) for point in verified])
+    front = [verified[i]._replace(on_front=True) for i in best]
+    points |= {point.run.id: point for point in front}
+    groups = [Line(f.name, f.colour, f.symbol, [points[run.id] for run in f.runs]) for f in families(scored)]
     return TradeoffInfo(measure, groups, front, len(runs) - len(scored), unit)
 
 
-def _speed(run: RunView, unit: SpeedMeasure) -> tuple[Any, Any, Any]:
-    """Return a run's speed between the ends of its interval. Answers a second are the inverse of the time of one."""
-    if unit is TOKENS:
-        return interval(run, "tokens_per_second")
-    fast, answer, slow = interval(run, "seconds_per_answer")
-    return (1 / slow, 1 / answer, 1 / fast) if answer else (None, None, None)
+def _speed(run: RunView, unit: SpeedMeasure) -> Estimate | None:
+    """Return a run's speed; ``None`` without one. Answers a second are the inverse of the time of one."""
+    found = estimate(run, METRICS["tokens_per_second" if unit is TOKENS else "seconds_per_answer"])
+    if found is None or not found.value:
+        return None
+    fast, slow = found.ends
+    return found if unit is TOKENS else Estimate(1 / found.value, 1 / slow, 1 / fast)
 
 
-def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
-    """Return a run's quality between the ends of its interval. The greedy target equals itself, so it has 1."""
+def _quality(run: RunView, measure: QualityMeasure) -> Estimate | None:
+    """Return a run's quality in percent. The greedy target equals itself, so it has 100."""
     greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
-    if measure is SAME_TEXT and greedy_target:
-        return 1.0, 1.0, 1.0
-    return interval(run, measure.key)
-
-
-def _point(
-    run: RunView, measure: QualityMeasure, unit: SpeedMeasure, name: str, on_front: bool
-) -> TradeoffPoint:  # fmt: skip
-    low, value, high = (100 * end for end in _quality(run, measure))
-    slow, speed, fast = _speed(run, unit)
-    ends = speed, slow, fast, value, low, high
-    return TradeoffPoint(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
+    return Estimate(100.0) if measure is SAME_TEXT and greedy_target else estimate(run, METRICS[measure.key])
 
 
 def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
@@ -183,8 +150,8 @@ def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
         return note(fig, "No run with a measured accuracy is chosen.")
     if len(data.front) > 1:
         fig.add_scatter(
-            x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
-            line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
+            x=[p.speed.value for p in data.front], y=[p.quality.value for p in data.front], mode="lines",
+            name="Pareto front", line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
     spread = _spread([point for group in data.groups for point in group.points])
     fig.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
@@ -193,20 +160,18 @@ def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
         speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
         bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
         fig.add_scatter(
-            x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
+            x=[speed.value for speed in speeds], y=[quality.value for quality in qualities],
+            name=escape(group.name), mode="markers+text",
             text=[text for text, _ in labels], textposition=[position for _, position in labels],
             textfont={"size": LABEL_FONT}, cliponaxis=False,
             marker={"color": group.colour, "symbol": group.symbol, "size": 10},
-            error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
-            error_y=error_bar(
-                qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
-            ),
+            error_x=error_bar(speeds, bars), error_y=error_bar(qualities, bars),
             hoverinfo="text", hovertext=[_tradeoff_hover(p, data) for p in group.points],
         )  # fmt: skip
-    ringed = next((point for group in data.groups for point in group.points if point.run_id == marked), None)
+    ringed = next((point for group in data.groups for point in group.points if point.run.id == marked), None)
     if ringed is not None:
         fig.add_scatter(
-            x=[ringed.speed], y=[ringed.quality], mode="markers", name="The answer", hoverinfo="skip",
+            x=[ringed.speed.value], y=[ringed.quality.value], mode="markers", name="The answer", hoverinfo="skip",
             marker={"symbol": "circle-open", "size": 24, "color": TEXT, "line": {"width": 3}},
         )  # fmt: skip
     return fig
@@ -217,10 +182,9 @@ Range = tuple[float, float]
 
 def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
     """Return the ranges of both axes: all intervals, with room for labels beside them."""
-    return (
-        _around([end for p in points for end in (p.speed_low, p.speed_high)]),
-        _around([end for p in points for end in (p.quality_low, p.quality_high)]),
-    )
+    speeds = [end for p in points for end in p.speed.ends]
+    qualities = [end for p in points for end in p.quality.ends]
+    return _around(speeds), _around(qualities)
 
 
 def _around(ends: Sequence[float]) -> Range:
@@ -228,30 +192,31 @@ def _around(ends: Sequence[float]) -> Range:
     return min(ends) - padding, max(ends) + padding
 
 
-def _labels(groups: Sequence[TradeoffGroup], x: Range, y: Range) -> list[tuple[str, str]]:
+def _labels(groups: Sequence[Line[TradeoffPoint]], x: Range, y: Range) -> list[tuple[str, str]]:
     """Return the thresholds as texts with their positions. A text is empty if its point has no threshold or no room."""
     points = [point for group in groups for point in group.points]
-    coordinates = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
-    texts = ["" if p.threshold is None else f"T {p.threshold:g}" for p in points]
+    coordinates = [((p.speed.value - x[0]) / (x[1] - x[0]), (p.quality.value - y[0]) / (y[1] - y[0])) for p in points]
+    texts = ["" if (threshold := p.run.decoding.threshold) is None else f"T {threshold:g}" for p in points]
     return [
         (text if position else "", position or "top right")
         for text, position in zip(texts, places(coordinates, texts), strict=True)
     ]
 
 
-def _quality_text(p: TradeoffPoint) -> str:
-    ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
-    text = written(p.quality, *ends, points=True, digits=1)
-    return text._replace(value=f"{text.value} %").with_ends(" ({} to {})")
+def _with_ends(estimate: Estimate, digits: int = 1, unit: str = " %") -> str:
+    """Return a value in the unit of its axis, with its interval if that has a width."""
+    low, high = estimate.ends
+    text = written(estimate.value, *((low, high) if low != high else ()), points=bool(unit), digits=digits)
+    return text._replace(value=text.value + unit).with_ends(" ({} to {})")
 
 
 def _tradeoff_hover(p: TradeoffPoint, data: TradeoffInfo) -> str:
     return hover(
         p.name,
-        f"{data.measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
-        f"{p.speed:.1f} {data.speed.unit}{MIXED_MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
+        f"{data.measure.title} {_with_ends(p.quality)}, {count(metrics(p.run)['n'], 'prompt')}",
+        f"{p.speed.value:.1f} {data.speed.unit}{MIXED_MARK * bool(p.run.speed_mixed)}{between(p.speed)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
-        *mixed_lines(p.mixed),
+        *mixed_lines(p.run.speed_mixed),
     )
 
 
@@ -265,19 +230,19 @@ _LONGEST = 44
 
 
 class Bar(NamedTuple):
-    """One run: its speed-up over the baseline with an interval, and its tokens per second."""
+    """One run: its speed-up over the baseline."""
 
-    run_id: str
+    run: RunView
     name: str
     colour: str
-    tokens_per_second: float
-    speedup: float
-    low: float | None
-    high: float | None
+    speedup: Estimate
     mixed: tuple[str, ...] = ()
-    """conditions that differ within the tokens per second"""
-    speedup_mixed: tuple[str, ...] = ()
-    """the same for the speed-up"""
+    """conditions that differ within the speed-up"""
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second."""
+        return metrics(self.run)["tokens_per_second"]
 
 
 class ThroughputInfo(NamedTuple):
@@ -293,18 +258,10 @@ def throughput_info(runs: Sequence[RunView], baseline: RunView | None, prompts: 
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
     if baseline is None or not baseline.metrics or not metrics(baseline)["tokens_per_second"]:
         return ThroughputInfo(None, [])
-    names = run_names(timed if any(run.id == baseline.id for run in timed) else [*timed, baseline])
+    names = names_beside(timed, baseline)
     colours = {run.id: family.colour for family in families(timed) for run in family.runs}
     bars = [
-        Bar(
-            run.id,
-            names[run.id],
-            colours[run.id],
-            metrics(run)["tokens_per_second"],
-            *ratio,
-            run.speed_mixed,
-            ratio_mixed(run, baseline),
-        )
+        Bar(run, names[run.id], colours[run.id], ratio, ratio_mixed(run, baseline))
         for run in timed
         if (ratio := throughput_ratio(run, baseline, prompts)) is not None
     ]
@@ -326,9 +283,10 @@ def draw_throughput(data: ThroughputInfo) -> go.Figure:
         return note(fig, "The baseline has no measured throughput.")
     speedups = [bar.speedup for bar in data.bars]
     fig.add_bar(
-        orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=BAR[1] - BAR[0], offset=BAR[0],
+        orientation="h", x=[ratio.value for ratio in speedups], y=[escape(bar.name) for bar in data.bars],
+        width=BAR[1] - BAR[0], offset=BAR[0],
         marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
-        error_x=error_bar(speedups, [_ends(bar)[0] for bar in data.bars], [_ends(bar)[1] for bar in data.bars], MUTED),
+        error_x=error_bar(speedups, MUTED),
         hoverinfo="text", hovertext=[_throughput_hover(bar, data.baseline or "") for bar in data.bars],
     )  # fmt: skip
     # Names are above their bars: beside them they would take half of a narrow screen.
@@ -347,71 +305,67 @@ def draw_throughput(data: ThroughputInfo) -> go.Figure:
     return fig.update_xaxes(rangemode="tozero", showgrid=False)
 
 
-def _ends(bar: Bar) -> tuple[float, float]:
-    """Return the ends of the bar's interval, or its own value twice if it has none."""
-    return (bar.speedup if bar.low is None else bar.low), (bar.speedup if bar.high is None else bar.high)
-
-
 def _label(bar: Bar, baseline: str) -> tuple[str, str]:
     """Return the bar's name, and its figures."""
-    digits = max(1, decimals(bar.speedup, bar.low, bar.high))
-    mark, ratio_mark = MIXED_MARK * bool(bar.mixed), MIXED_MARK * bool(bar.speedup_mixed)
-    ratio = "baseline" if bar.name == baseline else f"{number_text(bar.speedup, digits)}×{ratio_mark}"
-    return escape(bar.name), f"{bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
+    digits = max(1, decimals(*bar.speedup))
+    mark, ratio_mark = MIXED_MARK * bool(bar.run.speed_mixed), MIXED_MARK * bool(bar.mixed)
+    ratio = "baseline" if bar.name == baseline else f"{number_text(bar.speedup.value, digits)}×{ratio_mark}"
+    return escape(bar.name), f"{bar.speed:,.0f} tokens/s{mark} · {ratio}"
 
 
 def _throughput_hover(bar: Bar, baseline: str) -> str:
-    speed = f"{bar.tokens_per_second:.1f} tokens/s{MIXED_MARK * bool(bar.mixed)}"
+    speed = f"{bar.speed:.1f} tokens/s{MIXED_MARK * bool(bar.run.speed_mixed)}"
     if bar.name == baseline:
-        return hover(bar.name, speed, "The baseline", *mixed_lines(bar.mixed))
-    ratio = f"{bar.speedup:.2f}×{MIXED_MARK * bool(bar.speedup_mixed)} the baseline{between(*_ends(bar), digits=2)}"
-    return hover(bar.name, speed, ratio, *mixed_lines(bar.speedup_mixed))
+        return hover(bar.name, speed, "The baseline", *mixed_lines(bar.run.speed_mixed))
+    ratio = f"{bar.speedup.value:.2f}×{MIXED_MARK * bool(bar.mixed)} the baseline{between(bar.speedup, digits=2)}"
+    return hover(bar.name, speed, ratio, *mixed_lines(bar.mixed))
+
+
+class Mark(NamedTuple):
+    """One run at its place along a figure, with its value in the unit of the axis."""
+
+    name: str
+    at: float | None
+    value: Estimate
+    mixed: tuple[str, ...] = ()
+
+
+def means(line: Line[Mark]) -> list[tuple[float, float]]:
+    """Return each place of a line with the mean over its runs: the line passes there if several seeds were run."""
+    places: dict[float, list[float]] = {}
+    for mark in line.points:
+        if mark.at is not None:
+            places.setdefault(mark.at, []).append(mark.value.value)
+    return [(at, sum(values) / len(values)) for at, values in sorted(places.items())]
+
+
+def _draw_means(fig: go.Figure, line: Line[Mark], texts: Sequence[str]) -> None:
+    """Draw the marks of a line with their intervals, and a line through their means."""
+    group, values, drawn = escape(line.name), [mark.value for mark in line.points], means(line)
+    fig.add_scatter(
+        x=[at for at, _ in drawn], y=[mean for _, mean in drawn], mode="lines", legendgroup=group,
+        showlegend=False, line={"width": 1.8, "color": line.colour}, hoverinfo="skip",
+    )  # fmt: skip
+    fig.add_scatter(
+        x=[mark.at for mark in line.points], y=[value.value for value in values], mode="markers", name=group,
+        legendgroup=group, marker={"color": line.colour, "symbol": line.symbol, "size": 9},
+        error_y=error_bar(values, line.colour), hoverinfo="text", hovertext=texts,
+    )  # fmt: skip
 
 
 class ThresholdMeasure(NamedTuple):
-    """A metric that is plotted against the threshold. ``scale`` converts it to the unit of its axis."""
+    """A metric that is plotted against the threshold."""
 
     key: str
     title: str
     axis: str
-    scale: float
-    unit: str
+    unit: str = ""
 
 
-ACCEPTANCE_RATE = ThresholdMeasure(
-    "acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", 100.0, " %"
-)
+ACCEPTANCE_RATE = ThresholdMeasure("acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", " %")
 ACCEPTANCE_LENGTH = ThresholdMeasure(
-    "mean_acceptance_length", "Mean acceptance length against threshold", "Tokens per target forward", 1.0, ""
+    "mean_acceptance_length", "Mean acceptance length against threshold", "Tokens per target forward"
 )
-
-
-class ThresholdValue(NamedTuple):
-    """One run's value with its interval, in the unit of the axis."""
-
-    name: str
-    threshold: float | None
-    value: float
-    low: float
-    high: float
-
-
-class ThresholdLine(NamedTuple):
-    """The runs of one rule and divergence, by threshold. A run without a threshold is a level line."""
-
-    name: str
-    colour: str
-    symbol: str
-    values: list[ThresholdValue]
-
-    @property
-    def means(self) -> list[tuple[float, float]]:
-        """(threshold, mean over its runs): the line passes here if several seeds were run."""
-        by_threshold: dict[float, list[float]] = {}
-        for v in self.values:
-            if v.threshold is not None:
-                by_threshold.setdefault(v.threshold, []).append(v.value)
-        return [(t, sum(values) / len(values)) for t, values in sorted(by_threshold.items())]
 
 
 class ThresholdInfo(NamedTuple):
@@ -419,105 +373,72 @@ class ThresholdInfo(NamedTuple):
     (the draft alone)."""
 
     measure: ThresholdMeasure
-    lines: list[ThresholdLine]
-    references: list[ThresholdLine]
+    lines: list[Line[Mark]]
+    references: list[Line[Mark]]
 
 
 def threshold_info(runs: Sequence[RunView], measure: ThresholdMeasure) -> ThresholdInfo:
     """Return the values of the runs that speculate. Baselines draft nothing, so they have none."""
-    drafted = [r for r in measured(runs) if r.decoding.drafter is not None and metrics(r)[measure.key] is not None]
+    found = {run.id: estimate(run, METRICS[measure.key]) for run in measured(runs) if run.decoding.drafter is not None}
+    drafted = [run for run in measured(runs) if found.get(run.id)]
     names = run_names(drafted)
-    lines: list[ThresholdLine] = []
-    references: list[ThresholdLine] = []
+    lines: list[Line[Mark]] = []
+    references: list[Line[Mark]] = []
     for family in families(drafted):
-        values = [_value(run, names[run.id], measure) for run in family.runs]
-        if tuned := [v for v in values if v.threshold is not None and math.isfinite(v.threshold)]:
-            lines.append(ThresholdLine(family.name, family.colour, family.symbol, tuned))
+        marks = [Mark(names[run.id], run.decoding.threshold, value) for run in family.runs if (value := found[run.id])]
+        if tuned := [mark for mark in marks if mark.at is not None and math.isfinite(mark.at)]:
+            lines.append(Line(family.name, family.colour, family.symbol, tuned))
         off = ", T off" if family.runs[0].decoding.divergence else ""
         for threshold, suffix in ((None, off), (math.inf, ", T = ∞")):
-            if level := [v for v in values if v.threshold == threshold]:
-                references.append(ThresholdLine(family.name + suffix, family.colour, family.symbol, level))
+            if level := [mark for mark in marks if mark.at == threshold]:
+                references.append(Line(family.name + suffix, family.colour, family.symbol, level))
     return ThresholdInfo(measure, lines, references)
-
-
-def _value(run: RunView, name: str, measure: ThresholdMeasure) -> ThresholdValue:
-    low, value, high = (end * measure.scale for end in interval(run, measure.key))
-    return ThresholdValue(name, run.decoding.threshold, value, low, high)
 
 
 def draw_threshold(data: ThresholdInfo) -> go.Figure:
     """Draw points with intervals, a line through the mean of each threshold, and a level line for runs without one."""
+    measure = data.measure
     fig = figure(
-        data.measure.title,
+        measure.title,
         "Threshold T (in the units of each divergence)",
-        data.measure.axis,
+        measure.axis,
         height=height_for(len(data.lines) + len(data.references)),
     )
     if not data.lines:
         return note(fig, "Choose runs with a threshold to see what it changes.")
-    thresholds = [t for line in data.lines for t, _ in line.means]
+
+    def text(mark: Mark) -> str:
+        return hover(mark.name, _with_ends(mark.value, 1 if measure.unit else 2, measure.unit))
+
+    thresholds = [at for line in data.lines for at, _ in means(line)]
     margin = 0.04 * (max(thresholds) - min(thresholds)) or 0.05
     ends = [min(thresholds) - margin, max(thresholds) + margin]
     for line in data.references:
-        for index, v in enumerate(line.values):
+        for index, mark in enumerate(line.points):
             fig.add_scatter(
-                x=ends, y=[v.value, v.value], mode="lines", name=escape(line.name), legendgroup=escape(line.name),
+                x=ends, y=[mark.value.value] * 2, mode="lines", name=escape(line.name), legendgroup=escape(line.name),
                 showlegend=index == 0, line={"dash": "dash", "width": 1.6, "color": line.colour},
-                hoverinfo="text", hovertext=[_threshold_hover(v, data.measure)] * 2,
+                hoverinfo="text", hovertext=[text(mark)] * 2,
             )  # fmt: skip
     for line in data.lines:
-        group = escape(line.name)
-        fig.add_scatter(
-            x=[t for t, _ in line.means], y=[mean for _, mean in line.means], mode="lines", legendgroup=group,
-            showlegend=False, line={"width": 1.8, "color": line.colour}, hoverinfo="skip",
-        )  # fmt: skip
-        values = [v.value for v in line.values]
-        fig.add_scatter(
-            x=[v.threshold for v in line.values], y=values, mode="markers", name=group, legendgroup=group,
-            marker={"color": line.colour, "symbol": line.symbol, "size": 9},
-            error_y=error_bar(values, [v.low for v in line.values], [v.high for v in line.values], line.colour),
-            hoverinfo="text", hovertext=[_threshold_hover(v, data.measure) for v in line.values],
-        )  # fmt: skip
+        _draw_means(fig, line, [text(mark) for mark in line.points])
     return fig.update_xaxes(range=ends)
 
 
-def _threshold_hover(v: ThresholdValue, measure: ThresholdMeasure) -> str:
-    ends = (None, None) if v.low == v.high else (v.low, v.high)
-    text = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
-    return hover(v.name, text._replace(value=text.value + measure.unit).with_ends(" ({} to {})"))
-
-
-class LengthPoint(NamedTuple):
-    """One run: its draft length, and its throughput relative to the baseline's."""
-
-    name: str
-    tokens: int
-    speed: Estimate
-    mixed: tuple[str, ...]
-
-
-class DraftLengthCurve(NamedTuple):
-    """Settings that differ only in the draft length and the seed, by length."""
-
-    name: str
-    colour: str
-    symbol: str
-    lengths: list[LengthPoint]
-
-
 class LengthsInfo(NamedTuple):
-    """Data of the figure. ``baseline`` is the name of the run that all times per answer are compared with."""
+    """Data of the figure: times as fast as the baseline, over the draft length. ``baseline`` is its name."""
 
     baseline: str | None
-    curves: list[DraftLengthCurve]
+    curves: list[Line[Mark]]
+    """settings that differ only in the draft length and the seed, by length"""
 
 
 def draft_lengths_info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> LengthsInfo:
     """Return the settings that were run with several draft lengths on prompts of the baseline."""
     if baseline is None or not baseline.metrics:
         return LengthsInfo(None, [])
-    names = run_names([*measured(runs), *([] if any(run.id == baseline.id for run in runs) else [baseline])])
-    groups: dict[tuple, list[LengthPoint]] = {}
+    names = names_beside(measured(runs), baseline)
+    groups: dict[tuple, list[Mark]] = {}
     rules: dict[tuple, DecodingConfig] = {}
     for run in measured(runs):
         topology, speed = run.decoding.topology, speedup(run, baseline, prompts)
@@ -525,16 +446,14 @@ def draft_lengths_info(runs: Sequence[RunView], baseline: RunView | None, prompt
             continue
         key = run.task, run.decoding.model_copy(update={"topology": topology.model_copy(update={"length": 1})})
         rules.setdefault(key, run.decoding)
-        groups.setdefault(key, []).append(
-            LengthPoint(names[run.id], topology.length, speed, ratio_mixed(run, baseline))
-        )
+        groups.setdefault(key, []).append(Mark(names[run.id], topology.length, speed, ratio_mixed(run, baseline)))
     curves = []
-    for key, lengths in groups.items():
-        if len({point.tokens for point in lengths}) > 1:
+    for key, marks in groups.items():
+        if len({mark.at for mark in marks}) > 1:
             rule, label = rules[key].acceptance, rules[key].label
             name = " · ".join(part for part in label.split(" · ") if not part.startswith("γ "))
             colour = PALETTE[len(curves) % len(PALETTE)]
-            curves.append(DraftLengthCurve(name, colour, rule.symbol, sorted(lengths, key=lambda point: point.tokens)))
+            curves.append(Line(name, colour, rule.symbol, sorted(marks, key=lambda mark: mark.at or 0)))
     return LengthsInfo(names[baseline.id], curves)
 
 
@@ -546,33 +465,13 @@ def draw_draft_lengths(data: LengthsInfo) -> go.Figure:
     )  # fmt: skip
     if not data.curves:
         return note(fig, "Choose runs that differ in their draft length.")
+
+    def text(mark: Mark) -> str:
+        speed = f"{mark.value.value:.2f}×{MIXED_MARK * bool(mark.mixed)} as fast as {data.baseline}"
+        return hover(mark.name, f"{speed}{between(mark.value, digits=2)}, by time per answer", *mixed_lines(mark.mixed))
+
     for curve in data.curves:
-        by_length: dict[int, list[float]] = {}
-        for point in curve.lengths:
-            by_length.setdefault(point.tokens, []).append(point.speed.value)
-        group, values = escape(curve.name), [point.speed.value for point in curve.lengths]
-        lows, highs = (
-            [point.speed.value if end is None else end for point, end in zip(curve.lengths, side, strict=True)]
-            for side in ([point.speed.low for point in curve.lengths], [point.speed.high for point in curve.lengths])
-        )
-        fig.add_scatter(
-            x=list(by_length), y=[sum(speeds) / len(speeds) for speeds in by_length.values()], mode="lines",
-            legendgroup=group, showlegend=False, line={"width": 1.8, "color": curve.colour}, hoverinfo="skip",
-        )  # fmt: skip
-        fig.add_scatter(
-            x=[point.tokens for point in curve.lengths], y=values, mode="markers", name=group, legendgroup=group,
-            marker={"color": curve.colour, "symbol": curve.symbol, "size": 9},
-            error_y=error_bar(values, lows, highs, curve.colour), hoverinfo="text",
-            hovertext=[
-                hover(
-                    point.name,
-                    f"{point.speed.value:.2f}×{MIXED_MARK * bool(point.mixed)} as fast as {data.baseline}"
-                    f"{between(low, high, digits=2)}, by time per answer",
-                    *mixed_lines(point.mixed),
-                )
-                for point, low, high in zip(curve.lengths, lows, highs, strict=True)
-            ],
-        )  # fmt: skip
+        _draw_means(fig, curve, [text(mark) for mark in curve.points])
     return fig
 
 

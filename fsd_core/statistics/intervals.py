@@ -51,6 +51,11 @@ class Estimate(NamedTuple):
     low: float | None = None
     high: float | None = None
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends; the value itself for one that is unknown."""
+        return (self.value if self.low is None else self.low), (self.value if self.high is None else self.high)
+
 
 def keyed(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     """Return a figure as stored: as ``name``, its ends as ``name_low`` and ``name_high``; ``None`` for no figure."""

@@ -26,7 +26,7 @@ from dashboard.ui.components import Tile, heading, notice, section, show, tiles
 from dashboard.ui.fields import optional_number, read
 from dashboard.ui.page import Page, absence_notice
 from dashboard.ui.templates import Html, render
-from dashboard.ui.view import Asked, Updates, Values, View
+from dashboard.ui.view import Asked, Part, Updates, Values, View
 from fsd_core.analysis.cells import PALETTE, metrics, ratio_mixed, run_names
 from fsd_core.config import VERIFIERS
 from fsd_core.errors import Contradiction, FsdError, Malformed, NotGiven, OutOfRange
@@ -322,7 +322,7 @@ NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them.
 TEMPERATURE = "above 0; empty takes the run's"
 
 
-class RunTheory:
+class RunTheory(Part):
     """The components as attributes, with :meth:`redraw` and what the button does."""
 
     def __init__(self, repository: Repository, executor: Executor) -> None:
@@ -347,16 +347,8 @@ class RunTheory:
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-
-    @property
-    def fields(self) -> list[Any]:
-        """Fields that a person fills in."""
-        return [self.runs, self.temperature]
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Components that the events may change."""
-        return [
+        self.fields = [self.runs, self.temperature]
+        self.outputs = [
             self.runs, self.measure, self.answer, self.progress, self.message, *self.plots, self.gaps, self.speedup,
             self.clock,
         ]  # fmt: skip

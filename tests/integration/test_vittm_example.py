@@ -65,7 +65,7 @@ def test_it_trains_measures_and_logs_one_line_a_family(tmp_path: Path, capsys: p
     assert flops[small] < flops[vit] / 2
     drawn = trade_offs.tradeoff_info(runs)
     assert (drawn.speed, len(drawn.groups), drawn.left_out) == (trade_offs.ANSWERS, 2, 0)
-    assert {point.threshold for group in drawn.groups for point in group.points} == {16, 4, 1}
+    assert {point.run.decoding.threshold for group in drawn.groups for point in group.points} == {16, 4, 1}
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None
         )
     with gr.Blocks():
         page = OpenedRun(site.repository, None)
-    fields = {page.outcome: "all", page.search: "", page.order: "", **dict.fromkeys(page.panel.fields, "")}
+    fields = {page.outcome: "all", page.search: "", page.order: "", **dict.fromkeys(page.panel.forms, "")}
     assert "Slower than the target alone. " in page.redraw(asked(fields), sd)[page.tiles]
     assert "Slower" not in page.redraw(asked(fields), target)[page.tiles]
 

@@ -181,7 +181,7 @@ def test_the_page_of_a_run_neither_shows_nor_finds_what_is_voted_on(
 
     def read(person: Person, search: str = "", wanted: int | None = None) -> tuple[str, str]:
         question = asked(
-            dict.fromkeys(opened.panel.fields) | {opened.outcome: "all", opened.search: search, opened.order: ""},
+            dict.fromkeys(opened.panel.forms) | {opened.outcome: "all", opened.search: search, opened.order: ""},
             wanted={} if wanted is None else {"prompt": wanted},
         )  # fmt: skip
         question.person = person

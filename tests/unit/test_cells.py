@@ -19,7 +19,6 @@ from dashboard.runs.run_list import runs_html
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_record import settings_table
 from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, delta_text, ratio_mixed
-from fsd_core.analysis.cells import compared as cells_compared
 from fsd_core.cli import output
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.options import effective_settings
@@ -83,7 +82,7 @@ def test_p_values():
     ],
 )
 def test_a_difference_is_good_or_bad_only_where_its_interval_says_so(metric, delta, verdict):
-    assert Cell(Estimate(1), delta).verdict(metric) == verdict
+    assert Cell(metric, Estimate(1), delta).verdict == verdict
 
 
 @pytest.mark.parametrize(("losses", "verdict"), [(5, 0), (6, -1)])  # p = 0.0625 and 0.03125
@@ -91,8 +90,8 @@ def test_of_accuracy_the_exact_test_decides_not_the_interval(losses, verdict):
     baseline, run = ({n: solved or n >= losses for n in range(50)} for solved in (True, False))
     paired = paired_difference(run, baseline)
     assert paired.interval.high < 0
-    found = Cell(Estimate(80), Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
-    assert found.verdict(ACCURACY) == verdict
+    points = Estimate(100 * paired.difference, *(100 * end for end in paired.interval))
+    assert Cell(ACCURACY, Estimate(80), points, paired).verdict == verdict
 
 
 def test_likelihoods_are_compared_under_one_model_alone():
@@ -100,8 +99,8 @@ def test_likelihoods_are_compared_under_one_model_alone():
     again = run_view(draft.decoding, metrics(), seed=1)
     counts = prompts(LOOSE, TARGET, draft, other, again)
     assert cell(LOOSE, TARGET, NLL, counts).delta == Estimate(0)
-    assert cell(draft, TARGET, NLL, counts) == Cell(Estimate(0.25), None, comment="under the draft")
-    assert cell(TARGET, draft, NLL, counts) == Cell(Estimate(0.25), None)
+    assert cell(draft, TARGET, NLL, counts) == Cell(NLL, Estimate(0.25), comment="under the draft")
+    assert cell(TARGET, draft, NLL, counts) == Cell(NLL, Estimate(0.25))
     assert cell(draft, draft, NLL, counts).comment == "under the draft"
     assert cell(again, draft, NLL, counts).delta == Estimate(0)
     assert cell(other, TARGET, NLL, counts).delta is None
@@ -159,7 +158,7 @@ def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
     first, second, third = (found[run.id][0] for run in runs)
     assert [one.paired.p_value for one in (first, second)] == pytest.approx([2 / 2**6, 2 / 2**7])  # type: ignore[union-attr]
     assert [one.corrected_p for one in (first, second, third)] == pytest.approx([4 / 2**6, 6 / 2**7, 1.0])
-    assert [one.verdict(ACCURACY) for one in (first, second, third)] == [0, -1, 0]  # 0.0625, 0.047
+    assert [one.verdict for one in (first, second, third)] == [0, -1, 0]  # 0.0625, 0.047
     assert p_values(second) == ["p = 0.016", "Holm p = 0.047"]
     assert delta_columns(found[runs[1].id])["mcnemar_p_holm"] == pytest.approx(6 / 2**7)
     assert found[TARGET.id][0].corrected_p is None
@@ -395,9 +394,7 @@ def test_compare_marks_speeds_times_and_their_ratios(comparison: ComparedRuns) -
     html = comparison_html(comparison)
     assert marks(html) == [WHY] * 6  # three metrics, each with its ratio to the baseline
     assert MARKED in Reader(html).text
-    titles = [
-        metric.title for metric, cell in zip(cells_compared(), comparison.rows[2].cells, strict=True) if cell.mixed
-    ]
+    titles = [cell.metric.title for cell in comparison.rows[2].cells if cell.mixed]
     assert titles == ["Time per answer", "Throughput", "Time per solved"]
 
 

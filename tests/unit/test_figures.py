@@ -46,7 +46,7 @@ PROMPTS = prompts(*RUNS)
 BASIC_TRACES = {"scatter", "bar"}
 
 
-def by_name(info: trade_offs.TradeoffInfo) -> dict[str, trade_offs.TradeoffGroup]:
+def by_name(info: trade_offs.TradeoffInfo) -> dict[str, style.Line[trade_offs.TradeoffPoint]]:
     return {group.name: group for group in info.groups}
 
 
@@ -83,8 +83,8 @@ def test_run_names_are_as_long_as_they_must_be_and_never_equal():
 def test_tradeoff_takes_percent_and_marks_the_pareto_front():
     info = trade_offs.tradeoff_info(RUNS)
     point = by_name(info)["Target alone"].points[0]
-    assert (point.speed, point.quality) == (100, 94)
-    assert point.quality_low < 94 < point.quality_high <= 100
+    assert (point.speed.value, point.quality.value) == (100, 94)
+    assert point.quality.low < 94 < point.quality.high <= 100  # type: ignore[operator]
     # SD is as accurate as the target and faster; T = 0.1 is slower and less accurate than T = 0.05.
     assert [p.name for p in info.front] == [SD.label, JS[1].label, JS[0].label, "Draft alone"]
     assert not point.on_front
@@ -97,8 +97,8 @@ def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
     alone = run_view(decoding("autoregressive"), metrics(1, speed=100) | unscored)
     drafted = run_view(decoding("draft-only"), metrics(1, speed=900) | unscored)
     info = trade_offs.tradeoff_info([alone, loose, drafted])
-    points = {point.run_id: point for group in info.groups for point in group.points}
-    assert (points[alone.id].quality, points[loose.id].quality, points[loose.id].quality_low) == (100, 80, 70)
+    qualities = {point.run.id: point.quality for group in info.groups for point in group.points}
+    assert (qualities[alone.id].value, *qualities[loose.id][:2]) == (100, 80, 70)
     assert info.left_out == 1
     assert trade_offs.draw_tradeoff(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
     assert trade_offs.tradeoff_info([alone, loose, TARGET]).measure is trade_offs.ACCURACY_AXIS
@@ -114,8 +114,8 @@ def test_tradeoff_leaves_out_what_was_not_scored_and_counts_it():
 def test_threshold_lines_have_references_without_a_threshold_and_no_baselines():
     info = trade_offs.threshold_info(RUNS, trade_offs.ACCEPTANCE_RATE)
     (line,) = info.lines
-    assert [(v.threshold, v.value) for v in line.values] == [(0.05, 80), (0.1, 85), (0.3, 93)]
-    assert all(v.low < v.value < v.high for v in line.values)
+    assert [(mark.at, mark.value.value) for mark in line.points] == [(0.05, 80), (0.1, 85), (0.3, 93)]
+    assert all(low < value < high for _, _, (value, low, high), _ in line.points)
     assert [reference.name for reference in info.references] == ["SD · γ 5"]
 
 
@@ -133,8 +133,8 @@ def test_a_threshold_that_is_off_or_infinite_has_no_place_on_the_axis():
 def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
     runs = [run_view(JS[0].decoding, metrics(acceptance=rate), seed=seed) for seed, rate in ((0, 0.8), (1, 0.9))]
     (line,) = trade_offs.threshold_info(runs, trade_offs.ACCEPTANCE_RATE).lines
-    assert len(line.values) == 2
-    assert line.means == [(0.3, pytest.approx(85))]
+    assert len(line.points) == 2
+    assert trade_offs.means(line) == [(0.3, pytest.approx(85))]
 
 
 def test_speedup_is_a_ratio_over_the_prompts_that_both_have():
@@ -150,7 +150,7 @@ def test_speedup_is_a_ratio_over_the_prompts_that_both_have():
 def test_throughput_without_a_measured_baseline_is_empty():
     assert trade_offs.throughput_info(RUNS, run_view(decoding("fsd")), PROMPTS).bars == []
     assert trade_offs.throughput_info(RUNS, None, PROMPTS).bars == []
-    assert [bar.run_id for bar in trade_offs.throughput_info(RUNS, TARGET, PROMPTS).bars] == [run.id for run in RUNS]
+    assert [bar.run.id for bar in trade_offs.throughput_info(RUNS, TARGET, PROMPTS).bars] == [run.id for run in RUNS]
 
 
 def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
@@ -164,31 +164,33 @@ def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
 
 
 def test_positions_are_of_runs_that_draft():
-    info = acceptance.positions_info(RUNS)
-    assert [curve.name for curve in info.curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
-    assert info.curves[0].unconditional[1] == pytest.approx(0.49)
+    lines = acceptance.positions_info(RUNS)
+    assert [line.name for line in lines] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
+    assert lines[0].points[1][0] == pytest.approx(0.49)
 
 
 def test_answers_are_relative_to_the_baseline_and_a_draft_alone_asks_no_target():
     info = acceptance.answers_info(RUNS, TARGET, PROMPTS)
     assert info.baseline == "Target alone"
-    assert [row.name for row in info.rows] == ["Draft alone", SD.label, *(run.label for run in JS)]
-    assert [set(row.ratios) for row in info.rows[:2]] == [{"mean_tokens"}, {"mean_tokens", "target_passes"}]
-    assert info.rows[1].ratios["mean_tokens"] == (1, None, None)  # no answer differs
-    passes = info.rows[1].ratios["target_passes"]
+    assert list(info.rows) == ["Draft alone", SD.label, *(run.label for run in JS)]
+    assert [set(info.rows[name]) for name in ("Draft alone", SD.label)] == [
+        {"mean_tokens"},
+        {"mean_tokens", "target_passes"},
+    ]
+    assert info.rows[SD.label]["mean_tokens"] == (1, None, None)  # no answer differs
+    passes = info.rows[SD.label]["target_passes"]
     assert passes.value == pytest.approx(1 / 4.5, rel=0.03)
     assert passes.low < passes.value < passes.high  # type: ignore[operator]
-    assert acceptance.answers_info(RUNS, TARGET, {}).rows == acceptance.answers_info(RUNS, None, PROMPTS).rows == []
+    assert acceptance.answers_info(RUNS, TARGET, {}).rows == acceptance.answers_info(RUNS, None, PROMPTS).rows == {}
 
 
 def test_requests_are_of_runs_that_draft_from_the_least_to_the_most():
-    curves = acceptance.requests_info(RUNS).curves
-    assert [curve.name for curve in curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
+    assert [line.name for line in acceptance.requests_info(RUNS)] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
     drawn = acceptance.draw_requests(acceptance.requests_info([SD]))
     assert (drawn.data[0].x[0], drawn.data[0].x[-1]) == pytest.approx((35, 70))
     assert (drawn.data[0].y[0], drawn.data[0].y[-1]) == (0, 100)
     earlier = run_view(SD.decoding, {key: value for key, value in (SD.metrics or {}).items() if "deciles" not in key})
-    assert acceptance.requests_info([earlier]).curves == []
+    assert acceptance.requests_info([earlier]) == []
 
 
 def test_divergence_colours_the_bars_below_the_threshold():

@@ -321,8 +321,8 @@ def test_speed_over_the_draft_length_joins_settings_that_differ_in_it_alone():
         with_length("block", 4, 185),
     ]
     found = trade_offs.draft_lengths_info(runs, target, prompts(*runs))
-    assert [(curve.name, [one.tokens for one in curve.lengths]) for curve in found.curves] == [("SD", [4, 8])]
-    assert found.curves[0].lengths[0].speed.value == pytest.approx(1.8, rel=0.01)
+    assert [(curve.name, [mark.at for mark in curve.points]) for curve in found.curves] == [("SD", [4, 8])]
+    assert found.curves[0].points[0].value.value == pytest.approx(1.8, rel=0.01)
     assert len(trade_offs.draw_draft_lengths(found).data) == 2
     assert trade_offs.draw_draft_lengths(
         trade_offs.draft_lengths_info(runs[:2], target, prompts(*runs))

@@ -508,7 +508,7 @@ def test_its_pages_open_without_prompts_and_offer_neither_a_resumption_nor_a_pro
 
     opened = built(build)
     fields = {opened.outcome: "all", opened.search: "", opened.order: ""}
-    updates = opened.redraw(asked(dict.fromkeys(opened.panel.fields) | fields), run.id)
+    updates = opened.redraw(asked(dict.fromkeys(opened.panel.forms) | fields), run.id)
     assert "measured elsewhere are kept here" in updates[opened.prompts]
     assert "logged with fsd_core.log_run" in updates[opened.tiles]
     assert "Resume" not in updates[opened.head]
@@ -524,15 +524,15 @@ def test_the_figure_counts_answers_where_nothing_has_tokens_and_never_puts_them_
     assert (found.speed, found.front, found.left_out) == (trade_offs.ANSWERS, [], 0)
     (line,) = found.groups
     assert line.name == "Measured elsewhere · ViTTM"
-    assert [point.threshold for point in line.points] == [2, 4]
+    assert [point.run.decoding.threshold for point in line.points] == [2, 4]
     point = line.points[0]
-    assert point.speed == pytest.approx(360 / 0.63)
-    assert point.speed_low < point.speed < point.speed_high
+    assert point.speed.value == pytest.approx(360 / 0.63)
+    assert point.speed.low < point.speed.value < point.speed.high
     ours = run_view(decoding("speculative"), metrics(acceptance=0.5))
     mixed = trade_offs.tradeoff_info([ours, *runs])
-    assert (mixed.speed, mixed.left_out, [p.run_id for p in mixed.front]) == (trade_offs.TOKENS, 2, [ours.id])
+    assert (mixed.speed, mixed.left_out, [p.run.id for p in mixed.front]) == (trade_offs.TOKENS, 2, [ours.id])
     with_tokens = stored(tmp_path).run(log(tmp_path, tokens=1e6))
-    assert [p.run_id for p in trade_offs.tradeoff_info([ours, with_tokens]).front] == [ours.id]
+    assert [p.run.id for p in trade_offs.tradeoff_info([ours, with_tokens]).front] == [ours.id]
 
 
 def test_nothing_runs_proposes_or_delivers_them(tmp_path: Path) -> None:

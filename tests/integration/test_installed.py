@@ -70,5 +70,5 @@ def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) 
     where = run(installed, tmp_path, sys.executable, "-c", "import fsd_core; print(fsd_core.__file__)")
     assert Path(where.strip()).is_relative_to(installed)
     assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == [
-        "bin", "fsd_core",
+        "bin", "fsd_core", "fsd_plugins",
     ]  # fmt: skip

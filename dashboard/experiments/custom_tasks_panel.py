@@ -36,7 +36,7 @@ from fsd_core.tasks.custom.custom_task import (
     suggested_name,
     transcript,
 )
-from fsd_core.tasks.custom.reading import CheckedFile, check, grouped, guess, noted
+from fsd_core.tasks.custom.reading import CheckedFile, check, guess
 from fsd_core.tasks.custom.rows import FieldNames, TaskLine
 from fsd_core.tasks.custom.scorers import SCORERS, get_scorer
 from fsd_core.tasks.download import fetchable, missing_bytes, origin
@@ -303,18 +303,16 @@ class CustomTasksPanel:
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
         names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
-        checked = check(uploaded(act, _EXPECTED, _LARGER), act["scorer"] or None, names)
-        checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick “Group near-duplicates”")
+        data, remedy = uploaded(act, _EXPECTED, _LARGER), "or tick “Group near-duplicates”"
+        checked = check(data, act["scorer"] or None, names, group_similar=bool(act["group_similar"]), remedy=remedy)
         return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
         """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
         data = uploaded(act, _EXPECTED, _LARGER)
         guessed = guess(data)
-        checked = noted(
-            check(data, guessed.scorer, guessed.names),
-            "or add the file under “Your own tasks” with “Group near-duplicates” ticked",
-        )
+        remedy = "or add the file under “Your own tasks” with “Group near-duplicates” ticked"
+        checked = check(data, guessed.scorer, guessed.names, remedy=remedy)
         if guessed.sentence:
             checked = replace(checked, notes=(f"{guessed.sentence} {_OTHERWISE}", *checked.notes))
         return {self.drop_answer: self._checked_or_added(act, asked, checked)}

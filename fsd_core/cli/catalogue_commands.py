@@ -217,14 +217,14 @@ def _checked_file(file: Path, scorer: str | None, *fields: str, all_turns: bool,
     Raises ``InvalidSetting`` after every problem was printed to standard error.
     """
     from fsd_core.calibration.request import margins_for
-    from fsd_core.tasks.custom.reading import check, grouped, noted, read_file
+    from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.rows import FieldNames
     from fsd_core.tasks.custom.scorers import SCORERS
 
     if scorer is not None and scorer not in SCORERS:
         raise UnknownChoice(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
-    checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
-    checked = grouped(checked) if group_similar else noted(checked, "or use --group-similar")
+    names, remedy = FieldNames(*fields), "or use --group-similar"
+    checked = check(read_file(file), scorer, names, all_turns=all_turns, group_similar=group_similar, remedy=remedy)
     for problem in checked.problems:
         output.say(problem.sentence)
     if checked.unlisted:

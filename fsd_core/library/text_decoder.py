@@ -26,7 +26,7 @@ from fsd_core.settings import get_settings
 from fsd_core.storage.messages import EmittedToken, StreamFigures
 from fsd_core.storage.records import fingerprint_of, same_model
 from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, suggested_name
-from fsd_core.tasks.custom.reading import check, grouped, read_file
+from fsd_core.tasks.custom.reading import check, read_file
 from fsd_core.tasks.custom.rows import FieldNames
 from fsd_core.worker.token_builder import TokenBuilder
 
@@ -161,9 +161,9 @@ def load_task(
     'sums@98192fd31a8ecfc5'
     """
     path = Path(path)
-    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field), all_turns=all_turns)
+    names = FieldNames(prompt_field, reference_field, id_field)
+    checked = check(read_file(path), scorer, names, all_turns=all_turns, group_similar=group_similar)
     checked.require(str(path))
-    checked = grouped(checked) if group_similar else checked
     return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)
 
 

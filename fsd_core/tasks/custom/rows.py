@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import islice, product
 from types import MappingProxyType
@@ -18,7 +18,7 @@ MOST_PROBLEMS_LISTED = 50
 
 
 class LineError(Exception):
-    """A sentence on what is wrong with a line."""
+    """A sentence on what is wrong with a line, or with the whole file."""
 
 
 class LineProblem(NamedTuple):
@@ -36,20 +36,11 @@ class Findings:
     unit: str = "line"
     """unit of a number: a line, or a row of a file that is not read line by line"""
     problems: list[LineProblem] = field(default_factory=list)
-    count: int = 0
-    room: int = MOST_PROBLEMS_LISTED
-    """how many more problems are stored until the next pass over the file begins"""
 
     def wrong(self, line: int | None, sentence: str) -> None:
         """Add a problem of that line, or of the whole file."""
-        self.count, self.room = self.count + 1, self.room - 1
-        if self.room >= 0:
-            where = "" if line is None else f"{self.unit.capitalize()} {line:,}: "
-            self.problems.append(LineProblem(line, where + sentence))
-
-    def next_pass(self) -> None:
-        """Make room for the problems of another pass over the file."""
-        self.room = MOST_PROBLEMS_LISTED
+        where = "" if line is None else f"{self.unit.capitalize()} {line:,}: "
+        self.problems.append(LineProblem(line, where + sentence))
 
     def listed(self) -> tuple[LineProblem, ...]:
         """Return the first problems in the order of the file."""
@@ -62,15 +53,13 @@ READ_FIELDS = {"assistant": {"tool_calls"}, "tool": {"name", "tool_call_id"}}
 """fields beside role and content that are read, by role"""
 
 
-def is_list_of_tools(value: Any) -> bool:
-    """Return whether a field named ``tools`` can be one. Sets of training data hold it as a text."""
-    value = _parsed(value)
-    return isinstance(value, list) and bool(value) and all(isinstance(tool, dict) for tool in value)
+def is_list_of_objects(value: Any) -> bool:
+    """Return whether a value is one, as messages and tools are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def checked_tools(value: Any) -> ToolMessage:
+def checked_tools(tools: list[dict[str, Any]]) -> ToolMessage:
     """Return the tools of a conversation. Raises ``LineError``."""
-    tools = _parsed(value)
     if len(tools) > MOST_TOOLS:
         raise LineError(f"It has {len(tools):,} tools: expected at most {MOST_TOOLS}.")
     for number, tool in enumerate(tools, 1):
@@ -86,19 +75,18 @@ def checked_tools(value: Any) -> ToolMessage:
 def message_fields(number: int, role: str, message: dict[str, Any]) -> str:
     """Return the fields of a message beside role and content, as JSON; empty for nothing. Raises ``LineError``."""
     if role == "assistant" and message.get("tool_calls"):
-        return _dumped({"tool_calls": _checked_calls(number, message["tool_calls"])})
+        calls = message["tool_calls"]
+        if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
+            raise LineError(
+                f"The tool_calls of message {number} are no list of at most {MOST_TOOLS}: expected objects."
+            )
+        return _dumped({"tool_calls": [_checked_call(number, call) for call in calls]})
     read = {name: message[name] for name in sorted(READ_FIELDS.get(role, ())) if role == "tool" and message.get(name)}
     if any(not _is_name(value) for value in read.values()):
         raise LineError(
             f"Message {number} has a name or tool_call_id that is no text: expected one in quotation marks."
         )
     return _dumped(read) if read else ""
-
-
-def _checked_calls(number: int, calls: Any) -> list[dict[str, Any]]:
-    if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
-        raise LineError(f"The tool_calls of message {number} are no list of at most {MOST_TOOLS}: expected objects.")
-    return [_checked_call(number, call) for call in calls]
 
 
 def _checked_call(number: int, call: Any) -> dict[str, Any]:
@@ -266,8 +254,28 @@ def storable(label: str, value: str) -> str:
     return value
 
 
-QUESTION_FIELDS = ("prompt", "messages", "conversations", "body", "turns")
-"""of a line, of chats, of ShareGPT, of batches for an OpenAI server, and of MT-Bench, looked for in this order"""
+class Field(NamedTuple):
+    """The names of a field."""
+
+    usual: tuple[str, ...]
+    """read without being named, looked for in this order"""
+    likely: tuple[str, ...] = ()
+    """probably it in files of other people, whatever their capitals, looked for in this order"""
+
+
+FIELDS = {
+    # of a line, of chats, of ShareGPT, of batches for an OpenAI server, and of MT-Bench
+    "prompt": Field(
+        ("prompt", "messages", "conversations", "body", "turns"),
+        ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
+    ),
+    "reference": Field(
+        ("reference",),
+        ("answer", "reference_answer", "solution", "label", "target", "expected", "gold", "response", "completion",
+         "output", "antwort", "lösung"),
+    ),
+    "id": Field(("id",)),
+}  # fmt: skip
 _LIKE_OURS = 0.85
 """similarity from which a name is taken for a misspelt one"""
 _LONGEST_FIELD_NAME = 40
@@ -276,8 +284,7 @@ _MOST_FIELDS_NAMED = 10
 _MOST_NAMES_COMPARED = 100
 
 
-@dataclass(frozen=True)
-class FieldNames:
+class FieldNames(NamedTuple):
     """The fields that hold prompt, reference and id. An empty name stands for the usual one."""
 
     prompt: str = ""
@@ -292,7 +299,7 @@ class FieldMissing(LineError):
     """A sentence on a row without the field that is looked for, and what fields it has."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShapedRow:
     """Question and answer of a row of any shape. Nothing is checked yet."""
 
@@ -311,7 +318,7 @@ class ShapedRow:
     id: Any = None
     category: Any = None
     group: Any = None
-    unused: Collection[str] = ()
+    unused: set[str] = field(default_factory=set)
     """names of fields that hold something and are not read"""
 
 
@@ -319,45 +326,43 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: b
     """Return the question of a row. A field that holds null counts as absent. With ``all_turns``, the user turns of
     messages are asked one after another. Raises ``LineError``."""
     given = without_nulls(row)
-    for name in (names.prompt, names.reference, names.id):
+    for name in names:
         if name and name not in row:
             raise FieldMissing(f"It has no field {_shown(name)}: expected one of {_listed(row)}.")
     name = names.prompt or _question_field(given)
     asked, unused = given.get(name), given.keys() - {name}
-    batch = without_nulls(asked) if name == "body" and isinstance(asked, dict) else None
-    if batch is not None:
-        name = next((each for each in ("messages", "prompt") if each in batch), "")
+    holder, prefix = given, ""
+    if name == "body" and isinstance(asked, dict):
+        holder, prefix = without_nulls(asked), "body."
+        name = next((each for each in ("messages", "prompt") if each in holder), "")
         if not name:
-            raise FieldMissing(f"Its body has neither messages nor prompt, but {_listed(batch) or 'nothing'}.")
-        asked, unused = batch.get(name), unused | {f"body.{each}" for each in batch.keys() - {name}}
-    id_name = names.id or ("custom_id" if batch is not None and "id" not in given else "id")
+            raise FieldMissing(f"Its body has neither messages nor prompt, but {_listed(holder) or 'nothing'}.")
+        asked, unused = holder[name], unused | {prefix + each for each in holder.keys() - {name}}
+    id_name = names.id or ("custom_id" if prefix and "id" not in given else "id")
     reference_name = names.reference or "reference"
-    shared: dict[str, Any] = {"reference": given.get(reference_name), "id": given.get(id_name)}
-    shared |= {own: given.get(own) for own in ("category", "group") if name != own}
-    unused -= {id_name, reference_name, "category", "group"}
-    holder, tools_name = (batch, "body.tools") if batch is not None else (given, "tools")
-    if name != "tools" and is_list_of_tools(holder.get("tools")):
-        shared["tools"] = holder["tools"]
-        unused -= {tools_name}
+    category, group = (given.get(own) if own != name else None for own in ("category", "group"))
+    shaped = ShapedRow(reference=given.get(reference_name), id=given.get(id_name), category=category, group=group)
+    shaped.unused = unused - {id_name, reference_name, "category", "group"}
+    if name != "tools" and is_list_of_objects(tools := _parsed(holder.get("tools"))):
+        shaped.tools = tools
+        shaped.unused -= {f"{prefix}tools"}
+    turns = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
+    if turns:
+        shaped.unused -= {"turns"}
     if name == "turns" and isinstance(asked, list) and asked:
-        return _followed(ShapedRow(prompt=asked[0], unused=unused, **shared), asked[1:], reference_name)
-    later = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
-    unused -= {"turns"} if later else set()
-    if name not in ("messages", "conversations") and not _holds_objects(asked):
-        return _followed(ShapedRow(prompt=asked, unused=unused, **shared), later, reference_name)
-    messages, answer = without_answer(as_messages(asked))
-    messages, turns, left_out = user_turns(messages) if all_turns else (messages, [], 0)
-    unused |= {f"{name}.{each}" for each in unused_fields(messages)}
-    shaped = ShapedRow(messages=messages, answer=answer, answers_left_out=left_out, unused=unused, **shared)
-    return _followed(shaped, [*turns, *later], reference_name)
-
-
-def _followed(row: ShapedRow, turns: list[Any], reference_name: str) -> ShapedRow:
-    """Return a row with the user turns that follow. No scorer reads several answers, so it has no reference then."""
-    if not turns:
-        return row
-    unused = {*row.unused, reference_name} if row.reference is not None else row.unused
-    return replace(row, turns=turns, reference=None, answer=None, unused=unused)
+        shaped.prompt, *turns = asked
+    elif name in ("messages", "conversations") or is_list_of_objects(asked):
+        shaped.messages, shaped.answer = without_answer(as_messages(asked))
+        if all_turns:
+            shaped.messages, later, shaped.answers_left_out = user_turns(shaped.messages)
+            turns = [*later, *turns]
+        shaped.unused |= {f"{name}.{each}" for each in unused_fields(shaped.messages)}
+    else:
+        shaped.prompt = asked
+    if turns:  # no scorer reads several answers
+        shaped.unused |= {reference_name} if shaped.reference is not None else set()
+        shaped.turns, shaped.reference, shaped.answer = turns, None, None
+    return shaped
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -365,19 +370,15 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _holds_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
-
-
 def _question_field(given: dict[str, Any]) -> str:
     if "prompt" in given and "messages" in given:
         raise LineError("It has both prompt and messages: name the one that is asked (--prompt-field).")
-    for name in QUESTION_FIELDS:
+    for name in FIELDS["prompt"].usual:
         if name in given and (name != "body" or isinstance(given[name], dict)):
             return name
     if not given:
         raise FieldMissing("It has neither prompt nor messages: expected one of them.")
-    pairs = product(islice(given, _MOST_NAMES_COMPARED), QUESTION_FIELDS)
+    pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"].usual)
     likely = next(((name, own) for name, own in pairs if _alike(name, own)), None)
     rename = f", or rename {_shown(likely[0])} to {likely[1]}" if likely else ""
     raise FieldMissing(
@@ -442,21 +443,16 @@ class TaskLine:
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as it stands in a task file."""
-        row: dict[str, Any] = {} if self.id is None else {"id": self.id}
         if isinstance(self.model_input, str):
-            row["prompt"] = self.model_input
+            asked: dict[str, Any] = {"prompt": self.model_input}
         else:
-            tools = [message for message in self.model_input if message[0] == TOOLS]
-            row |= fields_of(tools[0]) if tools else {}
-            row["messages"] = [
-                {"role": message[0], "content": message[1], **fields_of(message)}
-                for message in self.model_input
-                if message[0] != TOOLS
-            ]
-        row |= {"turns": list(self.turns)} if self.turns else {}
-        row |= {} if self.reference is None else {"reference": self.reference}
-        row |= {"category": self.category} if self.category else {}
-        return row | ({"group": self.group} if self.group else {})
+            first, *rest = self.model_input
+            tools, messages = (fields_of(first), rest) if first[0] == TOOLS else ({}, self.model_input)
+            written = [{"role": each[0], "content": each[1], **fields_of(each)} for each in messages]
+            asked = {**tools, "messages": written}
+        names = {"category": self.category or None, "group": self.group or None}
+        row = {"id": self.id, **asked, "turns": list(self.turns) or None, "reference": self.reference, **names}
+        return without_nulls(row)
 
 
 def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
@@ -477,7 +473,14 @@ def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
     reference = row.reference
     if reference is None and row.answer is not None and scorer.needs_reference:
         reference = text_of("Its answer", row.answer)
-    return TaskLine(asked, _reference(reference, scorer), _id(row.id), *_names(row), turns)
+    return TaskLine(
+        asked,
+        _reference(reference, scorer),
+        _short("id", _whole_number(row.id), "a whole number, or a text of 1 to", shortest=1),
+        (_short("category", row.category) or "").strip(),
+        (_short("group", _whole_number(row.group)) or "").strip(),
+        turns,
+    )
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:
@@ -500,30 +503,14 @@ def _reference(value: Any, scorer: Scorer) -> str | None:
     return text
 
 
-def _names(row: ShapedRow) -> tuple[str, str]:
-    """Return category and group; empty if it has none."""
-    return _name("category", row.category), _name("group", _whole_number(row.group))
-
-
-def _name(field: str, value: Any) -> str:
+def _short(field: str, value: Any, expected: str = "a text of at most", shortest: int = 0) -> str | None:
     if value is None:
-        return ""
-    if not isinstance(value, str) or len(value) > _LONGEST_ID or not value.isprintable():
-        raise LineError(f"Its {field} cannot be used: expected a text of at most {_LONGEST_ID} printable characters.")
-    return value.strip()
+        return None
+    if not isinstance(value, str) or not shortest <= len(value) <= _LONGEST_ID or not value.isprintable():
+        raise LineError(f"Its {field} cannot be used: expected {expected} {_LONGEST_ID} printable characters.")
+    return value
 
 
 def _whole_number(value: Any) -> Any:
     """Return a whole number as text, and anything else as it is."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _id(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = _whole_number(value)
-    if not isinstance(text, str) or not 1 <= len(text) <= _LONGEST_ID or not text.isprintable():
-        raise LineError(
-            f"Its id cannot be used: expected a whole number, or a text of 1 to {_LONGEST_ID} printable characters."
-        )
-    return text

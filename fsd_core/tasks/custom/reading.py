@@ -15,11 +15,13 @@ import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
+
+from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, StrictStr, ValidationError
 
 from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused, unpacks_to_more
 from fsd_core.errors import UnfitTask, Unreadable
@@ -212,7 +214,7 @@ def _never(constant: str) -> None:
 _STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_never)
 
 
-_MOST_MARKS, _LONGEST_MARK = 10, 60
+_MOST_MARKS, _LONGEST_MARK, _LONGEST_TITLE = 10, 60, 120
 
 
 def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
@@ -221,60 +223,55 @@ def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
     return given if "scorer" in given and not {*FIELDS["prompt"].usual, names.prompt} & set(given) else None
 
 
-class Header(NamedTuple):
+def _mark(text: str) -> str:
+    if not 1 <= len(text.strip()) <= _LONGEST_MARK or whole(text) != text:
+        raise ValueError("no mark")
+    return text
+
+
+def _title(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("no title")
+    return text.strip()
+
+
+_Mark = Annotated[StrictStr, AfterValidator(_mark)]
+
+
+class Header(BaseModel):
     """Description of a task on the first line of its file."""
 
-    title: str = ""
-    scorer: str | None = None
-    thought_marks: tuple[tuple[str, str], ...] = ()
-    """begin and end marks of thoughts, in place of the usual ones"""
-    all_turns: bool = False
+    all_turns: StrictBool = False
     """whether the user turns of conversations are asked one after another"""
+    thought_marks: Annotated[tuple[tuple[_Mark, _Mark], ...], Field(max_length=_MOST_MARKS)] = ()
+    """begin and end marks of thoughts, in place of the usual ones"""
+    title: Annotated[StrictStr, Field(max_length=_LONGEST_TITLE), AfterValidator(_title)] = ""
+    scorer: InstanceOf[str] | None = None
 
 
-def _are_marks(value: Any) -> bool:
-    pairs = value if isinstance(value, list) and len(value) <= _MOST_MARKS else [None]
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-        return False
-    texts = [text for pair in pairs for text in pair]
-    return all(isinstance(t, str) and 1 <= len(t.strip()) <= _LONGEST_MARK and whole(t) == t for t in texts)
-
-
-_HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "all_turns": (
-        lambda value: isinstance(value, bool),
-        "The field all_turns is neither true nor false: expected one of them.",
-    ),
-    "thought_marks": (
-        _are_marks,
-        f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to {_LONGEST_MARK} "
-        'characters, such as [["<plan>", "</plan>"]].',
-    ),
-    "title": (
-        lambda value: isinstance(value, str) and len(value) <= 120 and value.isprintable(),
-        "The title cannot be used: expected at most 120 printable characters.",
-    ),
-    "scorer": (
-        lambda value: isinstance(value, str),
-        f"The scorer is no text: expected one of {', '.join(SCORERS)}.",
-    ),
+_UNFIT = {
+    "all_turns": "The field all_turns is neither true nor false: expected one of them.",
+    "thought_marks": f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to "
+    f'{_LONGEST_MARK} characters, such as [["<plan>", "</plan>"]].',
+    "title": f"The title cannot be used: expected at most {_LONGEST_TITLE} printable characters.",
+    "scorer": f"The scorer is no text: expected one of {', '.join(SCORERS)}.",
 }
-"""fields of the first line: whether a value can be used, and the sentence on one that cannot"""
 
 
 def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
     """Return the description on the first line. Its problems are added to ``findings``."""
-    if unknown := sorted(row.keys() - _HEADER.keys()):
+    if unknown := sorted(row.keys() - _UNFIT.keys()):
         findings.wrong(
             number,
             f"The field {unknown[0][:40]!r} is not known beside scorer: expected title, thought_marks or all_turns.",
         )
-    unfit = [name for name, (fits, _) in _HEADER.items() if name in row and not fits(row[name])]
+    try:
+        return Header.model_validate(row)
+    except ValidationError as errors:
+        unfit = dict.fromkeys(str(error["loc"][0]) for error in errors.errors())
     for name in unfit:
-        findings.wrong(number, _HEADER[name][1])
-    given = {name: value for name, value in row.items() if name in _HEADER and name not in unfit}
-    marks = tuple((begin, end) for begin, end in given.pop("thought_marks", ()))
-    return Header(given.pop("title", "").strip(), thought_marks=marks, **given)
+        findings.wrong(number, _UNFIT[name])
+    return Header.model_validate({name: value for name, value in row.items() if name not in unfit})
 
 
 _SHORT = 60

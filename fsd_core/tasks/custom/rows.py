@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import islice, product
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fsd_core.models.conversation import TOOLS, Message, Messages, ToolMessage, fields_of
@@ -398,21 +397,21 @@ def unused_sentence(unused: Collection[str], missing: Collection[str]) -> str:
 
     texts = {name: described(name) for name in islice(unused, _MOST_NAMES_COMPARED)}
     first = sorted(unused, key=lambda name: not texts.get(name, "").endswith(")"))
-    return f"Fields that are not used: {_listed(first, texts)}."
+    return f"Fields that are not used: {_listed(first, lambda name: texts.get(name) or _shown(name))}."
 
 
 def _alike(name: str, own: str) -> bool:
     return SequenceMatcher(None, name[: 2 * len(own)].lower(), own).ratio() >= _LIKE_OURS
 
 
-def _listed(names: Collection[str], texts: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return names, or what ``texts`` says of them. Beyond the first ones they are counted."""
-    listed = ", ".join(texts.get(name) or _shown(name) for name in islice(names, _MOST_FIELDS_NAMED))
-    return listed + (f" and {len(names) - _MOST_FIELDS_NAMED:,} more" if len(names) > _MOST_FIELDS_NAMED else "")
-
-
 def _shown(name: str) -> str:
     return repr(name[:_LONGEST_FIELD_NAME])
+
+
+def _listed(names: Collection[str], shown: Callable[[str], str] = _shown) -> str:
+    """Return names as they are ``shown``. Beyond the first ones they are counted."""
+    listed = ", ".join(map(shown, islice(names, _MOST_FIELDS_NAMED)))
+    return listed + (f" and {len(names) - _MOST_FIELDS_NAMED:,} more" if len(names) > _MOST_FIELDS_NAMED else "")
 
 
 LONGEST_REFERENCE = 10_000

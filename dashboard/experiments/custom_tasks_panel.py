@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 from fastapi import APIRouter, Response
@@ -36,8 +36,8 @@ from fsd_core.tasks.custom.custom_task import (
     suggested_name,
     transcript,
 )
-from fsd_core.tasks.custom.reading import CheckedFile, check, guess
-from fsd_core.tasks.custom.rows import FieldNames, TaskLine
+from fsd_core.tasks.custom.reading import CheckedFile, check
+from fsd_core.tasks.custom.rows import FIELDS, USUAL_FIELDS, FieldNames, TaskLine
 from fsd_core.tasks.custom.scorers import SCORERS, get_scorer
 from fsd_core.tasks.download import fetchable, missing_bytes, origin
 from fsd_core.texts import count
@@ -53,10 +53,12 @@ _PREVIEWED = 5
 """prompts in a preview"""
 _LONGEST = 400
 """characters of a prompt in a preview"""
+_TITLES = {own: own.capitalize() for own in FIELDS} | {"": "Left out"}
+"""what a field may be taken for"""
 _OWN_LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
-    "reference where the scorer needs one; id if you like; turns for what the user says next. A list in JSON, Parquet, "
-    "chats of ShareGPT, batches for an OpenAI server and files of gzip are read too."
+    "reference where the scorer needs one; id if you like; turns for what the user says next. CSV, TSV, XLSX, Parquet "
+    "and JSON, plain, gzipped or zipped, are read too, and what their fields hold is told by their names."
 )
 _EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'
@@ -81,18 +83,33 @@ def drop_field_html() -> Html:
     return render("experiments/custom_tasks.html", "drop_field")
 
 
-def checked_html(checked: CheckedFile, name: str) -> Html:
-    """Return all problems of a file, or its first prompts as parsed."""
+def _chosen_fields(act: Act) -> FieldNames | None:
+    """Return the fields of a file by what a person says that they hold; ``None`` if nobody says anything."""
+    said = act.data.get("fields") if isinstance(act.data, dict) else None
+    if not isinstance(said, dict) or not said:
+        return None
+    fields: dict[str, Any] = dict.fromkeys(FIELDS) | {"prompt": ""}
+    return USUAL_FIELDS._replace(**fields | {own: str(name) for name, own in said.items() if own in FIELDS})
+
+
+def checked_html(checked: CheckedFile, name: str, place: str) -> Html:
+    """Return all problems of a file, or its first prompts as parsed, and what its fields are taken for.
+
+    ``place``: id of the field that holds the file, which is sent again when a field is to hold something else.
+    """
+    fields = (place, checked.fields, _TITLES)
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
-        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes)
+        return render(
+            "experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes, fields
+        )
     scorer = get_scorer(checked.scorer)
     summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
     lines = [_task_line(line) for line in checked.lines[:_PREVIEWED]]
     remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes)
+    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes, fields)
 
 
 def _task_line(line: TaskLine) -> tuple[str, str | None]:
@@ -235,8 +252,7 @@ def _state(task: Task, job: JobRow | None, worker: WorkerRow | None) -> Html:
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
-_OTHERWISE = "If that is wrong, name the fields and the scorer under “Your own tasks”."
-_EXPECTED = "one of JSON Lines, JSON or Parquet"
+_EXPECTED = "one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines"
 _LARGER = "`fsd-lab task add` and the folder of tasks take"
 
 
@@ -302,28 +318,31 @@ class CustomTasksPanel:
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
-        names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
+        names = _chosen_fields(act) or FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
         data, remedy = uploaded(act, _EXPECTED, _LARGER), "or tick “Group near-duplicates”"
         checked = check(data, act["scorer"] or None, names, group_similar=bool(act["group_similar"]), remedy=remedy)
-        return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
+        answer = self._checked_or_added(act, asked, checked, "own-file", act["identifier"].strip(), act["title"])
+        return {self.answer: answer}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
-        """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
-        data = uploaded(act, _EXPECTED, _LARGER)
-        guessed = guess(data)
+        """Show the dropped file as it would be asked, or add it so and choose it in the form."""
         remedy = "or add the file under “Your own tasks” with “Group near-duplicates” ticked"
-        checked = check(data, guessed.scorer, guessed.names, remedy=remedy)
-        if guessed.sentence:
-            checked = replace(checked, notes=(f"{guessed.sentence} {_OTHERWISE}", *checked.notes))
-        return {self.drop_answer: self._checked_or_added(act, asked, checked)}
+        checked = check(uploaded(act, _EXPECTED, _LARGER), None, _chosen_fields(act) or USUAL_FIELDS, remedy=remedy)
+        return {self.drop_answer: self._checked_or_added(act, asked, checked, "own-drop")}
 
-    def _checked_or_added(self, act: Act, asked: Asked, checked: CheckedFile, name: str = "", title: str = "") -> Html:
-        """Return the content of a file, or its problems. Add the file if that was requested and it has none."""
+    def _checked_or_added(
+        self, act: Act, asked: Asked, checked: CheckedFile, place: str, name: str = "", title: str = ""
+    ) -> Html:
+        """Return the content of a file, or its problems. Add the file if that was requested and it has none.
+
+        ``place``: id of the field that holds the file.
+        """
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
             asked.fill(self.formless, str(formless(line.model_input for line in checked.lines)))
-            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)]))), name)
+            told = replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)])))
+            return checked_html(told, name, place)
         asked.fill(self.formless, "0")
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()

@@ -30,10 +30,11 @@ def add_task(
     name: Annotated[str, "1 to 40 small letters, digits and hyphens, such as support-questions"],
     lines: Annotated[
         list[dict[str, Any]],
-        "as in a file of JSON Lines: each has prompt or messages, and reference where it is scored",
+        "as in a file of JSON Lines: each has prompt or messages, and reference where it is scored, or fields of other "
+        "names that tell what they hold, such as question, choices and answer",
     ],
     scorer: Annotated[
-        str, "number, choice, exact, contains, regex or none. Default: none, or what the first line says"
+        str, "number, choice, exact, contains, regex or none. Default: what the first line says, or what fits"
     ] = "",
     title: Annotated[str, "name that people see"] = "",
     all_turns: Annotated[bool, "whether the user turns of conversations are asked one after another"] = False,

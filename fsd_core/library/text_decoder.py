@@ -135,16 +135,16 @@ def load_task(
     all_turns: bool = False,
     group_similar: bool = False,
 ) -> CustomTask:
-    """Return the task of a file of JSON Lines, JSON or Parquet, for ``compare`` and ``sweep``. Nothing is stored.
+    """Return the task of a file (CSV, XLSX, Parquet, JSON and more) for ``compare`` and ``sweep``. Nothing is stored.
 
     Args:
         path: The file; docs/benchmarks.md has its format.
         scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` takes the one in
-            the file's first line.
+            the file's first line, or the one that fits its references.
         name: ``None`` derives it from the file's name.
         title: Displayed title. Empty takes the one in the file's first line.
-        prompt_field: Field that holds the prompt or the conversation. Empty takes the usual one.
-        reference_field: Field that holds what is right. Empty takes ``reference``.
+        prompt_field: Field that holds the prompt or the conversation. Empty takes one by its name.
+        reference_field: Field that holds what is right. Empty takes one by its name.
         id_field: Field that holds the name of a line. Empty takes ``id``.
         all_turns: Whether the user turns of conversations are asked one after another, behind what the setting wrote.
         group_similar: Whether near-duplicates are made groups. Prompts of a group depend on each other, so the group

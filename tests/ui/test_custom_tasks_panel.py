@@ -42,9 +42,9 @@ def choose(page: Page, name: str, data: bytes) -> None:
 def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -> None:
     opened(page, site)
     answer = page.locator("#own-answer")
-    choose(page, "My Sums.jsonl", lines({"prompt": "2 + 3 = ?", "reference": 5}, {"prompt": "", "reference": 1}))
+    choose(page, "My Sums.jsonl", lines({"prompt": "2 + 3 = ?", "reference": 5}, {"prompt": "", "reference": 1}) + b"x")
     expect(answer.get_by_role("alert")).to_contain_text("The file has 2 problems, so it cannot be added yet.")
-    expect(answer.locator("li")).to_contain_text(["and no scorer is chosen", "Line 2: Its prompt is empty"])
+    expect(answer.locator("li")).to_contain_text(["Line 2: Its prompt is empty", "Line 3: It is not JSON"])
     page.get_by_role("button", name="Add", exact=True).click()
     expect(answer.locator("li")).to_have_count(2)
     assert site.repository.task_versions() == []
@@ -150,7 +150,7 @@ def test_fields_are_named_and_those_that_are_not_read_are_told(page: Page, site:
     page.get_by_label("Reference field").fill("answer")
     page.get_by_role("button", name="Check", exact=True).click()
     expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "7 × 8 = ?"])
-    expect(answer).to_contain_text(f"Fields that are not used: {HOSTILE[:40]!r}.")
+    expect(answer).to_contain_text(f"Fields that are not used: {HOSTILE[:40]!r} (1 line).")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("#own-tasks")).to_contain_text("sums@")
     assert page.locator(PLANTED).count() == 0

@@ -8,23 +8,22 @@ their runs of three words are shared (Jaccard similarity, estimated by MinHash: 
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import logging
 import re
-import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, StrictStr, ValidationError
 
-from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused, unpacks_to_more
+from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused
 from fsd_core.errors import UnfitTask, Unreadable
+from fsd_core.table_files import is_json, not_utf8, unreadable
 from fsd_core.tasks.custom.rows import (
     FIELDS,
     USUAL_FIELDS,
@@ -35,7 +34,9 @@ from fsd_core.tasks.custom.rows import (
     LineProblem,
     ShapedRow,
     TaskLine,
+    inferred,
     read_line,
+    require,
     shape,
     unused_sentence,
     without_nulls,
@@ -47,46 +48,36 @@ logger = logging.getLogger(__name__)
 LARGEST_FILE = 8_000_000
 """bytes, as it came and unpacked"""
 MOST_TASK_PROMPTS = 20_000
-PARQUET_SECONDS, PARQUET_PROCESSOR_SECONDS = 60, 30
-PARQUET_MEMORY = 768 << 20
-"""bytes beside those of the reader, which takes a quarter of a gigabyte"""
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+READING_SECONDS, READING_PROCESSOR_SECONDS = 60, 30
+READING_MEMORY = 1 << 30
+"""bytes beside those of the interpreter; the libraries take a quarter of a gigabyte"""
+_LARGEST_LINES = 3 * LARGEST_FILE
+"""bytes of JSON Lines, which repeat the names of a table's columns"""
 
 
 def unpacked(data: bytes, findings: Findings) -> bytes:
-    """Return the JSON of a file. Raises ``LineError`` for one that cannot be unpacked within the limits."""
+    """Return the JSON of a file. Raises ``LineError`` for one that cannot be read within the limits.
+
+    Whatever is no JSON is read elsewhere: a damaged file may end or fill the process it is in.
+    """
     if len(data) > LARGEST_FILE:
         raise LineError(f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
-    if data.startswith(_GZIP):
-        try:
-            data = gzip.GzipFile(fileobj=io.BytesIO(data)).read(LARGEST_FILE + 1)
-        except (OSError, EOFError, zlib.error):
-            raise LineError(
-                "The file begins as one of gzip and cannot be unpacked: compress or fetch it again."
-            ) from None
-        if len(data) > LARGEST_FILE:
-            raise LineError(unpacks_to_more(LARGEST_FILE))
-    if data.startswith(_PARQUET):
-        findings.unit = "row"
-        return _parquet_as_lines(data)
-    return data
-
-
-def _parquet_as_lines(data: bytes) -> bytes:
-    """Return the rows as JSON Lines. They are read elsewhere: a damaged file may end or fill the process it is in."""
-    reader = ConfinedProcess("reads", PARQUET_MEMORY, LARGEST_FILE, MOST_TASK_PROMPTS)
+    if is_json(data):
+        return data
+    bounds = LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS
+    reader = ConfinedProcess("reads", READING_MEMORY, _LARGEST_LINES, *bounds)
     try:
-        return reader.ask(data, PARQUET_PROCESSOR_SECONDS, PARQUET_SECONDS)
+        about, _, lines = reader.ask(data, READING_PROCESSOR_SECONDS, READING_SECONDS).partition(b"\n")
     except RequestRefused as refused:
         raise LineError(str(refused)) from None
     except (OSError, ProcessEnded) as error:
-        logger.warning("A Parquet file was not read: %s", error)
-        raise LineError(
-            "The file begins as one of Parquet and cannot be read: it is damaged, or takes too much time or memory. "
-            "Write it again, or as JSON Lines."
-        ) from None
+        logger.warning("A task file was not read: %s", error)
+        raise LineError(unreadable(data)) from None
     finally:
         reader.end()
+    told = json.loads(about)
+    findings.unit, findings.notes = told["unit"], told["notes"]
+    return lines
 
 
 LONGEST_TASK_LINE = 1_000_000
@@ -120,13 +111,13 @@ def _lines(data: bytes, findings: Findings) -> Rows:
         try:
             if len(raw) > LONGEST_TASK_LINE:
                 raise LineError(f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
-            if text := raw.decode().strip():
+            if text := raw.decode().lstrip("\ufeff").strip():
                 value, end = _value(text, 0, expected)
                 if end < len(text):
                     raise _not_json("Extra data", end, expected)
                 yield number, _object(value)
         except UnicodeDecodeError as error:
-            findings.wrong(number, f"It is not UTF-8 from byte {error.start + 1} on: save the file in that encoding.")
+            findings.wrong(number, f"It {not_utf8(raw, error.start)}")
         except LineError as wrong:
             findings.wrong(number, str(wrong))
 
@@ -136,7 +127,7 @@ def _elements(data: bytes, findings: Findings) -> Rows:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise LineError(f"The file is not UTF-8 from byte {error.start + 1} on: save it in that encoding.") from None
+        raise LineError(f"The file {not_utf8(data, error.start)}") from None
     number, position = 0, _after_spaces(text, text.index("[") + 1)
     separator = text[position : position + 1]
     if separator == "]":
@@ -276,65 +267,37 @@ def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
 
 _SHORT = 60
 """characters of a reference that an answer may contain as it is"""
+_MOST_COLUMNS = 40
+"""fields of which is told what they are taken for"""
 
 
-class Guess(NamedTuple):
-    """A guess of the meaning of a file's fields."""
-
-    names: FieldNames = USUAL_FIELDS
-    scorer: str | None = None
-    """``None`` if the file names it or needs none"""
-    sentence: str = ""
-    """for the person whose file it is; empty if nothing could be guessed"""
-
-
-def guess(data: bytes) -> Guess:
-    """Return the probable meaning of a file's fields. ``check`` reports the problems of the file."""
-    rows = [without_nulls(row) for _, row in json_rows(data, Findings())]
-    names_scorer = bool(rows) and header_of(rows[0], USUAL_FIELDS) is not None
-    rows = rows[1:] if names_scorer else rows
-    if not rows:
-        return Guess()
-    shared = [name for name in rows[0] if all(name in row for row in rows)]
-    usual_prompt = next((name for name in FIELDS["prompt"].usual if any(name in row for row in rows)), "")
-    prompt = usual_prompt or _prompt_field(rows, shared)
-    if not prompt:
-        return Guess()
-    usual_reference = "reference" if any("reference" in row for row in rows) else ""
-    reference = usual_reference or _named(FIELDS["reference"].likely, [name for name in shared if name != prompt])
-    scorer, why = (None, "") if names_scorer or not reference else _fitting_scorer([row.get(reference) for row in rows])
-    parts = [f"Prompt: {prompt[:40]}.", f"Reference: {reference[:40]}." if reference else "No reference."]
-    parts += [f"Scorer: {get_scorer(scorer).title}, since {why}."] if scorer else []
-    names = FieldNames("" if usual_prompt else prompt, "" if usual_reference else reference)
-    return Guess(names, scorer, " ".join(parts))
-
-
-def _prompt_field(rows: Sequence[dict[str, Any]], shared: Sequence[str]) -> str:
-    """Return the field with a name that means a prompt, or else the one with the longest texts."""
-    texts = [name for name in shared if all(isinstance(row[name], str) for row in rows)]
-    others = {name for own in ("reference", "id") for names in FIELDS[own] for name in names}
-    rest = [name for name in texts if name.lower() not in others]
-    return _named(FIELDS["prompt"].likely, texts) or max(
-        rest, key=lambda name: sum(len(row[name]) for row in rows), default=""
-    )
-
-
-def _named(names: Sequence[str], fields: Collection[str]) -> str:
-    """Return the first of the fields, in the order of the names, whatever their capitals."""
-    by_name = {field.lower(): field for field in reversed([*fields])}
-    return next((by_name[name] for name in names if name in by_name), "")
-
-
-def _fitting_scorer(references: Sequence[Any]) -> tuple[str, str]:
-    """Return the scorer that fits all references, and why."""
-    texts = [f"{reference}".strip() for reference in references if reference is not None]
+def _fitting_scorer(shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames) -> tuple[str, str]:
+    """Return the scorer that fits all references, and why; nothing is said where there is none."""
+    given = [row.reference if row.reference is not None else row.answer for _, row in shaped]
+    texts = [f"{reference}".strip() for reference in given if reference is not None]
+    if not texts:
+        return "none", ""
+    if fields.choices:
+        return "choice", "the file has choices"
     for name, form in (("number", "number"), ("choice", "letter")):
         with suppress(ValueError):
-            if texts and all(get_scorer(name).read(text) is not None for text in texts):
+            if all(get_scorer(name).read(text) is not None for text in texts):
                 return name, f"every reference is a {form}"
-    if texts and max(map(len, texts)) <= _SHORT and all(texts):
+    if max(map(len, texts)) <= _SHORT and all(texts):
         return "contains", "every reference is short"
     return "none", "the references are long texts"
+
+
+def _with_integers(rows: Rows) -> list[tuple[int, dict[str, Any]]]:
+    """Return rows whose whole numbers are integers in the fields where a null has made floats of them."""
+    numbered = list(rows)
+    holds_null = {name for _, row in numbered for name, value in row.items() if value is None}
+    for name in holds_null:
+        held = [row for _, row in numbered if row.get(name) is not None]
+        if all(isinstance(row[name], float) and row[name].is_integer() for row in held):
+            for row in held:
+                row[name] = int(row[name])
+    return numbered
 
 
 @dataclass(frozen=True)
@@ -353,6 +316,8 @@ class CheckedFile:
     """sentences on what the file holds and the task does not"""
     thought_marks: tuple[tuple[str, str], ...] = ()
     """begin and end marks of thoughts; the usual ones if empty"""
+    fields: tuple[tuple[str, str], ...] = ()
+    """the first fields of the file, each with what it is taken for: one of ``FIELDS``, its own name, or nothing"""
 
     @property
     def content(self) -> str:
@@ -381,7 +346,7 @@ class CheckedFile:
 
 def read_file(path: Path) -> bytes:
     """Return the bytes of a task file, at most one more than allowed. Raises ``InvalidSetting``."""
-    expected = "expected a file of JSON Lines, JSON or Parquet"
+    expected = "expected one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines"
     try:
         if path.is_dir():
             raise Unreadable(f"{path} is a folder: {expected}.")
@@ -402,48 +367,67 @@ def check(
     group_similar: bool = False,
     remedy: str = "",
 ) -> CheckedFile:
-    """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is ``none``, if
-    no line has a reference. ``names`` are the fields that hold prompt, reference and id. With ``all_turns``, or if its
-    first line says so, the user turns of conversations are asked one after another. With ``group_similar``, each family
-    of near-duplicates is a group; else a note says that there are some and the ``remedy``, if it is given."""
+    """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is the one that
+    fits all references. ``names`` are its fields; those that nobody names are :func:`inferred`. With ``all_turns``, or
+    if its first line says so, the user turns of conversations are asked one after another. With ``group_similar``, each
+    family of near-duplicates is a group; else a note says that there are some and the ``remedy``, if it is given."""
     findings = Findings()
-    rows = list(json_rows(data, findings))
+    rows = _with_integers(json_rows(data, findings))
     header = Header()
     if rows and (first := header_of(rows[0][1], names)) is not None:
         header = read_header(rows.pop(0)[0], first, findings)
-    chosen = scorer or header.scorer
-    scorer_name = "none" if chosen is None else chosen
-    reads = SCORERS.get(scorer_name, SCORERS["none"])
-    shaped, lines = _read_rows(rows, names, reads, findings, all_turns or header.all_turns)
-    known = ", ".join(SCORERS)
-    if chosen is None and any(row.reference is not None for row in shaped):
-        findings.wrong(None, f"The lines have references, and no scorer is chosen: choose one of {known}.")
+    chosen, why = scorer or header.scorer, ""
+    fields = inferred([row for _, row in rows], names, chosen != "none")
+    shaped = _shaped(rows, names, fields, findings, all_turns or header.all_turns)
+    if chosen is None:
+        scorer_name, why = _fitting_scorer(shaped, fields)
+    else:
+        scorer_name = chosen
+    lines = _read_lines(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
     if scorer_name not in SCORERS:
-        findings.wrong(None, f"The scorer {scorer_name[:40]!r} is not known: expected one of {known}.")
+        findings.wrong(None, f"The scorer {scorer_name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     if not findings.problems and not lines:
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
     if (prompts := sum(line.prompts for line in lines)) > MOST_TASK_PROMPTS:
         findings.wrong(None, f"The file has {prompts:,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
-    listed, notes = findings.listed(), tuple(_notes(shaped, scorer_name))
-    unlisted = len(findings.problems) - len(listed)
-    checked = CheckedFile(scorer_name, header.title, tuple(lines), listed, unlisted, notes, header.thought_marks)
+    listed, read = findings.listed(), [row for _, row in shaped]
+    notes = (*_readings(names, fields, why, scorer_name), *findings.notes, *_notes(read, scorer_name, findings.unit))
+    checked = CheckedFile(
+        scorer_name, header.title, tuple(lines), listed, len(findings.problems) - len(listed), notes,
+        header.thought_marks, _taken_for(rows, shaped, fields),
+    )  # fmt: skip
     return grouped(checked) if group_similar else noted(checked, remedy) if remedy else checked
 
 
-def _read_rows(
-    rows: Sequence[tuple[int, dict[str, Any]]], names: FieldNames, scorer: Scorer, findings: Findings, all_turns: bool
-) -> tuple[list[ShapedRow], list[TaskLine]]:
-    """Return the questions of the rows, and those that can be used. If every row lacks a field, this is one problem."""
-    shaped: list[ShapedRow] = []
-    lines: list[TaskLine] = []
+def _shaped(
+    rows: Sequence[tuple[int, dict[str, Any]]], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
+) -> list[tuple[int, ShapedRow]]:
+    """Return the questions of the rows. If every row lacks a field, this is one problem."""
+    shaped: list[tuple[int, ShapedRow]] = []
     missing: list[tuple[int, str]] = []
+    for number, row in rows:
+        try:
+            require(row, names)
+            shaped.append((number, shape(row, fields, all_turns=turns)))
+        except FieldMissing as wrong:
+            missing.append((number, str(wrong)))
+        except LineError as wrong:
+            findings.wrong(number, str(wrong))
+    if len(missing) == len(rows) > 1:
+        missing = [(missing[0][0], f"{missing[0][1]} So it is with every other {findings.unit}.")]
+    for number, sentence in missing:
+        findings.wrong(number, sentence)
+    return shaped
+
+
+def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, findings: Findings) -> list[TaskLine]:
+    lines: list[TaskLine] = []
     prompts: dict[Any, int] = {}
     ids: dict[str, int] = {}
     unit = findings.unit
-    for number, row in rows:
+    for number, row in shaped:
         try:
-            shaped.append(shape(row, names, all_turns=all_turns))
-            line = read_line(shaped[-1], scorer)
+            line = read_line(row, scorer)
             if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
                 raise LineError(
                     f"It asks the same as {unit} {first:,}: a prompt counts once, so leave one of them out."
@@ -451,23 +435,38 @@ def _read_rows(
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
                 raise LineError(f"Its id {line.id[:40]!r} is that of {unit} {first:,}: give each its own.")
             lines.append(line)
-        except FieldMissing as wrong:
-            missing.append((number, str(wrong)))
         except LineError as wrong:
             findings.wrong(number, str(wrong))
-    if len(missing) == len(rows) > 1:
-        missing = [(missing[0][0], f"{missing[0][1]} So it is with every other {unit}.")]
-    for number, sentence in missing:
-        findings.wrong(number, sentence)
-    return shaped, lines
+    return lines
 
 
-def _notes(rows: list[ShapedRow], scorer: str) -> Iterable[str]:
+def _taken_for(
+    rows: Sequence[tuple[int, dict[str, Any]]], shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames
+) -> tuple[tuple[str, str], ...]:
+    """Return the first fields with what each is taken for, which is nothing if every row leaves it out."""
+    by_number = dict(rows)
+    held = Counter(name for number, _ in shaped for name in without_nulls(by_number[number]))
+    unused = Counter(name for _, row in shaped for name in row.unused)
+    owns = dict.fromkeys(() if fields.prompt else FIELDS["prompt"].usual, "prompt")
+    owns |= {name: own for own, name in fields._asdict().items() if own in FIELDS and name}
+    names = islice(dict.fromkeys(name for _, row in rows for name in row), _MOST_COLUMNS)
+    return tuple((name, "" if unused[name] == held[name] else owns.get(name, name)) for name in names)
+
+
+def _readings(names: FieldNames, fields: FieldNames, why: str, scorer: str) -> Iterable[str]:
+    """Yield the sentence on what was inferred, which is more than the usual names."""
+    said = {own: getattr(fields, own) for own in ("prompt", "context", "reference", "choices")}
+    if why or any(name and name not in (getattr(names, own), "reference") for own, name in said.items()):
+        parts = [f"{own.capitalize()}: {name[:40]}." for own, name in said.items() if name]
+        yield " ".join(parts + ([f"Scorer: {get_scorer(scorer).title}, since {why}."] if why else []))
+
+
+def _notes(rows: list[ShapedRow], scorer: str, unit: str) -> Iterable[str]:
     """Yield sentences on what is not part of the task."""
-    if unused := {name: None for row in rows for name in sorted(row.unused)}:
+    if unused := Counter(name for row in rows for name in sorted(row.unused)):
         absent = [own for own in ("reference", "id") if all(getattr(row, own) is None for row in rows)]
         missing = [own for own in absent if own not in unused]
-        yield unused_sentence(unused, missing)
+        yield unused_sentence(unused, missing, unit)
     if left_out := sum(row.answers_left_out for row in rows):
         yield (
             f"{count(left_out, 'given answer')} between user turns {'is' if left_out == 1 else 'are'} left out: "

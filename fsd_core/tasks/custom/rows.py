@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import islice, product
 from typing import Any, NamedTuple
 
 from fsd_core.models.conversation import TOOLS, Message, Messages, ToolMessage, fields_of
+from fsd_core.tasks.choices import LETTERS, multiple_choice
 from fsd_core.tasks.custom.scorers import Scorer
+from fsd_core.texts import count
 
 MOST_PROBLEMS_LISTED = 50
 """problems listed; the others are only counted"""
@@ -35,6 +38,8 @@ class Findings:
     unit: str = "line"
     """unit of a number: a line, or a row of a file that is not read line by line"""
     problems: list[LineProblem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """sentences on how the file was read"""
 
     def wrong(self, line: int | None, sentence: str) -> None:
         """Add a problem of that line, or of the whole file."""
@@ -61,6 +66,7 @@ def checked_tools(tools: list[dict[str, Any]]) -> ToolMessage:
     """Return the tools of a conversation. Raises ``LineError``."""
     if len(tools) > MOST_TOOLS:
         raise LineError(f"It has {len(tools):,} tools: expected at most {MOST_TOOLS}.")
+    tools = [_as_tool(tool) for tool in tools]
     for number, tool in enumerate(tools, 1):
         function = tool.get("function") if tool.get("type", "function") == "function" else None
         if not isinstance(function, dict) or not _is_name(function.get("name")):
@@ -69,6 +75,16 @@ def checked_tools(tools: list[dict[str, Any]]) -> ToolMessage:
                 '{"type": "function", "function": {"name": "…"}}.'
             )
     return ToolMessage(TOOLS, "", _dumped({"tools": tools}))
+
+
+def _as_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool of ShareGPT or Anthropic, which are functions alone, with its type. Others are unchanged."""
+    if "function" in tool or "name" not in tool:
+        return tool
+    return {
+        "type": "function",
+        "function": {"parameters" if name == "input_schema" else name: value for name, value in tool.items()},
+    }
 
 
 def message_fields(number: int, role: str, message: dict[str, Any]) -> str:
@@ -126,21 +142,31 @@ _FIRST = ("system", "developer")
 _BEFORE = {"user": ("", "assistant"), "assistant": ("user", "tool"), "tool": ("assistant", "tool")}
 """roles, and what each may follow; nothing stands before the first user"""
 _ROLES = (*_FIRST, *_BEFORE)
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "observation": "tool"}
+_ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "observation": "tool", "function": "tool"}
+_CALL = "function_call"
+"""role of a message whose text is a call, or a list of them"""
 
 
 def as_messages(value: Any) -> Any:
-    """Return messages of ShareGPT, which have ``from`` and ``value``, with role and content. Others are unchanged."""
+    """Return messages of ShareGPT, which have ``from`` and ``value``, with role and content, and each with our roles.
+    Others are unchanged."""
     return [_as_message(each) for each in value] if isinstance(value, list) else value
 
 
 def _as_message(message: Any) -> Any:
-    if not isinstance(message, dict) or not {"from", "value"} <= set(message) or message.get("role") is not None:
+    if not isinstance(message, dict):
         return message
-    rest = {name: value for name, value in message.items() if name not in ("from", "value")}
-    role = message["from"]
-    return rest | {"role": _SHAREGPT_ROLES.get(role, role) if isinstance(role, str) else role,
-                   "content": message["value"]}  # fmt: skip
+    if {"from", "value"} <= set(message) and message.get("role") is None:
+        rest = {name: value for name, value in message.items() if name not in ("from", "value")}
+        message = rest | {"role": message["from"], "content": message["value"]}
+    role = message.get("role")
+    if role == _CALL:
+        called = _parsed(message.get("content"))
+        calls = called if is_list_of_objects(called) else [called]
+        if all(isinstance(call, dict) and _is_name(call.get("name")) for call in calls):
+            return {"role": "assistant", "tool_calls": [{"function": call} for call in calls]}
+        return message | {"role": "assistant"}
+    return message | {"role": _ROLES_ELSEWHERE[role]} if isinstance(role, str) and role in _ROLES_ELSEWHERE else message
 
 
 def without_answer(messages: Any) -> tuple[Any, Any]:
@@ -257,24 +283,29 @@ class Field(NamedTuple):
     """The names of a field."""
 
     usual: tuple[str, ...]
-    """read without being named, looked for in this order"""
+    """looked for in this order"""
     likely: tuple[str, ...] = ()
-    """probably it in files of other people, whatever their capitals, looked for in this order"""
+    """names in files of other people, whatever their capitals, looked for in this order"""
 
 
 FIELDS = {
-    # of a line, of chats, of ShareGPT, of batches for an OpenAI server, and of MT-Bench
+    # of a line, of chats, of ShareGPT, of batches for servers of OpenAI and Anthropic, and of MT-Bench
     "prompt": Field(
-        ("prompt", "messages", "conversations", "body", "turns"),
+        ("prompt", "messages", "conversations", "body", "params", "turns"),
         ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
     ),
+    "context": Field(("input", "context")),
     "reference": Field(
         ("reference",),
-        ("answer", "reference_answer", "solution", "label", "target", "expected", "gold", "response", "completion",
-         "output", "antwort", "lösung"),
+        ("answer", "expected_answer", "reference_answer", "answerkey", "solution", "target", "label", "expected",
+         "gold", "response", "completion", "output", "antwort", "lösung"),
     ),
-    "id": Field(("id",)),
+    "choices": Field(("choices", "options")),
+    "id": Field(("id",), ("custom_id",)),
+    "category": Field(("category",)),
 }  # fmt: skip
+_BATCHES = ("body", "params")
+_SYSTEM = ("system", "system_prompt")
 _LIKE_OURS = 0.85
 """similarity from which a name is taken for a misspelt one"""
 _LONGEST_FIELD_NAME = 40
@@ -284,14 +315,122 @@ _MOST_NAMES_COMPARED = 100
 
 
 class FieldNames(NamedTuple):
-    """The fields that hold prompt, reference and id. An empty name stands for the usual one."""
+    """The fields of a file, by what they hold. An empty name stands for the usual one, ``None`` for no field."""
 
-    prompt: str = ""
-    reference: str = ""
-    id: str = ""
+    prompt: str | None = ""
+    reference: str | None = ""
+    id: str | None = ""
+    context: str | None = ""
+    """what belongs to the prompt and stands behind it"""
+    choices: str | None = ""
+    """what is asked as lettered options"""
+    category: str | None = ""
+    by_text: bool = False
+    """whether references are texts of choices, and not their numbers or letters"""
 
 
 USUAL_FIELDS = FieldNames()
+
+
+def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) -> FieldNames:
+    """Return the fields of all rows, with those that nobody named. Without ``scored`` no reference is looked for."""
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in without_nulls(row).items():
+            columns.setdefault(name, []).append(value)
+    is_named = any((names.prompt, names.reference, names.id))
+    usual = {
+        n for n in FIELDS["prompt"].usual if n in columns and (n not in _BATCHES or isinstance(columns[n][0], dict))
+    }
+    prompt = names.prompt or ("" if usual or is_named else _prompt_field(columns, len(rows)))
+    taken: set[str | None] = {prompt, *(() if prompt else usual)}
+
+    def field(own: str, fits: Callable[[Any], object], by_likely: bool = bool(prompt) and not is_named) -> str | None:
+        name = getattr(names, own)
+        if name == "":
+            fitting = [n for n in columns if n not in taken and all(map(fits, columns[n]))]
+            name = next((n for n in FIELDS[own].usual if n in fitting), None)
+            if name is None and by_likely:
+                name = _named((*FIELDS[own].usual, *FIELDS[own].likely), fitting) or None
+        taken.add(name)
+        return name
+
+    looked_for = names.reference == "" and scored and not is_named and "reference" not in columns
+    reference = (
+        field("reference", _is_scalar, True)
+        if looked_for
+        else "reference"
+        if names.reference == ""
+        else names.reference
+    )
+    taken.add(reference)
+    id_name, category = field("id", _is_any), field("category", _is_any)
+    choices, context = field("choices", options), field("context", lambda value: isinstance(value, str))
+    asked = ((row.get(reference or ""), row.get(choices or "")) for row in rows)
+    by_text = all(_is_text_of(answer, given) for answer, given in asked if given is not None)
+    return FieldNames(prompt, reference, id_name, context, choices, category, by_text)
+
+
+def _prompt_field(columns: dict[str, list[Any]], rows: int) -> str:
+    """Return the field with a name that means a prompt, or else the one with the longest texts."""
+    texts = {name: sum(map(len, values)) for name, values in columns.items()
+             if len(values) == rows and all(isinstance(value, str) for value in values)}  # fmt: skip
+    others = {name for field in FIELDS.values() for names in field for name in names}
+    rest = [name for name in texts if name.lower() not in others and len(columns) > 1]
+    return _named(FIELDS["prompt"].likely, texts) or max(rest, key=texts.__getitem__, default="")
+
+
+def _named(names: Sequence[str], fields: Collection[str]) -> str:
+    """Return the first of the fields, in the order of the names, whatever their capitals."""
+    by_name = {field.lower(): field for field in reversed([*fields])}
+    return next((by_name[name] for name in names if name in by_name), "")
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _is_any(value: Any) -> bool:
+    return True
+
+
+def options(value: Any) -> list[tuple[str, str]]:
+    """Return labels and texts of choices: a list of texts, the labels and texts of ARC, or an object of both. It is
+    empty for anything else."""
+    value = _parsed(value)
+    if isinstance(value, dict) and {"label", "text"} <= value.keys():
+        value = [
+            dict(zip(("label", "text"), pair, strict=False))
+            for pair in zip(value["label"], value["text"], strict=False)
+        ]
+    if is_list_of_objects(value):
+        pairs = [(each.get("label"), each.get("text")) for each in value]
+    elif isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        pairs = (
+            list(zip(LETTERS, value, strict=False)) if isinstance(value, list) and len(value) <= len(LETTERS) else []
+        )
+    return [(str(label), str(text).strip()) for label, text in pairs] if all(_is_scalar(t) for _, t in pairs) else []
+
+
+def _is_text_of(answer: Any, given: Any) -> bool:
+    """Return whether an answer is the text of a choice, as a number is only where choices are numbers."""
+    texts = [text for _, text in options(given)]
+    numbers = isinstance(given, list) and any(isinstance(each, int | float) for each in given)
+    return str(answer).strip() in texts and (numbers or isinstance(answer, str))
+
+
+def _letter_of(answer: Any, given: list[tuple[str, str]], by_text: bool) -> Any:
+    """Return the letter of a choice that is named by its label, its index from 0, or its text. Any other answer is
+    unchanged."""
+    text, labels, texts = str(answer).strip(), [label for label, _ in given], [text for _, text in given]
+    index = int(text) if re.fullmatch(r"\d{1,2}", text) else len(given)
+    if not by_text and text in labels:
+        return LETTERS[labels.index(text)]
+    if not by_text and index < len(given):
+        return LETTERS[index]
+    return LETTERS[texts.index(text)] if text in texts else answer
 
 
 class FieldMissing(LineError):
@@ -321,27 +460,35 @@ class ShapedRow:
     """names of fields that hold something and are not read"""
 
 
-def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False) -> ShapedRow:
-    """Return the question of a row. A field that holds null counts as absent. With ``all_turns``, the user turns of
-    messages are asked one after another. Raises ``LineError``."""
-    given = without_nulls(row)
-    for name in names:
+def require(row: dict[str, Any], names: FieldNames) -> None:
+    """Raise ``FieldMissing`` if a row lacks a field that somebody named."""
+    for name in names[:3]:
         if name and name not in row:
             raise FieldMissing(f"It has no field {_shown(name)}: expected one of {_listed(row)}.")
+
+
+def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) -> ShapedRow:
+    """Return the question of a row by its :func:`inferred` fields. A field that holds null counts as absent. With
+    ``all_turns``, the user turns of messages are asked one after another. Raises ``LineError``."""
+    given = without_nulls(row)
     name = names.prompt or _question_field(given)
     asked, unused = given.get(name), given.keys() - {name}
     holder, prefix = given, ""
-    if name == "body" and isinstance(asked, dict):
-        holder, prefix = without_nulls(asked), "body."
+    if name in _BATCHES and isinstance(asked, dict):
+        holder, prefix = without_nulls(asked), f"{name}."
         name = next((each for each in ("messages", "prompt") if each in holder), "")
         if not name:
-            raise FieldMissing(f"Its body has neither messages nor prompt, but {_listed(holder) or 'nothing'}.")
+            raise FieldMissing(
+                f"Its {prefix[:-1]} has neither messages nor prompt, but {_listed(holder) or 'nothing'}."
+            )
         asked, unused = holder[name], unused | {prefix + each for each in holder.keys() - {name}}
     id_name = names.id or ("custom_id" if prefix and "id" not in given else "id")
-    reference_name = names.reference or "reference"
-    category, group = (given.get(own) if own != name else None for own in ("category", "group"))
-    shaped = ShapedRow(reference=given.get(reference_name), id=given.get(id_name), category=category, group=group)
-    shaped.unused = unused - {id_name, reference_name, "category", "group"}
+    held = {own: given.get(own or "") for own in (names.reference, names.category, names.context, names.choices)}
+    group = given.get("group") if name != "group" else None
+    shaped = ShapedRow(
+        reference=held[names.reference], id=given.get(id_name), category=held[names.category], group=group
+    )
+    shaped.unused = unused - {id_name, names.reference, names.category, "group"}
     if name != "tools" and is_list_of_objects(tools := _parsed(holder.get("tools"))):
         shaped.tools = tools
         shaped.unused -= {f"{prefix}tools"}
@@ -349,8 +496,8 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: b
     if turns:
         shaped.unused -= {"turns"}
     if name == "turns" and isinstance(asked, list) and asked:
-        shaped.prompt, *turns = asked
-    elif name in ("messages", "conversations") or is_list_of_objects(asked):
+        asked, *turns = asked
+    if name in ("messages", "conversations") or is_list_of_objects(asked):
         shaped.messages, shaped.answer = without_answer(as_messages(asked))
         if all_turns:
             shaped.messages, later, shaped.answers_left_out = user_turns(shaped.messages)
@@ -358,10 +505,46 @@ def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: b
         shaped.unused |= {f"{name}.{each}" for each in unused_fields(shaped.messages)}
     else:
         shaped.prompt = asked
+        _add_context(shaped, names.context, held[names.context])
+        _add_choices(shaped, names, held[names.choices])
+    _add_system(shaped, holder, prefix)
     if turns:  # no scorer reads several answers
-        shaped.unused |= {reference_name} if shaped.reference is not None else set()
+        shaped.unused |= {names.reference or ""} if shaped.reference is not None else set()
         shaped.turns, shaped.reference, shaped.answer = turns, None, None
     return shaped
+
+
+def _add_context(shaped: ShapedRow, name: str | None, context: Any) -> None:
+    """Put what belongs to the prompt behind it, unless it stands there already."""
+    if isinstance(context, str) and isinstance(shaped.prompt, str):
+        shaped.unused -= {name}
+        if context.strip() and context.strip() not in shaped.prompt:
+            shaped.prompt = f"{shaped.prompt}\n\n{context}"
+
+
+def _add_choices(shaped: ShapedRow, names: FieldNames, choices: Any) -> None:
+    """Ask choices as lettered options, unless the prompt has them, and make a letter of the reference."""
+    given = options(choices)
+    if given and isinstance(shaped.prompt, str):
+        if len(given) > len(LETTERS):
+            raise LineError(f"It has {len(given):,} choices: expected at most {len(LETTERS)}.")
+        shaped.unused -= {names.choices}
+        if not all(text in shaped.prompt for _, text in given):
+            shaped.prompt = multiple_choice(shaped.prompt, [text for _, text in given])
+        if shaped.reference is not None:
+            shaped.reference = _letter_of(shaped.reference, given, names.by_text)
+
+
+def _add_system(shaped: ShapedRow, holder: dict[str, Any], prefix: str) -> None:
+    """Put the system that stands beside a question before it, unless the question has one."""
+    name = next((each for each in _SYSTEM if prefix + each in shaped.unused), "")
+    text = text_of("Its system", holder.get(name))
+    messages = [{"role": "user", "content": shaped.prompt}] if shaped.messages is None else shaped.messages
+    if not isinstance(text, str) or not text.strip() or not is_list_of_objects(messages):
+        return
+    if messages[0].get("role") not in _FIRST:
+        shaped.unused -= {prefix + name}
+        shaped.messages = [{"role": "system", "content": text}, *messages]
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -386,18 +569,20 @@ def _question_field(given: dict[str, Any]) -> str:
     )
 
 
-def unused_sentence(unused: Collection[str], missing: Collection[str]) -> str:
-    """Return the sentence on fields that are not read. ``missing`` are our own that the file lacks."""
+def unused_sentence(unused: Mapping[str, int], missing: Collection[str], unit: str) -> str:
+    """Return the sentence on fields that are not read, with the number of rows that hold them. ``missing`` are our own
+    that the file lacks."""
 
     def described(name: str) -> str:
         likely = next((own for own in missing if _alike(name, own)), None)
+        text = f"{_shown(name)} ({count(unused[name], unit)}"
         if name == "scorer":
-            return f"{_shown(name)} (a first line of its own names the scorer)"
-        return _shown(name) + (f" (is it {likely}?)" if likely else "")
+            return f"{text}; a first line of its own names the scorer)"
+        return text + (f"; is it {likely}?)" if likely else ")")
 
     texts = {name: described(name) for name in islice(unused, _MOST_NAMES_COMPARED)}
-    first = sorted(unused, key=lambda name: not texts.get(name, "").endswith(")"))
-    return f"Fields that are not used: {_listed(first, lambda name: texts.get(name) or _shown(name))}."
+    first = sorted(unused, key=lambda name: ";" not in texts.get(name, ""))
+    return f"Fields that are not used: {_listed(first, lambda name: texts.get(name) or described(name))}."
 
 
 def _alike(name: str, own: str) -> bool:

@@ -49,10 +49,10 @@ class RequestRefused(Exception):
 class ConfinedProcess:
     """A process, and the requests to it. Thread-safe."""
 
-    def __init__(self, work: str, memory: int, longest: int, *more: int) -> None:
+    def __init__(self, work: str, memory: int, longest: int) -> None:
         """``memory``: bytes beside those of the interpreter and the libraries of its ``work``; ``longest``: bytes of an
-        answer; ``more``: further bounds of its work."""
-        self.work, self.memory, self.longest, self.more = work, memory, longest, more
+        answer."""
+        self.work, self.memory, self.longest = work, memory, longest
         self._lock = Lock()
         self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -96,7 +96,7 @@ class ConfinedProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", __file__, self.work, *map(str, (self.memory, self.longest, *self.more))],
+                [sys.executable, "-P", __file__, self.work, *map(str, (self.memory, self.longest))],
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _LEAN,
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -147,14 +147,14 @@ class ConfinedProcess:
         return f"it ended the process that {self.work} it"
 
 
-def main(work: str, memory: int, longest: int, *more: int) -> None:
+def main(work: str, memory: int, longest: int) -> None:
     """Answer until the other side closes.
 
     Running out of memory ends the process, so that the next request finds a fresh one.
     """
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed is no answer
-    answer_to = _WORK[work](longest, *more)
+    answer_to = _WORK[work](longest)
     _limit(memory)
     while head := requests.read(_REQUEST.size):
         seconds, length = _REQUEST.unpack(head)
@@ -221,9 +221,9 @@ def _renders(longest: int) -> Callable[[bytes], bytes]:
     return lambda request: as_json(rendered(from_json(request)))
 
 
-def _reads(longest: int, *bounds: int) -> Callable[[bytes], bytes | str]:
+def _reads(longest: int) -> Callable[[bytes], bytes | str]:
     """Files of rows, which become JSON Lines."""
-    return runpy.run_path(str(Path(__file__).with_name("table_files.py")))["reads"](longest, *bounds)
+    return runpy.run_path(str(Path(__file__).with_name("table_files.py")))["reads"](longest)
 
 
 def as_json(value: dict[str, Any]) -> bytes:
@@ -236,8 +236,8 @@ def from_json(content: bytes) -> dict[str, Any]:
     return json.loads(content.decode("utf-8", "surrogatepass"))
 
 
-_WORK: dict[str, Callable[..., Callable[[bytes], bytes | str]]] = {"renders": _renders, "reads": _reads}
-"""the function that answers a request, or says why not, by the work, made of ``longest`` and the further bounds"""
+_WORK: dict[str, Callable[[int], Callable[[bytes], bytes | str]]] = {"renders": _renders, "reads": _reads}
+"""the function that answers a request, or says why not, by the work, made of ``longest``"""
 
 if __name__ == "__main__":
     main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -16,8 +16,12 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, time
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
+LARGEST_FILE = 8_000_000
+"""bytes, as it came and unpacked"""
+MOST_LINES, MOST_TASK_PROMPTS = 100_000, 20_000
+"""lines with empty ones, and what they may ask"""
 _READ = {b"\x1f\x8b": "gzip", b"PK": "zip", b"PAR1": "Parquet"}
 _NOT_READ = {
     b"BZh": "a file of bzip2", b"\xfd7zXZ": "a file of xz", b"\x28\xb5\x2f\xfd": "a file of Zstandard",
@@ -54,37 +58,16 @@ class NotRead(Exception):
     """A sentence on a file that is not read."""
 
 
-class Bounds(NamedTuple):
-    """What a file may hold."""
-
-    unpacked: int
-    """bytes"""
-    lines: int
-    """rows, with empty ones"""
-    rows: int
-    """of a file that says itself how many it has"""
-
-
-class Lines(NamedTuple):
-    """The lines of a file, which are made as they are asked for."""
-
-    unit: str
-    """unit of a line's number"""
-    lines: Iterable[bytes]
-    notes: list[str]
-    """sentences, which are whole behind the last line"""
-
-
-def reads(longest: int, *bounds: int) -> Callable[[bytes], bytes | str]:
+def reads(longest: int) -> Callable[[bytes], bytes | str]:
     """Return the function that makes JSON Lines of a file, or the sentence that refuses it.
 
-    The first line has the ``unit`` of a line's number, and the ``notes``. ``longest``: bytes of the lines.
+    The first line has the ``unit`` of a line's number, and ``notes`` on how it was read.
     """
 
     def answer(data: bytes) -> bytes | str:
-        written = bytearray()
+        written, notes = bytearray(), list[str]()
         try:
-            unit, lines, notes = _lines_of(data, Bounds(*bounds))
+            unit, lines = _lines_of(data, notes)
             for line in lines:
                 written += line + b"\n"
                 if len(written) > longest:
@@ -131,27 +114,28 @@ def is_json(data: bytes) -> bool:
     return begins[:1] in (b"", b"{", b"[") and begins[1:] != b"\0"
 
 
-def _lines_of(data: bytes, bounds: Bounds, packed: bool = False) -> Lines:
+def _lines_of(data: bytes, notes: list[str], packed: bool = False) -> tuple[str, Iterable[bytes]]:
+    """Return the unit of a line's number, and the lines, which are made as they are asked for."""
     if data.startswith(b"PAR1"):
-        return Lines("row", _parquet(data, bounds), [])
+        return "row", _parquet(data)
     if data.startswith((b"\x1f\x8b", b"PK")):
         archive = None if data.startswith(b"\x1f\x8b") else zipfile.ZipFile(io.BytesIO(data))
         if archive is not None and "xl/workbook.xml" in archive.namelist():
-            return _workbook(data, archive, bounds)
+            return "row", _workbook(data, archive, notes)
         if packed:
             raise NotRead("The file is packed twice: unpack it once.")
         with gzip.GzipFile(fileobj=io.BytesIO(data)) if archive is None else _member(archive) as file:
-            content = file.read(bounds.unpacked + 1)
-        if len(content) > bounds.unpacked:
-            raise NotRead(unpacks_to_more(bounds.unpacked))
-        return _lines_of(content, bounds, True)
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise NotRead(unpacks_to_more(LARGEST_FILE))
+        return _lines_of(content, notes, True)
     for mark, what in _NOT_READ.items():
         if data.startswith(mark):
             raise NotRead(f"The file is {what}, which is not read: save it as CSV, XLSX, Parquet or JSON Lines.")
     text = _text(data)
     if is_json(text[:_SAMPLE].encode()):
-        return Lines("line", [text.encode()], [])
-    return _delimited(text, bounds)
+        return "line", [text.encode()]
+    return "row", _delimited(text, notes)
 
 
 def _member(archive: zipfile.ZipFile) -> Any:
@@ -175,10 +159,7 @@ def _text(data: bytes) -> str:
     """Return the text without its marks of byte order, which stand before each part of a file that was joined."""
     encoding = next((name for mark, name in _WIDE_MARKS.items() if data.startswith(mark)), "utf-8")
     if encoding == "utf-8" and b"\0" in data[:_SAMPLE]:
-        raise NotRead(
-            "The file is no text, or one of UTF-16 without its mark: save it as UTF-8, or as CSV, XLSX, Parquet or "
-            "JSON Lines."
-        )
+        raise NotRead("The file is no text, or one of UTF-16 without its mark: save it as UTF-8, such as “CSV UTF-8”.")
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -187,11 +168,11 @@ def _text(data: bytes) -> str:
     return text.removeprefix("\ufeff").replace("\n\ufeff", "\n")
 
 
-def _delimited(text: str, bounds: Bounds) -> Lines:
+def _delimited(text: str, notes: list[str]) -> Iterator[bytes]:
     """Return the rows of a table in text. Cells keep what is written in them."""
     given = re.match(r"sep=(.)\r?\n", text)  # as Excel begins a file
     text = text[given.end() :] if given else text
-    separator, notes = given[1] if given else _separator(text), list[str]()
+    separator = given[1] if given else _separator(text)
     csv.field_size_limit(_LONGEST_CELL)
 
     def number(cell: str) -> str:
@@ -208,12 +189,10 @@ def _delimited(text: str, bounds: Bounds) -> Lines:
             for record in reader:
                 yield [number(cell) if cell.strip() else None for cell in record]
         except csv.Error as error:
-            raise NotRead(
-                f"Line {reader.line_num:,} cannot be read as a table ({error}): put texts that hold a quotation mark, "
-                "a line break or the separator into quotation marks, and double those within."
-            ) from None
+            where = f"Line {reader.line_num:,} cannot be read as a table ({error})"
+            raise NotRead(f"{where}: put texts with quotation marks into such, and double those within.") from None
 
-    return Lines("row", _table(records(), bounds), notes)
+    return _table(records())
 
 
 def _separator(text: str) -> str:
@@ -230,26 +209,24 @@ def _separator(text: str) -> str:
     return max(_SEPARATORS, key=fit)
 
 
-def _table(records: Iterable[Sequence[Any]], bounds: Bounds) -> Iterator[bytes]:
+def _table(records: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     """Yield a line for each record, so that they are numbered as in a spreadsheet: header and empty ones are empty."""
-    names: list[str] = []
-    is_empty = True
+    names, is_empty = list[str](), True
     for number, cells in enumerate(records, 1):
-        if number > bounds.lines:
-            raise NotRead(f"The file has more than {bounds.lines:,} rows: expected at most {bounds.rows:,} prompts.")
-        if not names and any(cell is not None for cell in cells):
-            names = _header([str(cell or "").strip() for cell in cells])
+        if number > MOST_LINES:
+            raise NotRead(f"The file has more than {MOST_LINES:,} rows: expected {MOST_TASK_PROMPTS:,} at most.")
+        texts = [str(cell or "").strip() for cell in cells]
+        if not names and any(texts):
+            names = _header(texts)
         elif any(cell is not None for cell in cells[len(names) :]):
             raise NotRead(
                 f"Row {number:,} has {len(cells)} cells, and the first row {len(names)} names: name every column, and "
                 "put texts that hold the separator into quotation marks."
             )
-        elif any(cell is not None for cell in cells) and [str(cell or "").strip() for cell in cells] != names:
-            is_empty = False
-            padded = [*cells, *[None] * (len(names) - len(cells))]
-            yield json.dumps(dict(zip(names, padded, strict=False)), ensure_ascii=False).encode("utf-8", "replace")
-            continue
-        yield b""
+        is_row = texts != names and any(cell is not None for cell in cells)
+        row = dict.fromkeys(names) | dict(zip(names, cells, strict=False))
+        yield json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") if is_row else b""
+        is_empty = is_empty and not is_row
     if is_empty:
         raise NotRead(_NO_TABLE)
 
@@ -258,53 +235,46 @@ def _header(cells: list[str]) -> list[str]:
     """Return the names of the columns. A table without them is refused."""
     while not cells[-1]:
         cells.pop()
-    if any(len(cell) > _LONGEST_NAME or _NUMBER.fullmatch(cell) for cell in cells) or (
-        len(cells) == 1 and " " in cells[0]
-    ):
+    is_text = len(cells) == 1 and " " in cells[0]
+    if is_text or any(len(cell) > _LONGEST_NAME or _NUMBER.fullmatch(cell) for cell in cells):
         raise NotRead(_NO_TABLE)
-    names = [cell or f"column {place}" for place, cell in enumerate(cells, 1)]
-    _check_distinct(names)
+    return _distinct([cell or f"column {place}" for place, cell in enumerate(cells, 1)])
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise NotRead("The file has two columns of one name: rename one of them.")
     return names
 
 
-def _check_distinct(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise NotRead("The file has two columns of one name: rename one of them.")
-
-
-def _workbook(data: bytes, archive: zipfile.ZipFile, bounds: Bounds) -> Lines:
+def _workbook(data: bytes, archive: zipfile.ZipFile, notes: list[str]) -> Iterator[bytes]:
     """Return the rows of the first sheet that is shown, with the values that the program left beside formulas."""
     from openpyxl import load_workbook
 
-    largest = _WORKBOOK_GROWS * bounds.unpacked
+    largest = _WORKBOOK_GROWS * LARGEST_FILE
     if sum(one.file_size for one in archive.infolist()) > largest:
         raise NotRead(unpacks_to_more(largest))
     values, written = (
         load_workbook(io.BytesIO(data), read_only=True, data_only=data_only, keep_links=False)
         for data_only in (True, False)
     )
-    place, sheet = next(
-        ((place, each) for place, each in enumerate(values.worksheets) if each.sheet_state == "visible"), (0, None)
-    )
-    if sheet is None:
+    pairs = zip(values.worksheets, written.worksheets, strict=True)
+    both = next((pair for pair in pairs if pair[0].sheet_state == "visible"), ())
+    if not both:
         raise NotRead("The workbook shows no sheet with cells: expected one.")
-    others = [repr(each.title) for each in values.worksheets if each is not sheet]
-    notes = [f"Of the workbook, the sheet {sheet.title!r} is read. Left out: {', '.join(others)}."] if others else []
-    both = sheet, written.worksheets[place]
     for each in both:
         each.reset_dimensions()
+    if others := ", ".join(repr(each.title) for each in values.worksheets if each is not both[0]):
+        notes.append(f"Of the workbook, the sheet {both[0].title!r} is read. Left out: {others}.")
 
     def records() -> Iterator[list[Any]]:
         rows = zip(*(each.iter_rows(values_only=True) for each in both), strict=True)
         for number, (cells, formulas) in enumerate(rows, 1):
             if any(value is None and formula is not None for value, formula in zip(cells, formulas, strict=True)):
-                raise NotRead(
-                    f"Row {number:,} has a formula whose value is not in the file: save it with a spreadsheet program, "
-                    "or as CSV."
-                )
+                raise NotRead(f"Row {number:,} has a formula whose value is not in the file: save it as CSV.")
             yield [_cell(value) for value in cells]
 
-    return Lines("row", _table(records(), bounds), notes)
+    return _table(records())
 
 
 def _cell(value: Any) -> Any:
@@ -315,24 +285,24 @@ def _cell(value: Any) -> Any:
     return (value if value.strip() else None) if isinstance(value, str) else plain(value)
 
 
-def _parquet(data: bytes, bounds: Bounds) -> Iterator[bytes]:
+def _parquet(data: bytes) -> Iterator[bytes]:
     """Yield the rows. What a file says of its own size may be wrong."""
     from pyarrow import parquet
 
     file = parquet.ParquetFile(io.BytesIO(data))
     about = file.metadata
-    _check_distinct(file.schema_arrow.names)
-    if about.num_rows > bounds.rows:
-        raise NotRead(f"The file has {about.num_rows:,} rows: expected at most {bounds.rows:,} prompts.")
-    if sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)) > bounds.unpacked:
-        raise NotRead(unpacks_to_more(bounds.unpacked))
-    room = bounds.unpacked
+    _distinct(file.schema_arrow.names)
+    if about.num_rows > MOST_TASK_PROMPTS:
+        raise NotRead(f"The file has {about.num_rows:,} rows: expected at most {MOST_TASK_PROMPTS:,} prompts.")
+    if sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)) > LARGEST_FILE:
+        raise NotRead(unpacks_to_more(LARGEST_FILE))
+    room = LARGEST_FILE
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
         for row in batch.to_pylist():
             line = json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False).encode()
             room -= len(line) + 1
             if room < 0:
-                raise NotRead(unpacks_to_more(bounds.unpacked))
+                raise NotRead(unpacks_to_more(LARGEST_FILE))
             yield line
 
 

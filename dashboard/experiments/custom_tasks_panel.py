@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.tables import JobRow, WorkerRow
 
 
+_PART = "experiments/custom_tasks.html"
 _PREVIEWED = 5
 """prompts in a preview"""
 _LONGEST = 400
@@ -68,26 +69,11 @@ _EXAMPLE = (
 )
 
 
-def lead_html() -> Html:
-    """Return the description of the file format."""
-    return render("experiments/custom_tasks.html", "lead", _OWN_LEAD, _EXAMPLE)
-
-
-def file_field_html() -> Html:
-    """Return the file field and its buttons."""
-    return render("experiments/custom_tasks.html", "file_field")
-
-
-def drop_field_html() -> Html:
-    """Return the field onto which a file is dropped, and the button that takes it, which is there with a file."""
-    return render("experiments/custom_tasks.html", "drop_field")
-
-
-def _chosen_fields(act: Act) -> FieldNames | None:
-    """Return the fields of a file by what a person says that they hold; ``None`` if nobody says anything."""
+def _chosen_fields(act: Act) -> FieldNames:
+    """Return the fields of a file by what a person says that they hold, or the usual ones if nobody says anything."""
     said = act.data.get("fields") if isinstance(act.data, dict) else None
     if not isinstance(said, dict) or not said:
-        return None
+        return USUAL_FIELDS
     fields: dict[str, Any] = dict.fromkeys(FIELDS) | {"prompt": ""}
     return USUAL_FIELDS._replace(**fields | {own: str(name) for name, own in said.items() if own in FIELDS})
 
@@ -101,15 +87,13 @@ def checked_html(checked: CheckedFile, name: str, place: str) -> Html:
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
-        return render(
-            "experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes, fields
-        )
+        return render(_PART, "problems", summary, checked.problems, more, checked.notes, fields)
     scorer = get_scorer(checked.scorer)
     summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
     lines = [_task_line(line) for line in checked.lines[:_PREVIEWED]]
     remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes, fields)
+    return render(_PART, "preview", summary, lines, more, checked.notes, fields)
 
 
 def _task_line(line: TaskLine) -> tuple[str, str | None]:
@@ -131,7 +115,7 @@ def custom_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> H
         (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
         for name in counts
     ]
-    return render("experiments/custom_tasks.html", "tasks", refused, tasks)
+    return render(_PART, "tasks", refused, tasks)
 
 
 def _about(view: TaskView, versions: int) -> str:
@@ -266,13 +250,13 @@ class CustomTasksPanel:
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
         self.form, self._forget = form, forget
         with form.beside_task:
-            self.drop_field = show(drop_field_html(), js_on_load=UPLOAD, elem_id="own-drop")
+            self.drop_field = show(render(_PART, "drop_field"), js_on_load=UPLOAD, elem_id="own-drop")
         with form.below_task:
             self.form_hint = show()
             self.formless = gr.Textbox("0", visible="hidden")  # prompts of the checked file
             self.drop_answer = show(elem_id="drop-answer")
         with gr.Accordion("Your own tasks", open=False):
-            show(lead_html())
+            show(render(_PART, "lead", _OWN_LEAD, _EXAMPLE))
             with gr.Row():
                 self.identifier = gr.Textbox(
                     label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
@@ -286,23 +270,16 @@ class CustomTasksPanel:
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
                 self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
-            with gr.Accordion("Fields of the file", open=False), gr.Row():
-                self.prompt_field = gr.Textbox(
-                    label="Prompt field", info="Empty: prompt or messages.", max_length=200, min_width=160
-                )
-                self.reference_field = gr.Textbox(
-                    label="Reference field", info="Empty: reference.", max_length=200, min_width=160
-                )
                 self.group_similar = gr.Checkbox(
                     label="Group near-duplicates", info="A group counts once in intervals and promises.", min_width=160
                 )
-            self.file_field = show(file_field_html(), js_on_load=UPLOAD, elem_id="own-file")
+            self.file_field = show(render(_PART, "file_field"), js_on_load=UPLOAD, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field, self.group_similar]
+        fields = [self.identifier, self.scorer, self.title, self.group_similar]
         fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
@@ -318,16 +295,16 @@ class CustomTasksPanel:
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
-        names = _chosen_fields(act) or FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
-        data, remedy = uploaded(act, _EXPECTED, _LARGER), "or tick “Group near-duplicates”"
-        checked = check(data, act["scorer"] or None, names, group_similar=bool(act["group_similar"]), remedy=remedy)
+        data, grouped = uploaded(act, _EXPECTED, _LARGER), bool(act["group_similar"])
+        remedy = "or tick “Group near-duplicates”"
+        checked = check(data, act["scorer"] or None, _chosen_fields(act), group_similar=grouped, remedy=remedy)
         answer = self._checked_or_added(act, asked, checked, "own-file", act["identifier"].strip(), act["title"])
         return {self.answer: answer}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
         """Show the dropped file as it would be asked, or add it so and choose it in the form."""
         remedy = "or add the file under “Your own tasks” with “Group near-duplicates” ticked"
-        checked = check(uploaded(act, _EXPECTED, _LARGER), None, _chosen_fields(act) or USUAL_FIELDS, remedy=remedy)
+        checked = check(uploaded(act, _EXPECTED, _LARGER), None, _chosen_fields(act), remedy=remedy)
         return {self.drop_answer: self._checked_or_added(act, asked, checked, "own-drop")}
 
     def _checked_or_added(

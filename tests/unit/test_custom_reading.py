@@ -616,3 +616,99 @@ def test_what_the_file_says_itself_is_not_guessed() -> None:
 def test_nothing_is_guessed_of_what_cannot_be_read(data: bytes) -> None:
     assert check(data).problems
     assert all(own != "prompt" for _, own in check(data).fields)
+
+
+ALPACA = [{"instruction": "Add the numbers.", "input": f"{n} + 1", "output": str(n + 1)} for n in (2, 3)]
+DOLLY = [
+    {"instruction": "Who won?", "context": "Ada won in May.", "response": "Ada", "category": "closed_qa"},
+    {"instruction": "Name a colour.", "context": "", "response": "Red", "category": "open_qa"},
+]
+
+
+def test_what_stands_beside_an_instruction_belongs_to_the_prompt() -> None:
+    file = checked(*ALPACA)
+    assert [line.model_input for line in file.lines] == ["Add the numbers.\n\n2 + 1", "Add the numbers.\n\n3 + 1"]
+    assert (file.problems, file.scorer, file.lines[0].reference) == ((), "number", "3")
+    assert file.fields == (("instruction", "prompt"), ("input", "context"), ("output", "reference"))
+    file = checked(*DOLLY)
+    assert [line.model_input for line in file.lines] == ["Who won?\n\nAda won in May.", "Name a colour."]
+    assert (file.lines[0].category, file.scorer) == ("closed_qa", "contains")
+    named = checked(*ALPACA, scorer="number", prompt="instruction", reference="output")
+    assert named.lines == checked(*ALPACA).lines
+    assert asked({"prompt": "Read: Ada won. Who?", "context": "Ada won."}) == "Read: Ada won. Who?"
+    assert asked({"input": "Why?", "output": "So."}) == "Why?"
+
+
+def test_a_system_beside_a_conversation_belongs_to_the_prompt() -> None:
+    talk = sharegpt(("human", "Hi"), ("gpt", "Yes?"), ("human", "Why?"))
+    blocks = [{"type": "text", "text": "Be brief."}]
+    anthropic = {"model": "m", "system": blocks, "messages": chat(*CHAT[1:])["messages"]}
+    assert asked({"system": "Be brief."} | talk) == CHAT
+    assert asked({key: value for key, value in anthropic.items() if key != "model"}) == CHAT
+    assert asked({"custom_id": "a", "params": anthropic}) == CHAT
+    assert asked({"system_prompt": "Be brief.", "question": "Why?"}) == (CHAT[0], ("user", "Why?"))
+    within = checked({"system": "Else."} | chat(*CHAT))
+    assert (within.lines[0].model_input, within.notes) == (CHAT, ("Fields that are not used: 'system' (1 line).",))
+
+
+def test_calls_and_observations_of_sharegpt_are_roles() -> None:
+    call = json.dumps({"name": "rain", "arguments": {"in": "Ulm"}})
+    tools = json.dumps([{"name": "rain", "description": "d", "parameters": {}}])
+    turns = ("human", "Rain?"), ("function_call", call), ("observation", "dry"), ("gpt", "No.")
+    file = checked(sharegpt(*turns) | {"tools": tools}, scorer="contains")
+    (first, *rest) = file.lines[0].model_input
+    assert file.problems == ()
+    assert first[2] == json.dumps({"tools": [{"type": "function", "function": json.loads(tools)[0]}]})
+    assert [message[:2] for message in rest] == [("user", "Rain?"), ("assistant", ""), ("tool", "dry")]
+    assert json.loads(rest[1][2])["tool_calls"][0]["function"] == json.loads(call)
+    assert file.lines[0].reference == "No."
+    plain = chat(("user", "a"), ("function_call", "rain()"), ("function", "dry"))
+    assert asked(plain) == (("user", "a"), ("assistant", "rain()"), ("tool", "dry"))
+
+
+@pytest.mark.parametrize(
+    ("choices", "answers"),
+    [
+        (["Rome", "Paris", "Ulm"], [1, 0]),
+        (["Rome", "Paris", "Ulm"], ["1", "0"]),
+        (["Rome", "Paris", "Ulm"], ["B", "a"]),
+        (["Rome", "Paris", "Ulm"], ["Paris", "Rome"]),
+        ('["Rome", "Paris", "Ulm"]', ["Paris", "Rome"]),
+        ({"text": ["Rome", "Paris", "Ulm"], "label": ["1", "2", "3"]}, ["2", "1"]),
+        ([{"label": "x", "text": "Rome"}, {"label": "y", "text": "Paris"}, {"label": "z", "text": "Ulm"}], ["y", "x"]),
+        ({"A": "Rome", "B": "Paris", "C": "Ulm"}, ["B", "A"]),
+    ],
+)
+def test_choices_are_asked_as_letters_and_the_answer_is_one(choices: Any, answers: list[Any]) -> None:
+    rows = [{"question": f"Which {i}?", "choices": choices, "answer": answer} for i, answer in enumerate(answers)]
+    file = checked(*rows)
+    assert (file.problems, file.scorer) == ((), "choice")
+    examples = CustomTask.of("x", file).all_examples()
+    assert [example.reference for example in examples] == ["B", "A"]
+    assert examples[0].prompt == "Which 0?\nA. Rome\nB. Paris\nC. Ulm\nAnswer:"
+
+
+def test_numbers_that_are_choices_are_texts() -> None:
+    rows = [{"question": f"{n} + 1?", "choices": [1, 2, 3], "answer": n + 1} for n in (0, 1)]
+    assert [line.reference for line in checked(*rows).lines] == ["A", "B"]
+    listed = {"prompt": "Which?\nA) Rome\nB) Paris", "choices": ["Rome", "Paris"], "reference": 1}
+    assert (asked(listed), checked(listed).lines[0].reference) == (listed["prompt"], "B")
+    for strange in ({"label": 5, "text": ["x"]}, [], [None], "Rome, Paris", ["x"] * 14):
+        file = checked({"question": "Which?", "choices": strange, "answer": "x"})
+        assert (file.problems, file.lines[0].model_input) == ((), "Which?")
+
+
+def test_what_a_person_says_that_fields_hold_wins() -> None:
+    row = {"question": "a", "answer": "b", "context": "c", "id": "d", "title": "e"}
+    taken = dict(checked(row).fields)
+    assert taken == {"question": "prompt", "answer": "reference", "context": "context", "id": "id", "title": ""}
+    file = checked(row, prompt="title", reference="id", id=None, context=None, choices=None, category="answer")
+    (line,) = file.lines
+    assert (line.model_input, line.reference, line.id, line.category) == ("e", "d", None, "b")
+    assert dict(file.fields) == {
+        "question": "",
+        "answer": "category",
+        "context": "",
+        "id": "reference",
+        "title": "prompt",
+    }

@@ -130,7 +130,7 @@ def test_numbers_of_a_table_stay_as_they_are_written_and_whole_ones_beside_nulls
 
 def test_formulas_are_the_values_that_stand_beside_them_and_nothing_is_followed() -> None:
     book = workbook(["question", "answer"], ["a?", "=1+1"], ["b?", '=WEBSERVICE("http://127.0.0.1:1/")'])
-    assert refusal(book).startswith("Row 2 has a formula whose value is not in the file: save it")
+    assert refusal(book).startswith("Row 2 has a formula whose value is not in the file: save it as CSV.")
 
     def computed(sheet: bytes) -> bytes:
         return sheet.replace(b"<f>1+1</f><v></v>", b"<f>1+1</f><v>2</v>").replace(
@@ -176,10 +176,10 @@ def test_what_unpacks_to_gigabytes_is_refused(monkeypatch: pytest.MonkeyPatch) -
     shared = workbook(["question", "answer"], *(["x" * 30_000, str(i)] for i in range(2_000)))
     assert len(shared) < 100_000
     assert refusal(shared).startswith(too_large)
-    assert "more than 100,000 rows" in refusal(b"question\n" + b"\n" * MOST_LINES)
+    assert "more than 100,000 rows: expected 20,000 at most" in refusal(b"question\n" + b"\n" * MOST_LINES)
     far = b'<row r="900000000"><c r="A900000000" t="inlineStr"><is><t>x</t></is></c></row></sheetData>'
     book = with_members(SHEET, xl__worksheets__sheet1_xml=lambda sheet: sheet.replace(b"</sheetData>", far))
-    assert "more than 100,000 rows" in refusal(book)
+    assert "more than 100,000 rows: expected 20,000 at most" in refusal(book)
     monkeypatch.setattr(reading, "READING_PROCESSOR_SECONDS", 0.01)
     assert "takes too much time or memory" in refusal(SHEET)
 

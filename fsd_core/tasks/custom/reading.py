@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, S
 
 from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused
 from fsd_core.errors import UnfitTask, Unreadable
-from fsd_core.table_files import is_json, not_utf8, unreadable
+from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, is_json, not_utf8, unreadable
 from fsd_core.tasks.custom.rows import (
     FIELDS,
     USUAL_FIELDS,
@@ -45,9 +45,6 @@ from fsd_core.tasks.custom.scorers import SCORERS, Scorer, get_scorer
 from fsd_core.texts import count, whole
 
 logger = logging.getLogger(__name__)
-LARGEST_FILE = 8_000_000
-"""bytes, as it came and unpacked"""
-MOST_TASK_PROMPTS = 20_000
 READING_SECONDS, READING_PROCESSOR_SECONDS = 60, 30
 READING_MEMORY = 1 << 30
 """bytes beside those of the interpreter; the libraries take a quarter of a gigabyte"""
@@ -64,8 +61,7 @@ def unpacked(data: bytes, findings: Findings) -> bytes:
         raise LineError(f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
     if is_json(data):
         return data
-    bounds = LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS
-    reader = ConfinedProcess("reads", READING_MEMORY, _LARGEST_LINES, *bounds)
+    reader = ConfinedProcess("reads", READING_MEMORY, _LARGEST_LINES)
     try:
         about, _, lines = reader.ask(data, READING_PROCESSOR_SECONDS, READING_SECONDS).partition(b"\n")
     except RequestRefused as refused:
@@ -82,11 +78,10 @@ def unpacked(data: bytes, findings: Findings) -> bytes:
 
 LONGEST_TASK_LINE = 1_000_000
 """bytes of a line, characters of an array's element"""
-MOST_LINES = 100_000
-"""including empty ones"""
 _SPACES = re.compile(r"[ \t\r\n]*")
 
-Rows = Iterator[tuple[int, dict[str, Any]]]
+Numbered = tuple[int, dict[str, Any]]
+Rows = Iterator[Numbered]
 
 
 def json_rows(data: bytes, findings: Findings) -> Rows:
@@ -211,7 +206,7 @@ _MOST_MARKS, _LONGEST_MARK, _LONGEST_TITLE = 10, 60, 120
 def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
     """Return the first line if it describes the task and asks nothing."""
     given = without_nulls(row)
-    return given if "scorer" in given and not {*FIELDS["prompt"].usual, names.prompt} & set(given) else None
+    return given if "scorer" in given and not {*FIELDS["prompt"], names.prompt} & set(given) else None
 
 
 def _mark(text: str) -> str:
@@ -288,7 +283,7 @@ def _fitting_scorer(shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames)
     return "none", "the references are long texts"
 
 
-def _with_integers(rows: Rows) -> list[tuple[int, dict[str, Any]]]:
+def _with_integers(rows: Rows) -> list[Numbered]:
     """Return rows whose whole numbers are integers in the fields where a null has made floats of them."""
     numbered = list(rows)
     holds_null = {name for _, row in numbered for name, value in row.items() if value is None}
@@ -376,13 +371,10 @@ def check(
     header = Header()
     if rows and (first := header_of(rows[0][1], names)) is not None:
         header = read_header(rows.pop(0)[0], first, findings)
-    chosen, why = scorer or header.scorer, ""
+    chosen = scorer or header.scorer
     fields = inferred([row for _, row in rows], names, chosen != "none")
     shaped = _shaped(rows, names, fields, findings, all_turns or header.all_turns)
-    if chosen is None:
-        scorer_name, why = _fitting_scorer(shaped, fields)
-    else:
-        scorer_name = chosen
+    scorer_name, why = _fitting_scorer(shaped, fields) if chosen is None else (chosen, "")
     lines = _read_lines(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
     if scorer_name not in SCORERS:
         findings.wrong(None, f"The scorer {scorer_name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
@@ -400,11 +392,10 @@ def check(
 
 
 def _shaped(
-    rows: Sequence[tuple[int, dict[str, Any]]], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
+    rows: Sequence[Numbered], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
 ) -> list[tuple[int, ShapedRow]]:
     """Return the questions of the rows. If every row lacks a field, this is one problem."""
-    shaped: list[tuple[int, ShapedRow]] = []
-    missing: list[tuple[int, str]] = []
+    shaped, missing = list[tuple[int, ShapedRow]](), list[tuple[int, str]]()
     for number, row in rows:
         try:
             require(row, names)
@@ -422,16 +413,13 @@ def _shaped(
 
 def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, findings: Findings) -> list[TaskLine]:
     lines: list[TaskLine] = []
-    prompts: dict[Any, int] = {}
-    ids: dict[str, int] = {}
-    unit = findings.unit
+    prompts, ids, unit = dict[Any, int](), dict[str, int](), findings.unit
     for number, row in shaped:
         try:
             line = read_line(row, scorer)
             if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
-                raise LineError(
-                    f"It asks the same as {unit} {first:,}: a prompt counts once, so leave one of them out."
-                )
+                again = f"It asks the same as {unit} {first:,}"
+                raise LineError(f"{again}: a prompt counts once, so leave one of them out.")
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
                 raise LineError(f"Its id {line.id[:40]!r} is that of {unit} {first:,}: give each its own.")
             lines.append(line)
@@ -441,13 +429,13 @@ def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, finding
 
 
 def _taken_for(
-    rows: Sequence[tuple[int, dict[str, Any]]], shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames
+    rows: Sequence[Numbered], shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames
 ) -> tuple[tuple[str, str], ...]:
     """Return the first fields with what each is taken for, which is nothing if every row leaves it out."""
     by_number = dict(rows)
     held = Counter(name for number, _ in shaped for name in without_nulls(by_number[number]))
     unused = Counter(name for _, row in shaped for name in row.unused)
-    owns = dict.fromkeys(() if fields.prompt else FIELDS["prompt"].usual, "prompt")
+    owns = dict.fromkeys(() if fields.prompt else FIELDS["prompt"], "prompt")
     owns |= {name: own for own, name in fields._asdict().items() if own in FIELDS and name}
     names = islice(dict.fromkeys(name for _, row in rows for name in row), _MOST_COLUMNS)
     return tuple((name, "" if unused[name] == held[name] else owns.get(name, name)) for name in names)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 from fsd_core.models.conversation import TOOLS, Message, Messages, ToolMessage, fields_of
@@ -81,10 +80,8 @@ def _as_tool(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool of ShareGPT or Anthropic, which are functions alone, with its type. Others are unchanged."""
     if "function" in tool or "name" not in tool:
         return tool
-    return {
-        "type": "function",
-        "function": {"parameters" if name == "input_schema" else name: value for name, value in tool.items()},
-    }
+    function = {"parameters" if name == "input_schema" else name: value for name, value in tool.items()}
+    return {"type": "function", "function": function}
 
 
 def message_fields(number: int, role: str, message: dict[str, Any]) -> str:
@@ -143,8 +140,6 @@ _BEFORE = {"user": ("", "assistant"), "assistant": ("user", "tool"), "tool": ("a
 """roles, and what each may follow; nothing stands before the first user"""
 _ROLES = (*_FIRST, *_BEFORE)
 _ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "observation": "tool", "function": "tool"}
-_CALL = "function_call"
-"""role of a message whose text is a call, or a list of them"""
 
 
 def as_messages(value: Any) -> Any:
@@ -160,7 +155,7 @@ def _as_message(message: Any) -> Any:
         rest = {name: value for name, value in message.items() if name not in ("from", "value")}
         message = rest | {"role": message["from"], "content": message["value"]}
     role = message.get("role")
-    if role == _CALL:
+    if role == "function_call":  # its text is a call, or a list of them
         called = _parsed(message.get("content"))
         calls = called if is_list_of_objects(called) else [called]
         if all(isinstance(call, dict) and _is_name(call.get("name")) for call in calls):
@@ -279,31 +274,24 @@ def storable(label: str, value: str) -> str:
     return value
 
 
-class Field(NamedTuple):
-    """The names of a field."""
-
-    usual: tuple[str, ...]
-    """looked for in this order"""
-    likely: tuple[str, ...] = ()
-    """names in files of other people, whatever their capitals, looked for in this order"""
-
-
 FIELDS = {
     # of a line, of chats, of ShareGPT, of batches for servers of OpenAI and Anthropic, and of MT-Bench
-    "prompt": Field(
-        ("prompt", "messages", "conversations", "body", "params", "turns"),
-        ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
+    "prompt": ("prompt", "messages", "conversations", "body", "params", "turns"),
+    "context": ("input", "context"),
+    "reference": ("reference",),
+    "choices": ("choices", "options"),
+    "id": ("id",),
+    "category": ("category",),
+}
+"""what a field may hold, with its usual names, looked for in this order"""
+_LIKELY = {
+    "prompt": ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
+    "reference": (
+        "answer", "expected_answer", "reference_answer", "answerkey", "solution", "target", "label", "expected", "gold",
+        "response", "completion", "output", "antwort", "lösung",
     ),
-    "context": Field(("input", "context")),
-    "reference": Field(
-        ("reference",),
-        ("answer", "expected_answer", "reference_answer", "answerkey", "solution", "target", "label", "expected",
-         "gold", "response", "completion", "output", "antwort", "lösung"),
-    ),
-    "choices": Field(("choices", "options")),
-    "id": Field(("id",), ("custom_id",)),
-    "category": Field(("category",)),
 }  # fmt: skip
+"""names in files of other people, whatever their capitals, looked for in this order"""
 _BATCHES = ("body", "params")
 _SYSTEM = ("system", "system_prompt")
 _LIKE_OURS = 0.85
@@ -339,33 +327,25 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
         for name, value in without_nulls(row).items():
             columns.setdefault(name, []).append(value)
     is_named = any((names.prompt, names.reference, names.id))
-    usual = {
-        n for n in FIELDS["prompt"].usual if n in columns and (n not in _BATCHES or isinstance(columns[n][0], dict))
-    }
+    usual = {n for n in FIELDS["prompt"] if n in columns and (n not in _BATCHES or isinstance(columns[n][0], dict))}
     prompt = names.prompt or ("" if usual or is_named else _prompt_field(columns, len(rows)))
-    taken: set[str | None] = {prompt, *(() if prompt else usual)}
+    taken: set[str | None] = {prompt} if prompt else {*usual}
 
-    def field(own: str, fits: Callable[[Any], object], by_likely: bool = bool(prompt) and not is_named) -> str | None:
+    def look(own: str, fits: Callable[[Any], object], by_likely: bool = bool(prompt) and not is_named) -> str | None:
         name = getattr(names, own)
         if name == "":
             fitting = [n for n in columns if n not in taken and all(map(fits, columns[n]))]
-            name = next((n for n in FIELDS[own].usual if n in fitting), None)
+            name = next((n for n in FIELDS[own] if n in fitting), None)
             if name is None and by_likely:
-                name = _named((*FIELDS[own].usual, *FIELDS[own].likely), fitting) or None
+                name = _named((*FIELDS[own], *_LIKELY.get(own, ())), fitting) or None
         taken.add(name)
         return name
 
-    looked_for = names.reference == "" and scored and not is_named and "reference" not in columns
-    reference = (
-        field("reference", _is_scalar, True)
-        if looked_for
-        else "reference"
-        if names.reference == ""
-        else names.reference
-    )
-    taken.add(reference)
-    id_name, category = field("id", _is_any), field("category", _is_any)
-    choices, context = field("choices", options), field("context", lambda value: isinstance(value, str))
+    if "reference" in columns or is_named or not scored:
+        names = names._replace(reference="reference" if names.reference == "" else names.reference)
+    reference = look("reference", _is_scalar, True)
+    id_name, category, choices = look("id", _exists), look("category", _exists), look("choices", options)
+    context = look("context", lambda value: isinstance(value, str))
     asked = ((row.get(reference or ""), row.get(choices or "")) for row in rows)
     by_text = all(_is_text_of(answer, given) for answer, given in asked if given is not None)
     return FieldNames(prompt, reference, id_name, context, choices, category, by_text)
@@ -373,11 +353,10 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
 
 def _prompt_field(columns: dict[str, list[Any]], rows: int) -> str:
     """Return the field with a name that means a prompt, or else the one with the longest texts."""
-    texts = {name: sum(map(len, values)) for name, values in columns.items()
-             if len(values) == rows and all(isinstance(value, str) for value in values)}  # fmt: skip
-    others = {name for field in FIELDS.values() for names in field for name in names}
+    texts = [n for n, values in columns.items() if len(values) == rows and all(isinstance(v, str) for v in values)]
+    others = {"custom_id", *chain.from_iterable((*FIELDS.values(), *_LIKELY.values()))}
     rest = [name for name in texts if name.lower() not in others and len(columns) > 1]
-    return _named(FIELDS["prompt"].likely, texts) or max(rest, key=texts.__getitem__, default="")
+    return _named(_LIKELY["prompt"], texts) or max(rest, key=lambda name: sum(map(len, columns[name])), default="")
 
 
 def _named(names: Sequence[str], fields: Collection[str]) -> str:
@@ -390,47 +369,38 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
-def _is_any(value: Any) -> bool:
-    return True
+def _exists(value: Any) -> bool:
+    return value is not None
 
 
 def options(value: Any) -> list[tuple[str, str]]:
-    """Return labels and texts of choices: a list of texts, the labels and texts of ARC, or an object of both. It is
-    empty for anything else."""
+    """Return labels and texts of choices, which are texts, objects of both, or an object: none for anything else."""
     value = _parsed(value)
-    if isinstance(value, dict) and {"label", "text"} <= value.keys():
-        value = [
-            dict(zip(("label", "text"), pair, strict=False))
-            for pair in zip(value["label"], value["text"], strict=False)
-        ]
-    if is_list_of_objects(value):
+    if isinstance(value, dict):
+        labels, texts = value.get("label"), value.get("text")
+        both = isinstance(labels, list) and isinstance(texts, list)
+        pairs = [*zip(labels, texts, strict=False)] if both else [*value.items()]
+    elif is_list_of_objects(value):
         pairs = [(each.get("label"), each.get("text")) for each in value]
-    elif isinstance(value, dict):
-        pairs = list(value.items())
     else:
-        pairs = (
-            list(zip(LETTERS, value, strict=False)) if isinstance(value, list) and len(value) <= len(LETTERS) else []
-        )
-    return [(str(label), str(text).strip()) for label, text in pairs] if all(_is_scalar(t) for _, t in pairs) else []
+        pairs = [*enumerate(value)] if isinstance(value, list) else []
+    fits = len(pairs) <= len(LETTERS) and all(_is_scalar(text) for _, text in pairs)
+    return [(str(label), str(text).strip()) for label, text in pairs] if fits else []
 
 
 def _is_text_of(answer: Any, given: Any) -> bool:
     """Return whether an answer is the text of a choice, as a number is only where choices are numbers."""
-    texts = [text for _, text in options(given)]
     numbers = isinstance(given, list) and any(isinstance(each, int | float) for each in given)
-    return str(answer).strip() in texts and (numbers or isinstance(answer, str))
+    return str(answer).strip() in (text for _, text in options(given)) and (numbers or isinstance(answer, str))
 
 
 def _letter_of(answer: Any, given: list[tuple[str, str]], by_text: bool) -> Any:
-    """Return the letter of a choice that is named by its label, its index from 0, or its text. Any other answer is
+    """Return the letter of a choice that is named by its label or index from 0, or else its text. Any other answer is
     unchanged."""
-    text, labels, texts = str(answer).strip(), [label for label, _ in given], [text for _, text in given]
-    index = int(text) if re.fullmatch(r"\d{1,2}", text) else len(given)
-    if not by_text and text in labels:
-        return LETTERS[labels.index(text)]
-    if not by_text and index < len(given):
-        return LETTERS[index]
-    return LETTERS[texts.index(text)] if text in texts else answer
+    named = [[label for label, _ in given], [str(index) for index in range(len(given))], [text for _, text in given]]
+    text = str(answer).strip()
+    places = (names.index(text) for names in (named[2:] if by_text else named) if text in names)
+    return next((LETTERS[place] for place in places), answer)
 
 
 class FieldMissing(LineError):
@@ -482,11 +452,11 @@ def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) ->
                 f"Its {prefix[:-1]} has neither messages nor prompt, but {_listed(holder) or 'nothing'}."
             )
         asked, unused = holder[name], unused | {prefix + each for each in holder.keys() - {name}}
-    id_name = names.id or ("custom_id" if prefix and "id" not in given else "id")
+    id_name = "custom_id" if prefix and names.id not in given else names.id
     held = {own: given.get(own or "") for own in (names.reference, names.category, names.context, names.choices)}
     group = given.get("group") if name != "group" else None
     shaped = ShapedRow(
-        reference=held[names.reference], id=given.get(id_name), category=held[names.category], group=group
+        reference=held[names.reference], id=given.get(id_name or ""), category=held[names.category], group=group
     )
     shaped.unused = unused - {id_name, names.reference, names.category, "group"}
     if name != "tools" and is_list_of_objects(tools := _parsed(holder.get("tools"))):
@@ -505,8 +475,8 @@ def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) ->
         shaped.unused |= {f"{name}.{each}" for each in unused_fields(shaped.messages)}
     else:
         shaped.prompt = asked
-        _add_context(shaped, names.context, held[names.context])
-        _add_choices(shaped, names, held[names.choices])
+        if isinstance(asked, str):
+            _complete(shaped, names, held[names.context], held[names.choices])
     _add_system(shaped, holder, prefix)
     if turns:  # no scorer reads several answers
         shaped.unused |= {names.reference or ""} if shaped.reference is not None else set()
@@ -514,20 +484,13 @@ def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) ->
     return shaped
 
 
-def _add_context(shaped: ShapedRow, name: str | None, context: Any) -> None:
-    """Put what belongs to the prompt behind it, unless it stands there already."""
-    if isinstance(context, str) and isinstance(shaped.prompt, str):
-        shaped.unused -= {name}
+def _complete(shaped: ShapedRow, names: FieldNames, context: Any, choices: Any) -> None:
+    """Put context and lettered choices behind a prompt that has none, and make a letter of the reference."""
+    if isinstance(context, str):
+        shaped.unused -= {names.context}
         if context.strip() and context.strip() not in shaped.prompt:
             shaped.prompt = f"{shaped.prompt}\n\n{context}"
-
-
-def _add_choices(shaped: ShapedRow, names: FieldNames, choices: Any) -> None:
-    """Ask choices as lettered options, unless the prompt has them, and make a letter of the reference."""
-    given = options(choices)
-    if given and isinstance(shaped.prompt, str):
-        if len(given) > len(LETTERS):
-            raise LineError(f"It has {len(given):,} choices: expected at most {len(LETTERS)}.")
+    if given := options(choices):
         shaped.unused -= {names.choices}
         if not all(text in shaped.prompt for _, text in given):
             shaped.prompt = multiple_choice(shaped.prompt, [text for _, text in given])
@@ -555,12 +518,12 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
 def _question_field(given: dict[str, Any]) -> str:
     if "prompt" in given and "messages" in given:
         raise LineError("It has both prompt and messages: name the one that is asked (--prompt-field).")
-    for name in FIELDS["prompt"].usual:
+    for name in FIELDS["prompt"]:
         if name in given and (name != "body" or isinstance(given[name], dict)):
             return name
     if not given:
         raise FieldMissing("It has neither prompt nor messages: expected one of them.")
-    pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"].usual)
+    pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"])
     likely = next(((name, own) for name, own in pairs if _alike(name, own)), None)
     rename = f", or rename {_shown(likely[0])} to {likely[1]}" if likely else ""
     raise FieldMissing(
@@ -574,11 +537,9 @@ def unused_sentence(unused: Mapping[str, int], missing: Collection[str], unit: s
     that the file lacks."""
 
     def described(name: str) -> str:
-        likely = next((own for own in missing if _alike(name, own)), None)
-        text = f"{_shown(name)} ({count(unused[name], unit)}"
-        if name == "scorer":
-            return f"{text}; a first line of its own names the scorer)"
-        return text + (f"; is it {likely}?)" if likely else ")")
+        likely = next((f"is it {own}?" for own in missing if _alike(name, own)), "")
+        hint = "a first line of its own names the scorer" if name == "scorer" else likely
+        return f"{_shown(name)} ({count(unused[name], unit)}{f'; {hint}' * bool(hint)})"
 
     texts = {name: described(name) for name in islice(unused, _MOST_NAMES_COMPARED)}
     first = sorted(unused, key=lambda name: ";" not in texts.get(name, ""))

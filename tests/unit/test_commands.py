@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -346,6 +347,21 @@ def test_fields_are_named_and_those_that_are_not_read_are_told(call: Call, tmp_p
     status, out, err = call("task", "add", str(file), *named)
     assert (status, out.startswith("sums@"), err.startswith(note)) == (0, True, True)
     assert call("task", "show", "sums")[1].splitlines()[1] == '{"id": "7", "prompt": "1 + 1?", "reference": "2"}'
+
+
+def test_files_as_people_have_them_are_added_and_their_fields_told(call: Call, tmp_path: Path) -> None:
+    csv = "\ufeffQuestion;Answer\r\n7 / 2 = ?;3,5\r\n"
+    (table := tmp_path / "halves.csv.gz").write_bytes(gzip.compress(csv.encode()))
+    status, out, err = call("task", "add", str(table), "--name", "halves")
+    assert (status, out.partition(" ")[2]) == (0, "has 1 prompt, scored by number. Measure with --task halves.\n")
+    assert "note: Prompt: Question. Reference: Answer. Scorer: Number, since every reference is a number." in err
+    assert "note: Numbers have a decimal comma: 3,5 is read as 3.5." in err
+    assert call("task", "show", "halves")[1].splitlines()[1] == '{"prompt": "7 / 2 = ?", "reference": "3.5"}'
+    with zipfile.ZipFile(two := tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", csv)
+        archive.writestr("b.csv", csv)
+    status, _, err = call("task", "check", str(two))
+    assert (status, "The zip holds 'a.csv', 'b.csv': expected one file." in err) == (2, True)
 
 
 def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import openpyxl
@@ -14,6 +15,12 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+import fsd_core
+from fsd_core.actions.action import Ask
+from fsd_core.actions.tasks import add_task
+from fsd_core.roles import Person
+from fsd_core.settings import get_settings
+from fsd_core.storage.repository import Repository
 from fsd_core.tasks.custom import reading
 from fsd_core.tasks.custom.reading import LARGEST_FILE, MOST_LINES, CheckedFile, check
 
@@ -192,3 +199,15 @@ def test_a_deep_value_in_a_cell_or_a_column_ends_in_a_sentence() -> None:
     laughs = b'<!DOCTYPE worksheet [<!ENTITY a "aaaaaaaaaa">' + entities + b"]>"
     book = with_members(SHEET, xl__worksheets__sheet1_xml=lambda sheet: laughs + sheet.replace(b"Question", b"&m;"))
     assert "cannot be read" in refusal(book)
+
+
+def test_the_library_and_the_action_read_what_the_command_and_the_page_read(
+    tmp_path: Path, repository: Repository
+) -> None:
+    (file := tmp_path / "Sums.xlsx").write_bytes(SHEET)
+    task = fsd_core.load_task(file)
+    assert (task.view.name, task.content) == ("sums", check(SHEET).content)
+    rows = [{"Question": question, "Answer": float(answer)} for question, answer in SUMS]
+    answer = add_task(Ask(get_settings(), Person("Ann", "author"), repository), "sums", rows)
+    assert (answer["scorer"], answer["prompts"]) == ("number", 2)
+    assert "Prompt: Question. Reference: Answer. Scorer: Number, since every reference is a number." in answer["notes"]

@@ -34,10 +34,7 @@ _OFFICE = {
     "content.xml": "a document of OpenDocument",
 }  # fmt: skip
 """what a zip is that holds such a file"""
-_WIDE_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}  # fmt: skip
+_WIDE_MARKS = {b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _WORKBOOK_GROWS = 8
 """a workbook unpacks to that many times as much as other files may: it is XML"""
 _SEPARATORS = ",;\t|"

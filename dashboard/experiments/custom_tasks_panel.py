@@ -79,10 +79,7 @@ def _chosen_fields(act: Act) -> FieldNames:
 
 
 def checked_html(checked: CheckedFile, name: str, place: str) -> Html:
-    """Return all problems of a file, or its first prompts as parsed, and what its fields are taken for.
-
-    ``place``: id of the field that holds the file, which is sent again when a field is to hold something else.
-    """
+    """Return all problems of the file in the field ``place``, or its first prompts, and what fields are taken for."""
     fields = (place, checked.fields, _TITLES)
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
@@ -262,10 +259,8 @@ class CustomTasksPanel:
                     label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
                     min_width=160,
                 )  # fmt: skip
-                scorers = [
-                    ("As the file says", AS_THE_FILE_SAYS),
-                    *((spec.title, spec.name) for spec in SCORERS.values()),
-                ]
+                named = [(spec.title, spec.name) for spec in SCORERS.values()]
+                scorers = [("As the file says, or as fits", AS_THE_FILE_SAYS), *named]
                 self.scorer = gr.Dropdown(
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
@@ -310,10 +305,7 @@ class CustomTasksPanel:
     def _checked_or_added(
         self, act: Act, asked: Asked, checked: CheckedFile, place: str, name: str = "", title: str = ""
     ) -> Html:
-        """Return the content of a file, or its problems. Add the file if that was requested and it has none.
-
-        ``place``: id of the field that holds the file.
-        """
+        """Return the content of the file in the field ``place``, or its problems. Add it if requested and without."""
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)

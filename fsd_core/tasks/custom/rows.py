@@ -344,7 +344,7 @@ def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) ->
     if "reference" in columns or is_named or not scored:
         names = names._replace(reference="reference" if names.reference == "" else names.reference)
     reference = look("reference", _is_scalar, True)
-    id_name, category, choices = look("id", _exists), look("category", _exists), look("choices", options)
+    id_name, category, choices = look("id", repr), look("category", repr), look("choices", options)
     context = look("context", lambda value: isinstance(value, str))
     asked = ((row.get(reference or ""), row.get(choices or "")) for row in rows)
     by_text = all(_is_text_of(answer, given) for answer, given in asked if given is not None)
@@ -367,10 +367,6 @@ def _named(names: Sequence[str], fields: Collection[str]) -> str:
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _exists(value: Any) -> bool:
-    return value is not None
 
 
 def options(value: Any) -> list[tuple[str, str]]:

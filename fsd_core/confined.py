@@ -2,17 +2,16 @@
 
 A process does one kind of work, see ``_WORK``. It is started by the first request, and again after it was ended. A
 request is the seconds of a processor that it may take and bytes behind their length; an answer is bytes behind theirs.
-This file is also the program of the process, which imports nothing else of the package.
+This file is also the program of the process, which imports nothing else of the package but ``table_files.py``.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import os
 import re
 import resource
+import runpy
 import signal
 import socket
 import struct
@@ -50,10 +49,10 @@ class RequestRefused(Exception):
 class ConfinedProcess:
     """A process, and the requests to it. Thread-safe."""
 
-    def __init__(self, work: str, memory: int, longest: int, *more: int) -> None:
+    def __init__(self, work: str, memory: int, longest: int) -> None:
         """``memory``: bytes beside those of the interpreter and the libraries of its ``work``; ``longest``: bytes of an
-        answer; ``more``: further bounds of its work."""
-        self.work, self.memory, self.longest, self.more = work, memory, longest, more
+        answer."""
+        self.work, self.memory, self.longest = work, memory, longest
         self._lock = Lock()
         self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
@@ -97,7 +96,7 @@ class ConfinedProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", __file__, self.work, *map(str, (self.memory, self.longest, *self.more))],
+                [sys.executable, "-P", __file__, self.work, *map(str, (self.memory, self.longest))],
                 env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | _LEAN,
                 stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
@@ -148,28 +147,26 @@ class ConfinedProcess:
         return f"it ended the process that {self.work} it"
 
 
-def main(work: str, memory: int, longest: int, *more: int) -> None:
+def main(work: str, memory: int, longest: int) -> None:
     """Answer until the other side closes.
 
     Running out of memory ends the process, so that the next request finds a fresh one.
     """
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else is printed is no answer
-    answer_to = _WORK[work](longest, *more)
+    answer_to = _WORK[work](longest)
     _limit(memory)
     while head := requests.read(_REQUEST.size):
         seconds, length = _REQUEST.unpack(head)
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        refused = False
         try:
             answer = answer_to(requests.read(length))
-            if len(answer) > longest:
-                raise RequestRefused(f"it writes more than {longest:,} bytes")
-        except RequestRefused as refusal:
-            refused, answer = True, str(refusal).encode()
         except MemoryError:
             os._exit(_OUT_OF_MEMORY)
+        if len(answer) > longest:
+            answer = f"it writes more than {longest:,} bytes"
         signal.setitimer(signal.ITIMER_PROF, 0)
+        refused, answer = isinstance(answer, str), answer.encode() if isinstance(answer, str) else answer
         answers.write(_ANSWER.pack(refused, len(answer)) + answer)
         answers.flush()
     os._exit(0)  # how the threads of libraries end is nobody's concern
@@ -189,7 +186,6 @@ def _limit(memory: int) -> None:
 LONGEST_REFUSAL = 200
 """characters of a template's message when it refuses"""
 _MARKS_OF_ANSWERS = re.compile(r"{%-?\s*(?:end)?generation\s*-?%}")  # tags that transformers adds to Jinja
-_ROWS_AT_ONCE = 100
 
 
 def _renders(longest: int) -> Callable[[bytes], bytes]:
@@ -225,50 +221,9 @@ def _renders(longest: int) -> Callable[[bytes], bytes]:
     return lambda request: as_json(rendered(from_json(request)))
 
 
-def _reads(longest: int, most_rows: int) -> Callable[[bytes], bytes]:
-    """Files of Parquet, whose rows become JSON Lines. What a file says of its own size may be wrong."""
-    from pyarrow import parquet
-
-    def lines(data: bytes) -> bytes:
-        file = parquet.ParquetFile(io.BytesIO(data))
-        about, names = file.metadata, file.schema_arrow.names
-        if len(set(names)) < len(names):
-            raise RequestRefused("The file has two columns of one name: rename one of them.")
-        if about.num_rows > most_rows:
-            raise RequestRefused(f"The file has {about.num_rows:,} rows: expected at most {most_rows:,} prompts.")
-        if sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups)) > longest:
-            raise RequestRefused(unpacks_to_more(longest))
-        written = bytearray()
-        for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-            for row in batch.to_pylist():
-                row = {name: _plain(value) for name, value in row.items()}
-                written += json.dumps(row, ensure_ascii=False).encode() + b"\n"
-                if len(written) > longest:
-                    raise RequestRefused(unpacks_to_more(longest))
-        return bytes(written)
-
-    return lines
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it. Dates and decimal numbers become text, and objects lose fields of nothing."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items() if each is not None}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, bytes):  # some programs write text as bytes
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
-def unpacks_to_more(largest: int) -> str:
-    """Return the sentence on a file that unpacks to more bytes."""
-    return f"The file unpacks to more than {largest:,} bytes: split it into several tasks."
+def _reads(longest: int) -> Callable[[bytes], bytes | str]:
+    """Files of rows, which become JSON Lines."""
+    return runpy.run_path(str(Path(__file__).with_name("table_files.py")))["reads"](longest)
 
 
 def as_json(value: dict[str, Any]) -> bytes:
@@ -281,7 +236,8 @@ def from_json(content: bytes) -> dict[str, Any]:
     return json.loads(content.decode("utf-8", "surrogatepass"))
 
 
-_WORK: dict[str, Callable[..., Callable[[bytes], bytes]]] = {"renders": _renders, "reads": _reads}
+_WORK: dict[str, Callable[[int], Callable[[bytes], bytes | str]]] = {"renders": _renders, "reads": _reads}
+"""the function that answers a request, or says why not, by the work, made of ``longest``"""
 
 if __name__ == "__main__":
     main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 from fastapi import APIRouter, Response
@@ -36,8 +36,8 @@ from fsd_core.tasks.custom.custom_task import (
     suggested_name,
     transcript,
 )
-from fsd_core.tasks.custom.reading import CheckedFile, check, grouped, guess, noted
-from fsd_core.tasks.custom.rows import FieldNames, TaskLine
+from fsd_core.tasks.custom.reading import CheckedFile, check
+from fsd_core.tasks.custom.rows import FIELDS, USUAL_FIELDS, FieldNames, TaskLine
 from fsd_core.tasks.custom.scorers import SCORERS, get_scorer
 from fsd_core.tasks.download import fetchable, missing_bytes, origin
 from fsd_core.texts import count
@@ -49,14 +49,17 @@ if TYPE_CHECKING:
     from fsd_core.storage.tables import JobRow, WorkerRow
 
 
+_PART = "experiments/custom_tasks.html"
 _PREVIEWED = 5
 """prompts in a preview"""
 _LONGEST = 400
 """characters of a prompt in a preview"""
+_TITLES = {own: own.capitalize() for own in FIELDS} | {"": "Left out"}
+"""what a field may be taken for"""
 _OWN_LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
-    "reference where the scorer needs one; id if you like; turns for what the user says next. A list in JSON, Parquet, "
-    "chats of ShareGPT, batches for an OpenAI server and files of gzip are read too."
+    "reference where the scorer needs one; id if you like; turns for what the user says next. CSV, TSV, XLSX, Parquet "
+    "and JSON, plain, gzipped or zipped, are read too, and what their fields hold is told by their names."
 )
 _EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'
@@ -66,33 +69,28 @@ _EXAMPLE = (
 )
 
 
-def lead_html() -> Html:
-    """Return the description of the file format."""
-    return render("experiments/custom_tasks.html", "lead", _OWN_LEAD, _EXAMPLE)
+def _chosen_fields(act: Act) -> FieldNames:
+    """Return the fields of a file by what a person says that they hold, or the usual ones if nobody says anything."""
+    said = act.data.get("fields") if isinstance(act.data, dict) else None
+    if not isinstance(said, dict) or not said:
+        return USUAL_FIELDS
+    fields: dict[str, Any] = dict.fromkeys(FIELDS) | {"prompt": ""}
+    return USUAL_FIELDS._replace(**fields | {own: str(name) for name, own in said.items() if own in FIELDS})
 
 
-def file_field_html() -> Html:
-    """Return the file field and its buttons."""
-    return render("experiments/custom_tasks.html", "file_field")
-
-
-def drop_field_html() -> Html:
-    """Return the field onto which a file is dropped, and the button that takes it, which is there with a file."""
-    return render("experiments/custom_tasks.html", "drop_field")
-
-
-def checked_html(checked: CheckedFile, name: str) -> Html:
-    """Return all problems of a file, or its first prompts as parsed."""
+def checked_html(checked: CheckedFile, name: str, place: str) -> Html:
+    """Return all problems of the file in the field ``place``, or its first prompts, and what fields are taken for."""
+    fields = (place, checked.fields, _TITLES)
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
-        return render("experiments/custom_tasks.html", "problems", summary, checked.problems, more, checked.notes)
+        return render(_PART, "problems", summary, checked.problems, more, checked.notes, fields)
     scorer = get_scorer(checked.scorer)
     summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
     lines = [_task_line(line) for line in checked.lines[:_PREVIEWED]]
     remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render("experiments/custom_tasks.html", "preview", summary, lines, more, checked.notes)
+    return render(_PART, "preview", summary, lines, more, checked.notes, fields)
 
 
 def _task_line(line: TaskLine) -> tuple[str, str | None]:
@@ -114,7 +112,7 @@ def custom_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> H
         (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
         for name in counts
     ]
-    return render("experiments/custom_tasks.html", "tasks", refused, tasks)
+    return render(_PART, "tasks", refused, tasks)
 
 
 def _about(view: TaskView, versions: int) -> str:
@@ -235,8 +233,7 @@ def _state(task: Task, job: JobRow | None, worker: WorkerRow | None) -> Html:
 CHOSEN_BY_ADDING = ("task", "limit")
 """fields of the experiment that a task sets when it is added"""
 AS_THE_FILE_SAYS = ""
-_OTHERWISE = "If that is wrong, name the fields and the scorer under “Your own tasks”."
-_EXPECTED = "one of JSON Lines, JSON or Parquet"
+_EXPECTED = "one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines"
 _LARGER = "`fsd-lab task add` and the folder of tasks take"
 
 
@@ -250,43 +247,34 @@ class CustomTasksPanel:
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
         self.form, self._forget = form, forget
         with form.beside_task:
-            self.drop_field = show(drop_field_html(), js_on_load=UPLOAD, elem_id="own-drop")
+            self.drop_field = show(render(_PART, "drop_field"), js_on_load=UPLOAD, elem_id="own-drop")
         with form.below_task:
             self.form_hint = show()
             self.formless = gr.Textbox("0", visible="hidden")  # prompts of the checked file
             self.drop_answer = show(elem_id="drop-answer")
         with gr.Accordion("Your own tasks", open=False):
-            show(lead_html())
+            show(render(_PART, "lead", _OWN_LEAD, _EXAMPLE))
             with gr.Row():
                 self.identifier = gr.Textbox(
                     label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
                     min_width=160,
                 )  # fmt: skip
-                scorers = [
-                    ("As the file says", AS_THE_FILE_SAYS),
-                    *((spec.title, spec.name) for spec in SCORERS.values()),
-                ]
+                named = [(spec.title, spec.name) for spec in SCORERS.values()]
+                scorers = [("As the file says, or as fits", AS_THE_FILE_SAYS), *named]
                 self.scorer = gr.Dropdown(
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
                 self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
-            with gr.Accordion("Fields of the file", open=False), gr.Row():
-                self.prompt_field = gr.Textbox(
-                    label="Prompt field", info="Empty: prompt or messages.", max_length=200, min_width=160
-                )
-                self.reference_field = gr.Textbox(
-                    label="Reference field", info="Empty: reference.", max_length=200, min_width=160
-                )
                 self.group_similar = gr.Checkbox(
                     label="Group near-duplicates", info="A group counts once in intervals and promises.", min_width=160
                 )
-            self.file_field = show(file_field_html(), js_on_load=UPLOAD, elem_id="own-file")
+            self.file_field = show(render(_PART, "file_field"), js_on_load=UPLOAD, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 
     def listen(self, view: View) -> None:
         """Attach the event."""
-        fields = [self.identifier, self.scorer, self.title, self.prompt_field, self.reference_field, self.group_similar]
+        fields = [self.identifier, self.scorer, self.title, self.group_similar]
         fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
@@ -302,30 +290,28 @@ class CustomTasksPanel:
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Check the uploaded file, or add it and choose it in the form."""
-        names = FieldNames(act["prompt_field"].strip(), act["reference_field"].strip())
-        checked = check(uploaded(act, _EXPECTED, _LARGER), act["scorer"] or None, names)
-        checked = grouped(checked) if act["group_similar"] else noted(checked, "or tick “Group near-duplicates”")
-        return {self.answer: self._checked_or_added(act, asked, checked, act["identifier"].strip(), act["title"])}
+        data, grouped = uploaded(act, _EXPECTED, _LARGER), bool(act["group_similar"])
+        remedy = "or tick “Group near-duplicates”"
+        checked = check(data, act["scorer"] or None, _chosen_fields(act), group_similar=grouped, remedy=remedy)
+        answer = self._checked_or_added(act, asked, checked, "own-file", act["identifier"].strip(), act["title"])
+        return {self.answer: answer}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
-        """Guess what the fields of the dropped file hold, show it, or add the file so and choose it in the form."""
-        data = uploaded(act, _EXPECTED, _LARGER)
-        guessed = guess(data)
-        checked = noted(
-            check(data, guessed.scorer, guessed.names),
-            "or add the file under “Your own tasks” with “Group near-duplicates” ticked",
-        )
-        if guessed.sentence:
-            checked = replace(checked, notes=(f"{guessed.sentence} {_OTHERWISE}", *checked.notes))
-        return {self.drop_answer: self._checked_or_added(act, asked, checked)}
+        """Show the dropped file as it would be asked, or add it so and choose it in the form."""
+        remedy = "or add the file under “Your own tasks” with “Group near-duplicates” ticked"
+        checked = check(uploaded(act, _EXPECTED, _LARGER), None, _chosen_fields(act), remedy=remedy)
+        return {self.drop_answer: self._checked_or_added(act, asked, checked, "own-drop")}
 
-    def _checked_or_added(self, act: Act, asked: Asked, checked: CheckedFile, name: str = "", title: str = "") -> Html:
-        """Return the content of a file, or its problems. Add the file if that was requested and it has none."""
+    def _checked_or_added(
+        self, act: Act, asked: Asked, checked: CheckedFile, place: str, name: str = "", title: str = ""
+    ) -> Html:
+        """Return the content of the file in the field ``place``, or its problems. Add it if requested and without."""
         name = name or suggested_name(PurePath(act["file"][:300]).name)
         if act["action"] != "add" or checked.problems:
             asked.unused.add(act.key)
             asked.fill(self.formless, str(formless(line.model_input for line in checked.lines)))
-            return checked_html(replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)]))), name)
+            told = replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)])))
+            return checked_html(told, name, place)
         asked.fill(self.formless, "0")
         stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
         self._forget()

@@ -13,6 +13,15 @@ function bytes(file) {
   });
 }
 
+// What a person says that the fields of the file hold, by selects elsewhere on the page that name this element.
+let fields = {};
+document.addEventListener('change', ({target}) => {
+  if (!target.dataset?.file || !element.closest(`#${CSS.escape(target.dataset.file)}`)) return;
+  const all = document.querySelectorAll(`select[data-file="${CSS.escape(target.dataset.file)}"]`);
+  fields = Object.fromEntries([...all].map((one) => [one.dataset.field, one.value]));
+  send('check');
+});
+
 async function send(action, button) {
   const file = input.files[0];
   let data = '';
@@ -20,11 +29,11 @@ async function send(action, button) {
   if (file && size <= LARGEST) {
     try { data = await bytes(file); } catch (error) { size = -1; }  // gone or changed since it was chosen
   }
-  window.fsd.file = { action, file: file ? file.name : '', size, data, button };  // the page's own script adds its fields
+  window.fsd.file = { action, file: file ? file.name : '', size, data, fields, button };  // the page's own script adds its fields
   trigger('click');
 }
 
-input.addEventListener('change', () => { if (input.files.length) send('check'); });
+input.addEventListener('change', () => { fields = {}; if (input.files.length) send('check'); });
 for (const name of ['dragover', 'dragleave', 'drop']) {
   element.addEventListener(name, (event) => {
     event.preventDefault();
@@ -32,6 +41,7 @@ for (const name of ['dragover', 'dragleave', 'drop']) {
     const {files} = event.dataTransfer;
     if (name !== 'drop' || !files.length) return;
     input.files = files;
+    fields = {};
     send('check');
   });
 }

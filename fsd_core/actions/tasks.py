@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from fsd_core.actions.action import Ask, action
 from fsd_core.errors import UnfitTask
 from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, keep
-from fsd_core.tasks.custom.reading import check, grouped, noted
+from fsd_core.tasks.custom.reading import check
 
 
 class TaskAnswer(TypedDict):
@@ -30,10 +30,11 @@ def add_task(
     name: Annotated[str, "1 to 40 small letters, digits and hyphens, such as support-questions"],
     lines: Annotated[
         list[dict[str, Any]],
-        "as in a file of JSON Lines: each has prompt or messages, and reference where it is scored",
+        "as in a file of JSON Lines: each has prompt or messages, and reference where it is scored, or fields of other "
+        "names that tell what they hold, such as question, choices and answer",
     ],
     scorer: Annotated[
-        str, "number, choice, exact, contains, regex or none. Default: none, or what the first line says"
+        str, "number, choice, exact, contains, regex or none. Default: what the first line says, or what fits"
     ] = "",
     title: Annotated[str, "name that people see"] = "",
     all_turns: Annotated[bool, "whether the user turns of conversations are asked one after another"] = False,
@@ -45,8 +46,8 @@ def add_task(
     """
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     checked_name(name)
-    checked = check(content, scorer or None, all_turns=all_turns)
-    checked = grouped(checked) if group_similar else noted(checked, "or set group_similar")
+    remedy = "or set group_similar"
+    checked = check(content, scorer or None, all_turns=all_turns, group_similar=group_similar, remedy=remedy)
     if checked.problems:
         raise UnfitTask(f"The task cannot be used. {checked.problems[0].sentence}")
     stored = keep(ask.repository, CustomTask.of(name, checked, title.strip()), ask.person.name)

@@ -188,20 +188,22 @@ def fetch_pair(name: PairName) -> None:
 
 task = typer.Typer(help="Tasks of your own, from files.", **common.TYPER_OPTIONS)
 
-File = Annotated[Path, typer.Argument(help="A file of JSON Lines, JSON or Parquet; also gzipped.")]
+File = Annotated[
+    Path, typer.Argument(help="A file of CSV, TSV, XLSX, Parquet, JSON or JSON Lines, also gzipped or zipped.")
+]
 Scorer = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="number, choice, exact, contains, regex or none. [default: what the file's first line says]",
+        help="number, choice, exact, contains, regex or none. [default: what the first line says, or what fits]",
     ),
 ]
 PromptField = Annotated[
     str,
-    typer.Option(metavar="FIELD", help="Field that holds the prompt or the conversation. [default: prompt, messages]"),
+    typer.Option(metavar="FIELD", help="Field that holds the prompt or the conversation. [default: told by its name]"),
 ]
 ReferenceField = Annotated[
-    str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: reference]")
+    str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: told by its name]")
 ]
 IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
 AllTurns = Annotated[bool, typer.Option("--all-turns", help="Ask the user turns of conversations one after another.")]
@@ -211,20 +213,20 @@ GroupSimilar = Annotated[
 ]
 
 
-def _checked_file(file: Path, scorer: str | None, *fields: str, all_turns: bool, group_similar: bool) -> CheckedFile:
+def _checked_file(file: Path, scorer: str | None, *fields: Any, all_turns: bool, group_similar: bool) -> CheckedFile:
     """Return the content of a file, whose ``fields`` hold prompt, reference and id.
 
     Raises ``InvalidSetting`` after every problem was printed to standard error.
     """
     from fsd_core.calibration.request import margins_for
-    from fsd_core.tasks.custom.reading import check, grouped, noted, read_file
+    from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.rows import FieldNames
     from fsd_core.tasks.custom.scorers import SCORERS
 
     if scorer is not None and scorer not in SCORERS:
         raise UnknownChoice(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
-    checked = check(read_file(file), scorer, FieldNames(*fields), all_turns=all_turns)
-    checked = grouped(checked) if group_similar else noted(checked, "or use --group-similar")
+    names, remedy = FieldNames(*fields), "or use --group-similar"
+    checked = check(read_file(file), scorer, names, all_turns=all_turns, group_similar=group_similar, remedy=remedy)
     for problem in checked.problems:
         output.say(problem.sentence)
     if checked.unlisted:

@@ -26,7 +26,7 @@ from fsd_core.settings import get_settings
 from fsd_core.storage.messages import EmittedToken, StreamFigures
 from fsd_core.storage.records import fingerprint_of, same_model
 from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, suggested_name
-from fsd_core.tasks.custom.reading import check, grouped, read_file
+from fsd_core.tasks.custom.reading import check, read_file
 from fsd_core.tasks.custom.rows import FieldNames
 from fsd_core.worker.token_builder import TokenBuilder
 
@@ -135,16 +135,16 @@ def load_task(
     all_turns: bool = False,
     group_similar: bool = False,
 ) -> CustomTask:
-    """Return the task of a file of JSON Lines, JSON or Parquet, for ``compare`` and ``sweep``. Nothing is stored.
+    """Return the task of a file (CSV, XLSX, Parquet, JSON and more) for ``compare`` and ``sweep``. Nothing is stored.
 
     Args:
         path: The file; docs/benchmarks.md has its format.
         scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` takes the one in
-            the file's first line.
+            the file's first line, or the one that fits its references.
         name: ``None`` derives it from the file's name.
         title: Displayed title. Empty takes the one in the file's first line.
-        prompt_field: Field that holds the prompt or the conversation. Empty takes the usual one.
-        reference_field: Field that holds what is right. Empty takes ``reference``.
+        prompt_field: Field that holds the prompt or the conversation. Empty takes one by its name.
+        reference_field: Field that holds what is right. Empty takes one by its name.
         id_field: Field that holds the name of a line. Empty takes ``id``.
         all_turns: Whether the user turns of conversations are asked one after another, behind what the setting wrote.
         group_similar: Whether near-duplicates are made groups. Prompts of a group depend on each other, so the group
@@ -161,9 +161,9 @@ def load_task(
     'sums@98192fd31a8ecfc5'
     """
     path = Path(path)
-    checked = check(read_file(path), scorer, FieldNames(prompt_field, reference_field, id_field), all_turns=all_turns)
+    names = FieldNames(prompt_field, reference_field, id_field)
+    checked = check(read_file(path), scorer, names, all_turns=all_turns, group_similar=group_similar)
     checked.require(str(path))
-    checked = grouped(checked) if group_similar else checked
     return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)
 
 

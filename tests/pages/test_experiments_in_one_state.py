@@ -267,7 +267,37 @@ def test_a_file_of_near_duplicates_is_told_where_to_group_them(page: ShownPage, 
     lines = [json.dumps({"question": asked.format(i), "answer": str(i)}) for i in (11, 25, 73)]
     content = "\n".join(lines).encode()
     file = {"file": "shop.jsonl", "size": len(content), "data": base64.b64encode(content).decode()}
-    fields = {"prompt_field": "question", "reference_field": "answer", "scorer": "number"}
+    fields = {"scorer": "number"}
     page.do(act, {"action": "check", **file, **fields, "task": "arithmetic", "limit": 100})
     assert f"give the lines of a family one group, or {remedy}" in page.text
     assert "*" not in page.part("drop-answer" if act == "dropped file" else "own-answer")
+
+
+@pytest.mark.parametrize("act", ["dropped file", "custom task"])
+def test_the_preview_shows_what_fields_are_taken_for_and_takes_another_choice(
+    page: ShownPage, empty: Repository, act: str
+) -> None:
+    content = b"Frage;Quelle;Antwort\nWas ist 7 / 2?;Ulm;3,5\nWas ist 1 + 1?;Bonn;2\n"
+    file = {"file": "halves.csv", "size": len(content), "data": base64.b64encode(content).decode()}
+    file |= {"task": "arithmetic", "limit": 100}
+    page.do(act, {"action": "check", **file})
+    assert "Numbers have a decimal comma: 3,5 is read as 3.5." in page.text
+    assert "Fields that are not used: 'Quelle' (2 rows)." in page.text
+    assert taken(page) == {"Frage": "Prompt", "Quelle": "Left out", "Antwort": "Reference"}
+    fields = {"Frage": "prompt", "Quelle": "reference", "Antwort": "category"}
+    page.do(act, {"action": "check", **file, "fields": fields})
+    assert taken(page) == {"Frage": "Prompt", "Quelle": "Reference", "Antwort": "Category"}
+    assert "Reference: Ulm" in page.text
+    page.do(act, {"action": "add", **file, "fields": fields})
+    (kept,) = empty.task_versions()
+    assert empty.task_content(kept.name, kept.version).splitlines() == [
+        '{"scorer": "contains"}',
+        '{"prompt": "Was ist 7 / 2?", "reference": "Ulm", "category": "3.5"}',
+        '{"prompt": "Was ist 1 + 1?", "reference": "Bonn", "category": "2"}',
+    ]
+
+
+def taken(page: ShownPage) -> dict[str, str]:
+    """What each field of the shown file is taken for."""
+    chosen = r'data-field="([^"]*)".*?<option[^>]* selected[^>]*>([^<]*)<'
+    return dict(re.findall(chosen, page.html, re.DOTALL))

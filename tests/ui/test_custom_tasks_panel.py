@@ -42,9 +42,9 @@ def choose(page: Page, name: str, data: bytes) -> None:
 def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -> None:
     opened(page, site)
     answer = page.locator("#own-answer")
-    choose(page, "My Sums.jsonl", lines({"prompt": "2 + 3 = ?", "reference": 5}, {"prompt": "", "reference": 1}))
+    choose(page, "My Sums.jsonl", lines({"prompt": "2 + 3 = ?", "reference": 5}, {"prompt": "", "reference": 1}) + b"x")
     expect(answer.get_by_role("alert")).to_contain_text("The file has 2 problems, so it cannot be added yet.")
-    expect(answer.locator("li")).to_contain_text(["and no scorer is chosen", "Line 2: Its prompt is empty"])
+    expect(answer.locator("li")).to_contain_text(["Line 2: Its prompt is empty", "Line 3: It is not JSON"])
     page.get_by_role("button", name="Add", exact=True).click()
     expect(answer.locator("li")).to_have_count(2)
     assert site.repository.task_versions() == []
@@ -140,17 +140,14 @@ def test_fields_are_named_and_those_that_are_not_read_are_told(page: Page, site:
     answer = page.locator("#own-answer")
     rows = [{"question": "2 + 3 = ?", "answer": 5, HOSTILE[:40]: 1}, {"question": "7 × 8 = ?", "answer": 56}]
     choose(page, "Sums.json.gz", gzip.compress(json.dumps(rows).encode()))
-    expect(answer.locator("li")).to_contain_text(
-        ["Name the field that is asked with --prompt-field, one of 'question'"]
-    )
-    page.get_by_label("Scorer", exact=True).click()
-    page.get_by_role("option", name="Number").click()
-    page.get_by_role("button", name="Fields of the file").click()
-    page.get_by_label("Prompt field").fill("question")
-    page.get_by_label("Reference field").fill("answer")
-    page.get_by_role("button", name="Check", exact=True).click()
     expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "7 × 8 = ?"])
-    expect(answer).to_contain_text(f"Fields that are not used: {HOSTILE[:40]!r}.")
+    expect(answer).to_contain_text(f"Fields that are not used: {HOSTILE[:40]!r} (1 row).")
+    expect(answer.locator("li")).to_contain_text(["Reference: 5", "Reference: 56"])
+    answer.get_by_label("answer").select_option("Left out")
+    expect(answer).to_contain_text("Scorer: None: fidelity.")
+    expect(answer.get_by_label("answer")).to_have_value("")
+    answer.get_by_label("answer").select_option("Reference")
+    expect(answer).to_contain_text("Scorer: Number.")
     page.get_by_role("button", name="Add", exact=True).click()
     expect(page.locator("#own-tasks")).to_contain_text("sums@")
     assert page.locator(PLANTED).count() == 0

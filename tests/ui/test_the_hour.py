@@ -245,10 +245,6 @@ def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application
 
     with hand.reaching("One's own prompts in one's own shape"):
         hand.click(page.get_by_role("button", name="Your own tasks"))
-        hand.click(page.get_by_role("button", name="Fields of the file"))
-        hand.fill(page.get_by_label("Prompt field"), "frage")
-        hand.fill(page.get_by_label("Reference field"), "antwort")
-        hand.choose(page.get_by_label("Scorer"), "Number")
         hand.upload(page.get_by_label("File of prompts"), "sums.json", SUMS_FILE)
         expect(page.locator("#own-answer")).to_contain_text(f"sums: {len(SUMS)} prompts in order. Scorer: Number.")
         hand.click(page.get_by_role("button", name="Add", exact=True))

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -336,14 +337,31 @@ def test_fields_are_named_and_those_that_are_not_read_are_told(call: Call, tmp_p
     file = tmp_path / "sums.json.gz"
     file.write_bytes(gzip.compress(rows.encode()))
     status, _, err = call("task", "check", str(file))
-    assert (status, "with --prompt-field, one of 'question', 'answer'" in err) == (2, True)
+    assert (status, "note: Prompt: question. Reference: answer. Scorer: Number" in err) == (0, True)
+    (unnamed := tmp_path / "unnamed.json").write_text('[{"n": 1, "m": 2}]')
+    assert "with --prompt-field, one of 'n', 'm'" in call("task", "check", str(unnamed))[2]
     named = "--prompt-field", "question", "--reference-field", "answer", "--id-field", "number", "--scorer", "number"
-    note = "note: Fields that are not used: 'level'.\nnote: To be sure of 2 points"
+    note = "note: Fields that are not used: 'level' (1 row).\nnote: To be sure of 2 points"
     status, out, err = call("task", "check", str(file), *named)
     assert (status, out, err.startswith(note)) == (0, f"{file} has 1 prompt, scored by number.\n", True)
     status, out, err = call("task", "add", str(file), *named)
     assert (status, out.startswith("sums@"), err.startswith(note)) == (0, True, True)
     assert call("task", "show", "sums")[1].splitlines()[1] == '{"id": "7", "prompt": "1 + 1?", "reference": "2"}'
+
+
+def test_files_as_people_have_them_are_added_and_their_fields_told(call: Call, tmp_path: Path) -> None:
+    csv = "\ufeffQuestion;Answer\r\n7 / 2 = ?;3,5\r\n"
+    (table := tmp_path / "halves.csv.gz").write_bytes(gzip.compress(csv.encode()))
+    status, out, err = call("task", "add", str(table), "--name", "halves")
+    assert (status, out.partition(" ")[2]) == (0, "has 1 prompt, scored by number. Measure with --task halves.\n")
+    assert "note: Prompt: Question. Reference: Answer. Scorer: Number, since every reference is a number." in err
+    assert "note: Numbers have a decimal comma: 3,5 is read as 3.5." in err
+    assert call("task", "show", "halves")[1].splitlines()[1] == '{"prompt": "7 / 2 = ?", "reference": "3.5"}'
+    with zipfile.ZipFile(two := tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a.csv", csv)
+        archive.writestr("b.csv", csv)
+    status, _, err = call("task", "check", str(two))
+    assert (status, "The zip holds 'a.csv', 'b.csv': expected one file." in err) == (2, True)
 
 
 def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp_path: Path) -> None:
@@ -356,20 +374,22 @@ def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp
         assert [line.split(":")[0] for line in told] == ["Line 1", "Line 2", "Line 3", "Line 4", "error"]
         assert told[-1] == f"error: {bad} has 4 problems: nothing can be measured on it yet."
     assert call("task", "list")[1] == ""
-    bad.write_text("x\n" * 60)
+    bad.write_text("{\n" * 60)
     assert call("task", "check", str(bad))[2].splitlines()[-2] == "And 10 more."
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("check", "nowhere.jsonl"), "error: There is no file nowhere.jsonl: expected a file of JSON Lines, JSON or"),
-        (("check", "."), "error: . is a folder: expected a file of JSON Lines, JSON or Parquet."),
+        (
+            ("check", "nowhere.jsonl"),
+            "error: There is no file nowhere.jsonl: expected one of CSV, TSV, XLSX, Parquet, JSON or",
+        ),
+        (("check", "."), "error: . is a folder: expected one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines."),
         (("add", "FILE", "--name", "../evil"), "error: The task name '../evil' cannot be used"),
         (("add", "FILE", "--name", "arithmetic"), "error: The name 'arithmetic' is that of a task of the program"),
         (("add", "FILE", "--scorer", "bleu"), "error: --scorer 'bleu' is not known: expected one of number, choice"),
         (("check", "FILE", "--scorer", ""), "error: --scorer '' is not known: expected one of number, choice, exact"),
-        (("add", "FILE"), "The lines have references, and no scorer is chosen"),
         (("show", "nothing"), "error: There is no task 'nothing': expected one of arithmetic"),
         (("show", "arithmetic"), "error: 'arithmetic' is a task of the program"),
     ],
@@ -401,7 +421,7 @@ def test_a_run_takes_the_name_and_is_refused_before_anything_is_loaded(
     status, out, err = call("run", "--task", "traffic", "--limit", "2")
     assert (status, out) == (2, "")
     first, last = err.splitlines()
-    assert first.startswith("warning: broken.jsonl has 1 problem. Line 1: It is not JSON")
+    assert first.startswith("warning: broken.jsonl has 1 problem. The file is no JSON")
     assert last.startswith("error: The task 'traffic@")
     assert last.endswith("has 1 prompt: expected a limit from 1 to 1.")
     status, _, err = call("run", "--task", "nothing")

@@ -250,7 +250,7 @@ def test_turns_that_cannot_be_asked_are_told() -> None:
     assert "asks the same as line 1" in checked(*[{"turns": ["One", "Two"]}] * 2).problems[0].sentence
     assert checked({"turns": ["One", "Two"]}, {"turns": ["One", "Other"]}, {"prompt": "One"}).problems == ()
     assert checked({"turns": ["One", "Two"], "reference": ["", "x"]}).notes == (
-        "Fields that are not used: 'reference'.",
+        "Fields that are not used: 'reference' (1 line).",
     )
     called = {"messages": [{"role": "user", "content": "Rain?"}, {"role": "assistant", "tool_calls": [CALL]},
                            {"role": "tool", "content": "dry"}, {"role": "user", "content": "Sure?"}]}  # fmt: skip
@@ -312,5 +312,5 @@ def test_calls_that_are_none_are_told(call: Any, told: str) -> None:
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]},
                 {"role": "tool", "content": "b"}]  # fmt: skip
     assert told in checked({"messages": messages}).problems[0].sentence
-    assert "Tool 1 is no function" in checked({"prompt": "a", "tools": [{"name": "f"}]}).problems[0].sentence
-    assert checked({"prompt": "a", "tools": "a hammer"}).notes == ("Fields that are not used: 'tools'.",)
+    assert "Tool 1 is no function" in checked({"prompt": "a", "tools": [{"title": "f"}]}).problems[0].sentence
+    assert checked({"prompt": "a", "tools": "a hammer"}).notes == ("Fields that are not used: 'tools' (1 line).",)

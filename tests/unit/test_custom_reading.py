@@ -24,7 +24,6 @@ from fsd_core.tasks.custom.reading import (
     MOST_TASK_PROMPTS,
     CheckedFile,
     check,
-    guess,
 )
 from fsd_core.tasks.custom.rows import MOST_PROBLEMS_LISTED, FieldNames
 from fsd_core.tasks.custom.scorers import get_scorer
@@ -189,7 +188,6 @@ def test_a_reference_must_suit_the_scorer(scorer: str, reference: str | None, to
 def test_what_is_wrong_with_the_whole_file() -> None:
     assert problems(b"") == ['The file has no prompt: expected a line such as {"prompt": "…"}.']
     assert problems(lines({"scorer": "none"})) == problems(b"")
-    assert problems(lines(ASK | {"reference": "x"}))[0].startswith("The lines have references, and no scorer is chosen")
     assert problems(lines(ASK), "bleu")[0].startswith("The scorer 'bleu' is not known: expected one of number, choice,")
     assert problems(b" " * (LARGEST_FILE + 1))[0].startswith("The file is larger than 8,000,000 bytes")
     assert problems(b"\n" * 100_001)[0].startswith("The file has 100,001 lines: expected at most 20,000 prompts")
@@ -324,7 +322,7 @@ def test_problems_of_rows_name_rows() -> None:
         (b"[" + b"{}," * MOST_LINES + b"{}]", "The file has more than 100,000 rows: expected at most 20,000."),
         (gzip.compress(LINES)[:-9], "The file begins as one of gzip and cannot be unpacked"),
         (b"\x1f\x8b" + LINES, "The file begins as one of gzip and cannot be unpacked"),
-        (gzip.compress(gzip.compress(LINES)), "Line 1: It is not UTF-8 from byte 2 on"),
+        (gzip.compress(gzip.compress(LINES)), "The file is packed twice: unpack it once."),
         (table(prompt=["a"])[:60], UNREADABLE),
         (b"PAR1" + LINES, UNREADABLE),
     ],
@@ -351,7 +349,7 @@ def test_a_row_that_would_fill_the_memory_is_refused() -> None:
 
 
 def test_reading_parquet_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PARQUET_SECONDS", 0.001)
+    monkeypatch.setattr(reading, "READING_SECONDS", 0.001)
     (sentence,) = problems(table(prompt=["a"]))
     assert sentence.startswith(UNREADABLE)
 
@@ -408,9 +406,8 @@ def test_fields_by_other_names_are_named() -> None:
 
 def test_a_field_that_is_not_there_is_told_with_those_that_are() -> None:
     row = {"question": "a", "answer": "b"}
-    assert shape_problems(row) == [
-        "Line 1: It has neither prompt nor messages. Name the field that is asked with --prompt-field, one of "
-        "'question', 'answer'."
+    assert shape_problems({"n": 1, "m": 2}) == [
+        "Line 1: It has neither prompt nor messages. Name the field that is asked with --prompt-field, one of 'n', 'm'."
     ]
     told = "Line 1: It has no field 'qustion': expected one of 'question', 'answer'."
     assert shape_problems(row, prompt="qustion") == [told]
@@ -434,15 +431,18 @@ def test_fields_that_are_not_read_are_told() -> None:
     file = checked({"prompt": "a", "source": "web", "empty": None}, {"prompt": "b", "level": 3, "scorer": "exact"})
     assert file.problems == ()
     assert file.notes == (
-        "Fields that are not used: 'scorer' (a first line of its own names the scorer), 'source', 'level'.",
+        "Fields that are not used: 'scorer' (1 line; a first line of its own names the scorer), 'source' (1 line), "
+        "'level' (1 line).",
     )
     assert checked({"prompt": "a", "refrence": 5, "ID": "x", "a": 1}).notes == (
-        "Fields that are not used: 'ID' (is it id?), 'refrence' (is it reference?), 'a'.",
+        "Fields that are not used: 'ID' (1 line; is it id?), 'refrence' (1 line; is it reference?), 'a' (1 line).",
     )
     right = {"prompt": "a", "reference": "b", "preference": "c", "\x1b[31m": 1}
-    assert checked(right, scorer="exact").notes == ("Fields that are not used: '\\x1b[31m', 'preference'.",)
+    assert checked(right, scorer="exact").notes == (
+        "Fields that are not used: '\\x1b[31m' (1 line), 'preference' (1 line).",
+    )
     many = checked({"prompt": "a"} | {f"f{i:05}": 1 for i in range(60_000)} | {"refrence": 1})
-    assert many.notes[0].endswith("'f00008', 'f00009' and 59,991 more.")
+    assert many.notes[0].endswith("'f00008' (1 line), 'f00009' (1 line) and 59,991 more.")
     assert shape_problems({"prompt": "a", "refrence": 5}, scorer="number")[0].startswith("Line 1: It has no reference")
 
 
@@ -473,10 +473,11 @@ def test_the_answer_at_the_end_is_the_reference_where_one_is_needed(turns: dict[
         for row, scorer in ((turns, None), (turns, "number"), (turns | {"reference": 6}, "number"))
     )
     assert [file.lines[0].model_input for file in (plain, scored, given)] == ["2 + 3?"] * 3
-    assert [file.lines[0].reference for file in (plain, scored, given)] == [None, "5", "6"]
+    assert [file.lines[0].reference for file in (plain, scored, given)] == ["5", "5", "6"]
     left_out = "1 conversation ended with an answer, which is not asked: it is left out."
-    assert (plain.notes, given.notes) == ((left_out,), (left_out,))
-    assert scored.notes[0].endswith("it is the reference where there is no other.")
+    assert (checked(turns, scorer="none").notes, given.notes) == ((left_out,), (left_out,))
+    assert (plain.scorer, plain.lines) == ("number", scored.lines)
+    assert all(file.notes[-1].endswith("it is the reference where there is no other.") for file in (plain, scored))
 
 
 def test_batches_for_an_openai_server_are_read() -> None:
@@ -484,7 +485,10 @@ def test_batches_for_an_openai_server_are_read() -> None:
     file = checked({"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions", "body": body})
     (line,) = file.lines
     assert (line.id, line.model_input) == ("request-1", CHAT)
-    assert file.notes == ("Fields that are not used: 'body.max_tokens', 'body.model', 'method', 'url'.",)
+    assert file.notes == (
+        "Fields that are not used: 'body.max_tokens' (1 line), 'body.model' (1 line), 'method' (1 line), "
+        "'url' (1 line).",
+    )
     assert asked({"custom_id": "a", "body": {"prompt": "Why?"}}) == "Why?"
     assert shape_problems({"custom_id": "a", "body": {"input": "Why?"}}) == [
         "Line 1: Its body has neither messages nor prompt, but 'input'."
@@ -503,7 +507,7 @@ def test_developers_and_tools_speak_in_conversations() -> None:
                         {"role": "tool", "content": "1"}]}  # fmt: skip
     assert shape_problems(row) == ["Line 1: Message 2 has no content: expected a text."]
     row["messages"][1] = {"role": "assistant", "content": "weather()", "name": "x"}
-    assert checked(row).notes == ("Fields that are not used: 'messages.name'.",)
+    assert checked(row).notes == ("Fields that are not used: 'messages.name' (1 line).",)
 
 
 def test_a_file_names_the_marks_of_thoughts_and_the_categories_of_its_lines() -> None:
@@ -561,13 +565,14 @@ def test_names_and_values_tell_what_fields_hold(row: dict[str, Any], names: Fiel
     data = guess_lines(
         row, row | {key: f"{value} again?" for key, value in row.items() if key == (names.prompt or "prompt")}
     )
-    guessed = guess(data)
-    assert (guessed.names, guessed.scorer) == (names, scorer)
-    assert guessed.sentence.startswith(
-        f"Prompt: {names.prompt or next(k for k in row if k in ('prompt', 'messages'))}."
+    file = check(guess_lines(row))
+    taken = {own: name for name, own in file.fields}
+    assert (file.problems, file.scorer) == ((), scorer or "none")
+    assert (taken.get("prompt"), taken.get("reference")) == (
+        names.prompt or next(k for k in row if k in ("prompt", "messages")),
+        names.reference or ("reference" if "reference" in row else None),
     )
-    checked = check(guess_lines(row), guessed.scorer, guessed.names)
-    assert checked.problems == (), "a file can be added as it was guessed"
+    assert (check(data).fields, check(data).scorer) == (file.fields, file.scorer)
 
 
 @pytest.mark.parametrize(
@@ -584,9 +589,8 @@ def test_names_and_values_tell_what_fields_hold(row: dict[str, Any], names: Fiel
 def test_a_reference_is_read_as_an_answer_is(reference: str, scorer: str, read: str) -> None:
     """As GSM8K's: a solution that ends in its marked answer, long or short."""
     file = "".join(json.dumps({"question": f"Which {i}?", "answer": reference}) + "\n" for i in range(3)).encode()
-    assert guess(file).scorer == scorer
+    assert (check(file).scorer, check(file).problems) == (scorer, ())
     assert get_scorer(scorer).read(reference) == read
-    assert check(file, scorer, guess(file).names).problems == ()
 
 
 @pytest.mark.parametrize("reference", ["There were 3 apples and 4 pears in 1999.", "Call 555-0199 at 8 pm, then wait."])
@@ -596,20 +600,115 @@ def test_a_text_with_numbers_and_no_answer_is_no_number(reference: str) -> None:
 
 
 def test_one_reference_that_is_no_number_makes_them_texts() -> None:
-    guessed = guess(guess_lines({"question": "a", "answer": 7}, {"question": "b", "answer": "seven"}))
-    assert guessed.scorer == "contains"
-    assert guessed.sentence.endswith("Scorer: Contains, since every reference is short.")
+    file = check(guess_lines({"question": "a", "answer": 7}, {"question": "b", "answer": "seven"}))
+    assert file.scorer == "contains"
+    assert file.notes[0].endswith("Scorer: Contains, since every reference is short.")
 
 
 def test_what_the_file_says_itself_is_not_guessed() -> None:
-    data = guess_lines({"scorer": "exact"}, {"question": "a", "answer": 7})
-    assert guess(data)[:2] == (FieldNames("question", "answer"), None)
-    assert check(data, None, guess(data).names).scorer == "exact"
+    file = check(guess_lines({"scorer": "exact"}, {"question": "a", "answer": 7}))
+    assert (file.scorer, file.notes) == ("exact", ("Prompt: question. Reference: answer.",))
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"no json", b"[1, 2]", b'{"n": 1}', b"\xff\xfe", guess_lines({"a": "x"}, {"b": "y"})]
 )
 def test_nothing_is_guessed_of_what_cannot_be_read(data: bytes) -> None:
-    assert guess(data) == guess(b"")
     assert check(data).problems
+    assert all(own != "prompt" for _, own in check(data).fields)
+
+
+ALPACA = [{"instruction": "Add the numbers.", "input": f"{n} + 1", "output": str(n + 1)} for n in (2, 3)]
+DOLLY = [
+    {"instruction": "Who won?", "context": "Ada won in May.", "response": "Ada", "category": "closed_qa"},
+    {"instruction": "Name a colour.", "context": "", "response": "Red", "category": "open_qa"},
+]
+
+
+def test_what_stands_beside_an_instruction_belongs_to_the_prompt() -> None:
+    file = checked(*ALPACA)
+    assert [line.model_input for line in file.lines] == ["Add the numbers.\n\n2 + 1", "Add the numbers.\n\n3 + 1"]
+    assert (file.problems, file.scorer, file.lines[0].reference) == ((), "number", "3")
+    assert file.fields == (("instruction", "prompt"), ("input", "context"), ("output", "reference"))
+    file = checked(*DOLLY)
+    assert [line.model_input for line in file.lines] == ["Who won?\n\nAda won in May.", "Name a colour."]
+    assert (file.lines[0].category, file.scorer) == ("closed_qa", "contains")
+    named = checked(*ALPACA, scorer="number", prompt="instruction", reference="output")
+    assert named.lines == checked(*ALPACA).lines
+    assert asked({"prompt": "Read: Ada won. Who?", "context": "Ada won."}) == "Read: Ada won. Who?"
+    assert asked({"input": "Why?", "output": "So."}) == "Why?"
+
+
+def test_a_system_beside_a_conversation_belongs_to_the_prompt() -> None:
+    talk = sharegpt(("human", "Hi"), ("gpt", "Yes?"), ("human", "Why?"))
+    blocks = [{"type": "text", "text": "Be brief."}]
+    anthropic = {"model": "m", "system": blocks, "messages": chat(*CHAT[1:])["messages"]}
+    assert asked({"system": "Be brief."} | talk) == CHAT
+    assert asked({key: value for key, value in anthropic.items() if key != "model"}) == CHAT
+    assert asked({"custom_id": "a", "params": anthropic}) == CHAT
+    assert asked({"system_prompt": "Be brief.", "question": "Why?"}) == (CHAT[0], ("user", "Why?"))
+    within = checked({"system": "Else."} | chat(*CHAT))
+    assert (within.lines[0].model_input, within.notes) == (CHAT, ("Fields that are not used: 'system' (1 line).",))
+
+
+def test_calls_and_observations_of_sharegpt_are_roles() -> None:
+    call = json.dumps({"name": "rain", "arguments": {"in": "Ulm"}})
+    tools = json.dumps([{"name": "rain", "description": "d", "parameters": {}}])
+    turns = ("human", "Rain?"), ("function_call", call), ("observation", "dry"), ("gpt", "No.")
+    file = checked(sharegpt(*turns) | {"tools": tools}, scorer="contains")
+    (first, *rest) = file.lines[0].model_input
+    assert file.problems == ()
+    assert first[2] == json.dumps({"tools": [{"type": "function", "function": json.loads(tools)[0]}]})
+    assert [message[:2] for message in rest] == [("user", "Rain?"), ("assistant", ""), ("tool", "dry")]
+    assert json.loads(rest[1][2])["tool_calls"][0]["function"] == json.loads(call)
+    assert file.lines[0].reference == "No."
+    plain = chat(("user", "a"), ("function_call", "rain()"), ("function", "dry"))
+    assert asked(plain) == (("user", "a"), ("assistant", "rain()"), ("tool", "dry"))
+
+
+@pytest.mark.parametrize(
+    ("choices", "answers"),
+    [
+        (["Rome", "Paris", "Ulm"], [1, 0]),
+        (["Rome", "Paris", "Ulm"], ["1", "0"]),
+        (["Rome", "Paris", "Ulm"], ["B", "a"]),
+        (["Rome", "Paris", "Ulm"], ["Paris", "Rome"]),
+        ('["Rome", "Paris", "Ulm"]', ["Paris", "Rome"]),
+        ({"text": ["Rome", "Paris", "Ulm"], "label": ["1", "2", "3"]}, ["2", "1"]),
+        ([{"label": "x", "text": "Rome"}, {"label": "y", "text": "Paris"}, {"label": "z", "text": "Ulm"}], ["y", "x"]),
+        ({"A": "Rome", "B": "Paris", "C": "Ulm"}, ["B", "A"]),
+    ],
+)
+def test_choices_are_asked_as_letters_and_the_answer_is_one(choices: Any, answers: list[Any]) -> None:
+    rows = [{"question": f"Which {i}?", "choices": choices, "answer": answer} for i, answer in enumerate(answers)]
+    file = checked(*rows)
+    assert (file.problems, file.scorer) == ((), "choice")
+    examples = CustomTask.of("x", file).all_examples()
+    assert [example.reference for example in examples] == ["B", "A"]
+    assert examples[0].prompt == "Which 0?\nA. Rome\nB. Paris\nC. Ulm\nAnswer:"
+
+
+def test_numbers_that_are_choices_are_texts() -> None:
+    rows = [{"question": f"{n} + 1?", "choices": [1, 2, 3], "answer": n + 1} for n in (0, 1)]
+    assert [line.reference for line in checked(*rows).lines] == ["A", "B"]
+    listed = {"prompt": "Which?\nA) Rome\nB) Paris", "choices": ["Rome", "Paris"], "reference": 1}
+    assert (asked(listed), checked(listed).lines[0].reference) == (listed["prompt"], "B")
+    for strange in ({"label": 5, "text": ["x"]}, [], [None], "Rome, Paris", ["x"] * 14):
+        file = checked({"question": "Which?", "choices": strange, "answer": "x"})
+        assert (file.problems, file.lines[0].model_input) == ((), "Which?")
+
+
+def test_what_a_person_says_that_fields_hold_wins() -> None:
+    row = {"question": "a", "answer": "b", "context": "c", "id": "d", "title": "e"}
+    taken = dict(checked(row).fields)
+    assert taken == {"question": "prompt", "answer": "reference", "context": "context", "id": "id", "title": ""}
+    file = checked(row, prompt="title", reference="id", id=None, context=None, choices=None, category="answer")
+    (line,) = file.lines
+    assert (line.model_input, line.reference, line.id, line.category) == ("e", "d", None, "b")
+    assert dict(file.fields) == {
+        "question": "",
+        "answer": "category",
+        "context": "",
+        "id": "reference",
+        "title": "prompt",
+    }

@@ -153,7 +153,7 @@ def checked_name(name: str) -> str:
 
 def suggested_name(file: str) -> str:
     """Return a name made from a file's, without what it ends with. It may be empty."""
-    return slug(PurePath(file.removesuffix(".gz")).stem, _LONGEST_NAME)
+    return slug(PurePath(file.removesuffix(".gz").removesuffix(".zip")).stem, _LONGEST_NAME)
 
 
 def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:

@@ -8,22 +8,24 @@ their runs of three words are shared (Jaccard similarity, estimated by MinHash: 
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import logging
 import re
-import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, cast
 
-from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused, unpacks_to_more
+from pydantic import AfterValidator, BaseModel, Field, InstanceOf, StrictBool, StrictStr, ValidationError
+
+from fsd_core.confined import ConfinedProcess, ProcessEnded, RequestRefused
 from fsd_core.errors import UnfitTask, Unreadable
+from fsd_core.table_files import LARGEST_FILE, MOST_LINES, MOST_TASK_PROMPTS, is_json, not_utf8, unreadable
 from fsd_core.tasks.custom.rows import (
-    QUESTION_FIELDS,
+    FIELDS,
     USUAL_FIELDS,
     FieldMissing,
     FieldNames,
@@ -32,7 +34,9 @@ from fsd_core.tasks.custom.rows import (
     LineProblem,
     ShapedRow,
     TaskLine,
+    inferred,
     read_line,
+    require,
     shape,
     unused_sentence,
     without_nulls,
@@ -41,94 +45,74 @@ from fsd_core.tasks.custom.scorers import SCORERS, Scorer, get_scorer
 from fsd_core.texts import count, whole
 
 logger = logging.getLogger(__name__)
-LARGEST_FILE = 8_000_000
-"""bytes, as it came and unpacked"""
-MOST_TASK_PROMPTS = 20_000
-PARQUET_SECONDS, PARQUET_PROCESSOR_SECONDS = 60, 30
-PARQUET_MEMORY = 768 << 20
-"""bytes beside those of the reader, which takes a quarter of a gigabyte"""
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
+READING_SECONDS, READING_PROCESSOR_SECONDS = 60, 30
+READING_MEMORY = 1 << 30
+"""bytes beside those of the interpreter; the libraries take a quarter of a gigabyte"""
+_LARGEST_LINES = 3 * LARGEST_FILE
+"""bytes of JSON Lines, which repeat the names of a table's columns"""
 
 
 def unpacked(data: bytes, findings: Findings) -> bytes:
-    """Return the JSON of a file. It is empty if the file cannot be unpacked within the limits, which is told."""
+    """Return the JSON of a file. Raises ``LineError`` for one that cannot be read within the limits.
+
+    Whatever is no JSON is read elsewhere: a damaged file may end or fill the process it is in.
+    """
     if len(data) > LARGEST_FILE:
-        findings.wrong(None, f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
-        return b""
-    if data.startswith(_GZIP):
-        data = _inflated(data, findings)
-    return _parquet_as_lines(data, findings) if data.startswith(_PARQUET) else data
-
-
-def _inflated(data: bytes, findings: Findings) -> bytes:
+        raise LineError(f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
+    if is_json(data):
+        return data
+    reader = ConfinedProcess("reads", READING_MEMORY, _LARGEST_LINES)
     try:
-        text = gzip.GzipFile(fileobj=io.BytesIO(data)).read(LARGEST_FILE + 1)
-    except (OSError, EOFError, zlib.error):
-        findings.wrong(None, "The file begins as one of gzip and cannot be unpacked: compress or fetch it again.")
-        return b""
-    if len(text) > LARGEST_FILE:
-        findings.wrong(None, unpacks_to_more(LARGEST_FILE))
-        return b""
-    return text
-
-
-def _parquet_as_lines(data: bytes, findings: Findings) -> bytes:
-    """Return the rows as JSON Lines. They are read elsewhere: a damaged file may end or fill the process it is in."""
-    findings.unit = "row"
-    reader = ConfinedProcess("reads", PARQUET_MEMORY, LARGEST_FILE, MOST_TASK_PROMPTS)
-    try:
-        return reader.ask(data, PARQUET_PROCESSOR_SECONDS, PARQUET_SECONDS)
+        about, _, lines = reader.ask(data, READING_PROCESSOR_SECONDS, READING_SECONDS).partition(b"\n")
     except RequestRefused as refused:
-        findings.wrong(None, str(refused))
+        raise LineError(str(refused)) from None
     except (OSError, ProcessEnded) as error:
-        logger.warning("A Parquet file was not read: %s", error)
-        findings.wrong(
-            None, "The file begins as one of Parquet and cannot be read: it is damaged, or takes too much time or "
-            "memory. Write it again, or as JSON Lines."
-        )  # fmt: skip
+        logger.warning("A task file was not read: %s", error)
+        raise LineError(unreadable(data)) from None
     finally:
         reader.end()
-    return b""
+    told = json.loads(about)
+    findings.unit, findings.notes = told["unit"], told["notes"]
+    return lines
 
 
 LONGEST_TASK_LINE = 1_000_000
 """bytes of a line, characters of an array's element"""
-MOST_LINES = 100_000
-"""including empty ones"""
 _SPACES = re.compile(r"[ \t\r\n]*")
 
-Rows = Iterator[tuple[int, dict[str, Any]]]
+Numbered = tuple[int, dict[str, Any]]
+Rows = Iterator[Numbered]
 
 
 def json_rows(data: bytes, findings: Findings) -> Rows:
-    """Return the objects with their numbers. Whatever else is there is told."""
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if data.lstrip().startswith(b"["):
-        findings.unit = "row"
-        return _elements(data, findings)
-    return _lines(data, findings)
+    """Yield the objects of a file with their numbers. Whatever else is there is told."""
+    try:
+        data = unpacked(data, findings).removeprefix(b"\xef\xbb\xbf")
+        if data.lstrip().startswith(b"["):
+            findings.unit = "row"
+            yield from _elements(data, findings)
+        else:
+            yield from _lines(data, findings)
+    except LineError as wrong:
+        findings.wrong(None, str(wrong))
 
 
 def _lines(data: bytes, findings: Findings) -> Rows:
     """Yield the lines that hold an object. Empty lines are skipped."""
-    if (count := data.count(b"\n")) > MOST_LINES:
-        findings.wrong(
-            None, f"The file has {count:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line."
-        )
-        return
-    reader = _Reader("one object a line")
+    if (lines := data.count(b"\n")) > MOST_LINES:
+        raise LineError(f"The file has {lines:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line.")
+    expected = "one object a line"
     for number, raw in enumerate(data.split(b"\n"), 1):
-        if len(raw) > LONGEST_TASK_LINE:
-            findings.wrong(number, f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
-            continue
         try:
-            if text := raw.decode().strip():
-                value, end = reader.read(text, 0)
+            if len(raw) > LONGEST_TASK_LINE:
+                raise LineError(f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
+            if text := raw.decode().lstrip("\ufeff").strip():
+                value, end = _value(text, 0, expected)
                 if end < len(text):
-                    raise reader.not_json("Extra data", end)
-                yield number, reader.as_object(value)
+                    raise _not_json("Extra data", end, expected)
+                yield number, _object(value)
         except UnicodeDecodeError as error:
-            findings.wrong(number, f"It is not UTF-8 from byte {error.start + 1} on: save the file in that encoding.")
+            findings.wrong(number, f"It {not_utf8(raw, error.start)}")
         except LineError as wrong:
             findings.wrong(number, str(wrong))
 
@@ -138,26 +122,24 @@ def _elements(data: bytes, findings: Findings) -> Rows:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        findings.wrong(None, f"The file is not UTF-8 from byte {error.start + 1} on: save it in that encoding.")
-        return
-    reader, number, position = _Reader("a list of objects"), 0, _after_spaces(text, text.index("[") + 1)
+        raise LineError(f"The file {not_utf8(data, error.start)}") from None
+    number, position = 0, _after_spaces(text, text.index("[") + 1)
     separator = text[position : position + 1]
     if separator == "]":
         position += 1
     while separator != "]":
         number, start = number + 1, _after_spaces(text, position)
         if number > MOST_LINES:
-            findings.wrong(None, f"The file has more than {MOST_LINES:,} rows: expected at most {MOST_TASK_PROMPTS:,}.")
-            return
+            raise LineError(f"The file has more than {MOST_LINES:,} rows: expected at most {MOST_TASK_PROMPTS:,}.")
         try:
-            value, position = reader.read(text, start)
+            value, position = _value(text, start, "a list of objects")
         except LineError as wrong:
             findings.wrong(number, f"{wrong} Nothing behind it was read.")
             return
         try:
             if position - start > LONGEST_TASK_LINE:
                 raise LineError(f"It has {position - start:,} characters: expected at most {LONGEST_TASK_LINE:,}.")
-            yield number, reader.as_object(value)
+            yield number, _object(value)
         except LineError as wrong:
             findings.wrong(number, str(wrong))
         position = _after_spaces(text, position)
@@ -166,7 +148,7 @@ def _elements(data: bytes, findings: Findings) -> Rows:
             findings.wrong(number, "Behind it stands neither a comma nor the end of the list: write one of them.")
             return
     if _after_spaces(text, position) < len(text):
-        findings.wrong(None, "There is more behind the end of the list: expected one list, or one object a line.")
+        raise LineError("There is more behind the end of the list: expected one list, or one object a line.")
 
 
 def _after_spaces(text: str, position: int) -> int:
@@ -174,183 +156,143 @@ def _after_spaces(text: str, position: int) -> int:
     return match.end() if match else position
 
 
-class _Reader:
-    """Reads values of JSON one by one, and knows of each whether it has a flaw that Python's reader lets pass."""
+def _value(text: str, start: int, expected: str) -> tuple[Any, int]:
+    """Return the value of JSON that begins at ``start``, and where it ends. Raises ``LineError``.
 
-    def __init__(self, expected: str) -> None:
-        self._expected = expected
-        self._decoder = json.JSONDecoder(object_pairs_hook=self._once, parse_constant=self._never)
-        self._flaw = ""
-
-    def read(self, text: str, start: int) -> tuple[Any, int]:
-        """Return the value that begins at ``start``, and where it ends. Raises ``LineError``."""
-        self._flaw = ""
+    In place of a value with a flaw that Python's reader lets pass, it is a ``LineError`` of that flaw.
+    """
+    try:
         try:
-            return self._decoder.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            raise self.not_json(error.msg, error.pos) from None
-        except (ValueError, RecursionError):
-            raise LineError(
-                "It cannot be read as JSON: a number in it is too long, or it is nested too deep."
-            ) from None
-
-    def not_json(self, what: str, position: int) -> LineError:
-        """Return the error of a text that is not JSON from ``position`` on."""
-        return LineError(f"It is not JSON ({what} at character {position + 1}): expected {self._expected}.")
-
-    def as_object(self, value: Any) -> dict[str, Any]:
-        """Return the value that was read last, which has to be an object without flaws. Raises ``LineError``."""
-        if self._flaw:
-            raise LineError(self._flaw)
-        if not isinstance(value, dict):
-            raise LineError('It is no object: expected one such as {"prompt": "…"}.')
-        return value
-
-    def _once(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        row = dict(pairs)
-        if len(row) < len(pairs):
-            duplicate = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-            self._flaw = self._flaw or f"The field {duplicate[:40]!r} is there twice: leave one of them out."
-        return row
-
-    def _never(self, constant: str) -> None:
-        self._flaw = self._flaw or f"{constant} is no value of JSON: write a number or a text."
+            return _STRICT.raw_decode(text, start)
+        except LineError as flaw:
+            return flaw, json.JSONDecoder().raw_decode(text, start)[1]
+    except json.JSONDecodeError as error:
+        raise _not_json(error.msg, error.pos, expected) from None
+    except (ValueError, RecursionError):
+        raise LineError("It cannot be read as JSON: a number in it is too long, or it is nested too deep.") from None
 
 
-_MOST_MARKS, _LONGEST_MARK = 10, 60
+def _object(value: Any) -> dict[str, Any]:
+    """Return a value that has to be an object without flaws. Raises ``LineError``."""
+    if isinstance(value, LineError):
+        raise value
+    if not isinstance(value, dict):
+        raise LineError('It is no object: expected one such as {"prompt": "…"}.')
+    return value
+
+
+def _not_json(what: str, position: int, expected: str) -> LineError:
+    return LineError(f"It is not JSON ({what} at character {position + 1}): expected {expected}.")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        duplicate = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise LineError(f"The field {duplicate[:40]!r} is there twice: leave one of them out.")
+    return row
+
+
+def _never(constant: str) -> None:
+    raise LineError(f"{constant} is no value of JSON: write a number or a text.")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_never)
+
+
+_MOST_MARKS, _LONGEST_MARK, _LONGEST_TITLE = 10, 60, 120
 
 
 def header_of(row: dict[str, Any], names: FieldNames) -> dict[str, Any] | None:
     """Return the first line if it describes the task and asks nothing."""
     given = without_nulls(row)
-    return given if "scorer" in given and not {*QUESTION_FIELDS, names.prompt} & set(given) else None
+    return given if "scorer" in given and not {*FIELDS["prompt"], names.prompt} & set(given) else None
 
 
-class Header(NamedTuple):
+def _mark(text: str) -> str:
+    if not 1 <= len(text.strip()) <= _LONGEST_MARK or whole(text) != text:
+        raise ValueError("no mark")
+    return text
+
+
+def _title(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("no title")
+    return text.strip()
+
+
+_Mark = Annotated[StrictStr, AfterValidator(_mark)]
+
+
+class Header(BaseModel):
     """Description of a task on the first line of its file."""
 
-    title: str = ""
-    scorer: str | None = None
-    thought_marks: tuple[tuple[str, str], ...] = ()
-    """begin and end marks of thoughts, in place of the usual ones"""
-    all_turns: bool = False
+    all_turns: StrictBool = False
     """whether the user turns of conversations are asked one after another"""
+    thought_marks: Annotated[tuple[tuple[_Mark, _Mark], ...], Field(max_length=_MOST_MARKS)] = ()
+    """begin and end marks of thoughts, in place of the usual ones"""
+    title: Annotated[StrictStr, Field(max_length=_LONGEST_TITLE), AfterValidator(_title)] = ""
+    scorer: InstanceOf[str] | None = None
+
+
+_UNFIT = {
+    "all_turns": "The field all_turns is neither true nor false: expected one of them.",
+    "thought_marks": f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to "
+    f'{_LONGEST_MARK} characters, such as [["<plan>", "</plan>"]].',
+    "title": f"The title cannot be used: expected at most {_LONGEST_TITLE} printable characters.",
+    "scorer": f"The scorer is no text: expected one of {', '.join(SCORERS)}.",
+}
 
 
 def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
     """Return the description on the first line. Its problems are added to ``findings``."""
-    if unknown := sorted(set(row) - {"scorer", "title", "thought_marks", "all_turns"}):
+    if unknown := sorted(row.keys() - _UNFIT.keys()):
         findings.wrong(
             number,
             f"The field {unknown[0][:40]!r} is not known beside scorer: expected title, thought_marks or all_turns.",
         )
-    all_turns = row.get("all_turns", False)
-    if not isinstance(all_turns, bool):
-        findings.wrong(number, "The field all_turns is neither true nor false: expected one of them.")
-        all_turns = False
-    marks = _thought_marks(number, row.get("thought_marks", []), findings)
-    title, scorer = row.get("title", ""), row["scorer"]
-    if not isinstance(title, str) or len(title) > 120 or not title.isprintable():
-        findings.wrong(number, "The title cannot be used: expected at most 120 printable characters.")
-        title = ""
-    if not isinstance(scorer, str):
-        findings.wrong(number, f"The scorer is no text: expected one of {', '.join(SCORERS)}.")
-        return Header(title, None, marks, all_turns)
-    return Header(title.strip(), scorer, marks, all_turns)
+    try:
+        return Header.model_validate(row)
+    except ValidationError as errors:
+        unfit = dict.fromkeys(str(error["loc"][0]) for error in errors.errors())
+    for name in unfit:
+        findings.wrong(number, _UNFIT[name])
+    return Header.model_validate({name: value for name, value in row.items() if name not in unfit})
 
 
-def _thought_marks(number: int, value: Any, findings: Findings) -> tuple[tuple[str, str], ...]:
-    pairs = value if isinstance(value, list) and len(value) <= _MOST_MARKS else [None]
-    marks = [(pair[0], pair[1]) for pair in pairs if isinstance(pair, list) and len(pair) == 2]
-    texts = [mark for pair in marks for mark in pair]
-    usable = (isinstance(t, str) and 1 <= len(t.strip()) <= _LONGEST_MARK and whole(t) == t for t in texts)
-    if len(marks) == len(pairs) and all(usable):
-        return tuple(marks)
-    findings.wrong(
-        number,
-        f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to {_LONGEST_MARK} "
-        'characters, such as [["<plan>", "</plan>"]].',
-    )
-    return ()
-
-
-PROMPT_NAMES = ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe")
-REFERENCE_NAMES = (
-    "answer", "reference_answer", "solution", "label", "target", "expected", "gold", "response", "completion", "output",
-    "antwort", "lösung",
-)  # fmt: skip
-_GUESSED = ("number", "choice")
-"""scorers whose references are told by their form"""
 _SHORT = 60
 """characters of a reference that an answer may contain as it is"""
+_MOST_COLUMNS = 40
+"""fields of which is told what they are taken for"""
 
 
-class Guess(NamedTuple):
-    """A guess of the meaning of a file's fields."""
-
-    names: FieldNames = USUAL_FIELDS
-    scorer: str | None = None
-    """``None`` if the file names it or needs none"""
-    sentence: str = ""
-    """for the person whose file it is; empty if nothing could be guessed"""
-
-
-def guess(data: bytes) -> Guess:
-    """Return the probable meaning of a file's fields. ``check`` reports the problems of the file."""
-    findings = Findings()
-    rows = [without_nulls(row) for _, row in json_rows(unpacked(data, findings), findings)]
-    names_scorer = bool(rows) and header_of(rows[0], USUAL_FIELDS) is not None
-    rows = rows[1:] if names_scorer else rows
-    if not rows:
-        return Guess()
-    shared = [name for name in rows[0] if all(name in row for row in rows)]
-    usual_prompt = next((name for name in QUESTION_FIELDS if any(name in row for row in rows)), "")
-    prompt = usual_prompt or _prompt_field(rows, shared)
-    if not prompt:
-        return Guess()
-    usual_reference = "reference" if any("reference" in row for row in rows) else ""
-    reference = usual_reference or _named(REFERENCE_NAMES, [name for name in shared if name != prompt])
-    scorer, why = (None, "") if names_scorer or not reference else _fitting_scorer([row.get(reference) for row in rows])
-    parts = [f"Prompt: {prompt[:40]}."]
-    parts += [f"Reference: {reference[:40]}."] if reference else ["No reference."]
-    parts += [f"Scorer: {get_scorer(scorer).title}, since {why}."] if scorer else []
-    names = FieldNames("" if usual_prompt else prompt, "" if usual_reference else reference)
-    return Guess(names, scorer, " ".join(parts))
-
-
-def _prompt_field(rows: Sequence[dict[str, Any]], shared: Sequence[str]) -> str:
-    """Return the field with a name that means a prompt, or else the one with the longest texts."""
-    texts = [name for name in shared if all(isinstance(row[name], str) for row in rows)]
-    rest = [name for name in texts if name.lower() not in (*REFERENCE_NAMES, "reference", "id")]
-    return _named(PROMPT_NAMES, texts) or max(rest, key=lambda name: sum(len(row[name]) for row in rows), default="")
-
-
-def _named(names: Sequence[str], fields: Collection[str]) -> str:
-    """Return the first of the fields, in the order of the names, whatever their capitals."""
-    by_name = {field.lower(): field for field in reversed([*fields])}
-    return next((by_name[name] for name in names if name in by_name), "")
-
-
-def _fitting_scorer(references: Sequence[Any]) -> tuple[str, str]:
-    """Return the scorer that fits all references, and why."""
-    texts = [f"{reference}".strip() for reference in references if reference is not None]
-    for name in _GUESSED:
-        if texts and all(_fits(get_scorer(name).read, text) for text in texts):
-            return name, f"every reference is a {'number' if name == 'number' else 'letter'}"
-    if texts and max(map(len, texts)) <= _SHORT and all(texts):
+def _fitting_scorer(shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames) -> tuple[str, str]:
+    """Return the scorer that fits all references, and why; nothing is said where there is none."""
+    given = [row.reference if row.reference is not None else row.answer for _, row in shaped]
+    texts = [f"{reference}".strip() for reference in given if reference is not None]
+    if not texts:
+        return "none", ""
+    if fields.choices:
+        return "choice", "the file has choices"
+    for name, form in (("number", "number"), ("choice", "letter")):
+        with suppress(ValueError):
+            if all(get_scorer(name).read(text) is not None for text in texts):
+                return name, f"every reference is a {form}"
+    if max(map(len, texts)) <= _SHORT and all(texts):
         return "contains", "every reference is short"
     return "none", "the references are long texts"
 
 
-def _fits(read: Callable[[str], str], reference: str) -> bool:
-    try:
-        read(reference)
-    except ValueError:
-        return False
-    return True
-
-
-Numbered = list[tuple[int, ShapedRow]]
+def _with_integers(rows: Rows) -> list[Numbered]:
+    """Return rows whose whole numbers are integers in the fields where a null has made floats of them."""
+    numbered = list(rows)
+    holds_null = {name for _, row in numbered for name, value in row.items() if value is None}
+    for name in holds_null:
+        held = [row for _, row in numbered if row.get(name) is not None]
+        if all(isinstance(row[name], float) and row[name].is_integer() for row in held):
+            for row in held:
+                row[name] = int(row[name])
+    return numbered
 
 
 @dataclass(frozen=True)
@@ -369,6 +311,8 @@ class CheckedFile:
     """sentences on what the file holds and the task does not"""
     thought_marks: tuple[tuple[str, str], ...] = ()
     """begin and end marks of thoughts; the usual ones if empty"""
+    fields: tuple[tuple[str, str], ...] = ()
+    """the first fields of the file, each with what it is taken for: one of ``FIELDS``, its own name, or nothing"""
 
     @property
     def content(self) -> str:
@@ -397,7 +341,7 @@ class CheckedFile:
 
 def read_file(path: Path) -> bytes:
     """Return the bytes of a task file, at most one more than allowed. Raises ``InvalidSetting``."""
-    expected = "expected a file of JSON Lines, JSON or Parquet"
+    expected = "expected one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines"
     try:
         if path.is_dir():
             raise Unreadable(f"{path} is a folder: {expected}.")
@@ -410,73 +354,72 @@ def read_file(path: Path) -> bytes:
 
 
 def check(
-    data: bytes, scorer: str | None = None, names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False
+    data: bytes,
+    scorer: str | None = None,
+    names: FieldNames = USUAL_FIELDS,
+    *,
+    all_turns: bool = False,
+    group_similar: bool = False,
+    remedy: str = "",
 ) -> CheckedFile:
-    """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is ``none``, if
-    no line has a reference. ``names`` are the fields that hold prompt, reference and id. With ``all_turns``, or if its
-    first line says so, the user turns of conversations are asked one after another."""
+    """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is the one that
+    fits all references. ``names`` are its fields; those that nobody names are :func:`inferred`. With ``all_turns``, or
+    if its first line says so, the user turns of conversations are asked one after another. With ``group_similar``, each
+    family of near-duplicates is a group; else a note says that there are some and the ``remedy``, if it is given."""
     findings = Findings()
-    rows = list(json_rows(unpacked(data, findings), findings))
+    rows = _with_integers(json_rows(data, findings))
     header = Header()
     if rows and (first := header_of(rows[0][1], names)) is not None:
-        number, _ = rows.pop(0)
-        header = read_header(number, first, findings)
-    shaped = _shaped(rows, names, findings, all_turns or header.all_turns)
-    scorer_name = _scorer(scorer or header.scorer, shaped, findings)
-    lines = _read_prompts(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
-    if not findings.count and not lines:
+        header = read_header(rows.pop(0)[0], first, findings)
+    chosen = scorer or header.scorer
+    fields = inferred([row for _, row in rows], names, chosen != "none")
+    shaped = _shaped(rows, names, fields, findings, all_turns or header.all_turns)
+    scorer_name, why = _fitting_scorer(shaped, fields) if chosen is None else (chosen, "")
+    lines = _read_lines(shaped, SCORERS.get(scorer_name, SCORERS["none"]), findings)
+    if scorer_name not in SCORERS:
+        findings.wrong(None, f"The scorer {scorer_name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+    if not findings.problems and not lines:
         findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
     if (prompts := sum(line.prompts for line in lines)) > MOST_TASK_PROMPTS:
         findings.wrong(None, f"The file has {prompts:,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
-    listed = findings.listed()
-    notes = tuple(_notes([row for _, row in shaped], scorer_name))
-    unlisted = findings.count - len(listed)
-    return CheckedFile(scorer_name, header.title, tuple(lines), listed, unlisted, notes, header.thought_marks)
+    listed, read = findings.listed(), [row for _, row in shaped]
+    notes = (*_readings(names, fields, why, scorer_name), *findings.notes, *_notes(read, scorer_name, findings.unit))
+    checked = CheckedFile(
+        scorer_name, header.title, tuple(lines), listed, len(findings.problems) - len(listed), notes,
+        header.thought_marks, _taken_for(rows, shaped, fields),
+    )  # fmt: skip
+    return grouped(checked) if group_similar else noted(checked, remedy) if remedy else checked
 
 
-def _shaped(rows: list[tuple[int, dict[str, Any]]], names: FieldNames, findings: Findings, all_turns: bool) -> Numbered:
+def _shaped(
+    rows: Sequence[Numbered], names: FieldNames, fields: FieldNames, findings: Findings, turns: bool
+) -> list[tuple[int, ShapedRow]]:
     """Return the questions of the rows. If every row lacks a field, this is one problem."""
-    shaped: Numbered = []
-    missing: list[tuple[int, str]] = []
+    shaped, missing = list[tuple[int, ShapedRow]](), list[tuple[int, str]]()
     for number, row in rows:
         try:
-            shaped.append((number, shape(row, names, all_turns=all_turns)))
+            require(row, names)
+            shaped.append((number, shape(row, fields, all_turns=turns)))
         except FieldMissing as wrong:
             missing.append((number, str(wrong)))
         except LineError as wrong:
             findings.wrong(number, str(wrong))
     if len(missing) == len(rows) > 1:
-        number, sentence = missing[0]
-        missing = [(number, f"{sentence} So it is with every other {findings.unit}.")]
+        missing = [(missing[0][0], f"{missing[0][1]} So it is with every other {findings.unit}.")]
     for number, sentence in missing:
         findings.wrong(number, sentence)
     return shaped
 
 
-def _scorer(name: str | None, rows: Numbered, findings: Findings) -> str:
-    if name is None:
-        if any(row.reference is not None for _, row in rows):
-            names = ", ".join(SCORERS)
-            findings.wrong(None, f"The lines have references, and no scorer is chosen: choose one of {names}.")
-        return "none"
-    if name not in SCORERS:
-        findings.wrong(None, f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
-    return name
-
-
-def _read_prompts(rows: Numbered, scorer: Scorer, findings: Findings) -> list[TaskLine]:
-    findings.next_pass()
+def _read_lines(shaped: Sequence[tuple[int, ShapedRow]], scorer: Scorer, findings: Findings) -> list[TaskLine]:
     lines: list[TaskLine] = []
-    prompts: dict[Any, int] = {}
-    ids: dict[str, int] = {}
-    unit = findings.unit
-    for number, row in rows:
+    prompts, ids, unit = dict[Any, int](), dict[str, int](), findings.unit
+    for number, row in shaped:
         try:
             line = read_line(row, scorer)
             if (first := prompts.setdefault((line.model_input, line.turns), number)) != number:
-                raise LineError(
-                    f"It asks the same as {unit} {first:,}: a prompt counts once, so leave one of them out."
-                )
+                again = f"It asks the same as {unit} {first:,}"
+                raise LineError(f"{again}: a prompt counts once, so leave one of them out.")
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
                 raise LineError(f"Its id {line.id[:40]!r} is that of {unit} {first:,}: give each its own.")
             lines.append(line)
@@ -485,12 +428,33 @@ def _read_prompts(rows: Numbered, scorer: Scorer, findings: Findings) -> list[Ta
     return lines
 
 
-def _notes(rows: list[ShapedRow], scorer: str) -> Iterable[str]:
+def _taken_for(
+    rows: Sequence[Numbered], shaped: Sequence[tuple[int, ShapedRow]], fields: FieldNames
+) -> tuple[tuple[str, str], ...]:
+    """Return the first fields with what each is taken for, which is nothing if every row leaves it out."""
+    by_number = dict(rows)
+    held = Counter(name for number, _ in shaped for name in without_nulls(by_number[number]))
+    unused = Counter(name for _, row in shaped for name in row.unused)
+    owns = dict.fromkeys(() if fields.prompt else FIELDS["prompt"], "prompt")
+    owns |= {name: own for own, name in fields._asdict().items() if own in FIELDS and name}
+    names = islice(dict.fromkeys(name for _, row in rows for name in row), _MOST_COLUMNS)
+    return tuple((name, "" if unused[name] == held[name] else owns.get(name, name)) for name in names)
+
+
+def _readings(names: FieldNames, fields: FieldNames, why: str, scorer: str) -> Iterable[str]:
+    """Yield the sentence on what was inferred, which is more than the usual names."""
+    said = {own: getattr(fields, own) for own in ("prompt", "context", "reference", "choices")}
+    if why or any(name and name not in (getattr(names, own), "reference") for own, name in said.items()):
+        parts = [f"{own.capitalize()}: {name[:40]}." for own, name in said.items() if name]
+        yield " ".join(parts + ([f"Scorer: {get_scorer(scorer).title}, since {why}."] if why else []))
+
+
+def _notes(rows: list[ShapedRow], scorer: str, unit: str) -> Iterable[str]:
     """Yield sentences on what is not part of the task."""
-    if unused := {name: None for row in rows for name in sorted(row.unused)}:
+    if unused := Counter(name for row in rows for name in sorted(row.unused)):
         absent = [own for own in ("reference", "id") if all(getattr(row, own) is None for row in rows)]
         missing = [own for own in absent if own not in unused]
-        yield unused_sentence(unused, missing)
+        yield unused_sentence(unused, missing, unit)
     if left_out := sum(row.answers_left_out for row in rows):
         yield (
             f"{count(left_out, 'given answer')} between user turns {'is' if left_out == 1 else 'are'} left out: "
@@ -516,27 +480,21 @@ def families(lines: tuple[TaskLine, ...]) -> list[list[int]]:
     """Return the lines that are alike, directly or through others, by index. Lines with a group are left out."""
     from datasketch import MinHash, MinHashLSH  # most tasks are read again and not compared
 
-    index, parent = MinHashLSH(threshold=_ALIKE, num_perm=_HASHES), list(range(len(lines)))
+    index, found = MinHashLSH(threshold=_ALIKE, num_perm=_HASHES), dict[int, list[int]]()
     sketches: dict[int, MinHash] = {}
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = i = parent[parent[i]]
-        return i
-
     for i, line in enumerate(lines):
         if line.group or not (pieces := _pieces(line)):
             continue
-        sketches[i] = sketch = MinHash(num_perm=_HASHES, seed=1)
-        sketch.update_batch(pieces)
-        for other in cast("list[int]", index.query(sketch)):
-            if sketches[other].jaccard(sketch) >= _ALIKE:
-                parent[root(i)] = root(other)
-        index.insert(i, sketch)
-    found: dict[int, list[int]] = {}
-    for i in sketches:
-        found.setdefault(root(i), []).append(i)
-    return sorted(sorted(family) for family in found.values() if len(family) > 1)
+        sketches[i], found[i] = MinHash(num_perm=_HASHES, seed=1), [i]
+        sketches[i].update_batch(pieces)
+        for other in cast("list[int]", index.query(sketches[i])):
+            smaller, larger = sorted((found[i], found[other]), key=len)
+            if smaller is not larger and sketches[other].jaccard(sketches[i]) >= _ALIKE:
+                larger += smaller
+                found.update(dict.fromkeys(smaller, larger))
+        index.insert(i, sketches[i])
+    distinct = {id(family): family for family in found.values()}
+    return sorted(sorted(family) for family in distinct.values() if len(family) > 1)
 
 
 def grouped(checked: CheckedFile) -> CheckedFile:

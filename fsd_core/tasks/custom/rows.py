@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import islice, product
-from types import MappingProxyType
+from itertools import chain, islice, product
 from typing import Any, NamedTuple
 
 from fsd_core.models.conversation import TOOLS, Message, Messages, ToolMessage, fields_of
+from fsd_core.tasks.choices import LETTERS, multiple_choice
 from fsd_core.tasks.custom.scorers import Scorer
+from fsd_core.texts import count
 
 MOST_PROBLEMS_LISTED = 50
 """problems listed; the others are only counted"""
 
 
 class LineError(Exception):
-    """A sentence on what is wrong with a line."""
+    """A sentence on what is wrong with a line, or with the whole file."""
 
 
 class LineProblem(NamedTuple):
@@ -36,20 +37,13 @@ class Findings:
     unit: str = "line"
     """unit of a number: a line, or a row of a file that is not read line by line"""
     problems: list[LineProblem] = field(default_factory=list)
-    count: int = 0
-    room: int = MOST_PROBLEMS_LISTED
-    """how many more problems are stored until the next pass over the file begins"""
+    notes: list[str] = field(default_factory=list)
+    """sentences on how the file was read"""
 
     def wrong(self, line: int | None, sentence: str) -> None:
         """Add a problem of that line, or of the whole file."""
-        self.count, self.room = self.count + 1, self.room - 1
-        if self.room >= 0:
-            where = "" if line is None else f"{self.unit.capitalize()} {line:,}: "
-            self.problems.append(LineProblem(line, where + sentence))
-
-    def next_pass(self) -> None:
-        """Make room for the problems of another pass over the file."""
-        self.room = MOST_PROBLEMS_LISTED
+        where = "" if line is None else f"{self.unit.capitalize()} {line:,}: "
+        self.problems.append(LineProblem(line, where + sentence))
 
     def listed(self) -> tuple[LineProblem, ...]:
         """Return the first problems in the order of the file."""
@@ -62,17 +56,16 @@ READ_FIELDS = {"assistant": {"tool_calls"}, "tool": {"name", "tool_call_id"}}
 """fields beside role and content that are read, by role"""
 
 
-def is_list_of_tools(value: Any) -> bool:
-    """Return whether a field named ``tools`` can be one. Sets of training data hold it as a text."""
-    value = _parsed(value)
-    return isinstance(value, list) and bool(value) and all(isinstance(tool, dict) for tool in value)
+def is_list_of_objects(value: Any) -> bool:
+    """Return whether a value is one, as messages and tools are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
-def checked_tools(value: Any) -> ToolMessage:
+def checked_tools(tools: list[dict[str, Any]]) -> ToolMessage:
     """Return the tools of a conversation. Raises ``LineError``."""
-    tools = _parsed(value)
     if len(tools) > MOST_TOOLS:
         raise LineError(f"It has {len(tools):,} tools: expected at most {MOST_TOOLS}.")
+    tools = [_as_tool(tool) for tool in tools]
     for number, tool in enumerate(tools, 1):
         function = tool.get("function") if tool.get("type", "function") == "function" else None
         if not isinstance(function, dict) or not _is_name(function.get("name")):
@@ -83,22 +76,29 @@ def checked_tools(value: Any) -> ToolMessage:
     return ToolMessage(TOOLS, "", _dumped({"tools": tools}))
 
 
+def _as_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool of ShareGPT or Anthropic, which are functions alone, with its type. Others are unchanged."""
+    if "function" in tool or "name" not in tool:
+        return tool
+    function = {"parameters" if name == "input_schema" else name: value for name, value in tool.items()}
+    return {"type": "function", "function": function}
+
+
 def message_fields(number: int, role: str, message: dict[str, Any]) -> str:
     """Return the fields of a message beside role and content, as JSON; empty for nothing. Raises ``LineError``."""
     if role == "assistant" and message.get("tool_calls"):
-        return _dumped({"tool_calls": _checked_calls(number, message["tool_calls"])})
+        calls = message["tool_calls"]
+        if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
+            raise LineError(
+                f"The tool_calls of message {number} are no list of at most {MOST_TOOLS}: expected objects."
+            )
+        return _dumped({"tool_calls": [_checked_call(number, call) for call in calls]})
     read = {name: message[name] for name in sorted(READ_FIELDS.get(role, ())) if role == "tool" and message.get(name)}
     if any(not _is_name(value) for value in read.values()):
         raise LineError(
             f"Message {number} has a name or tool_call_id that is no text: expected one in quotation marks."
         )
     return _dumped(read) if read else ""
-
-
-def _checked_calls(number: int, calls: Any) -> list[dict[str, Any]]:
-    if not isinstance(calls, list) or len(calls) > MOST_TOOLS:
-        raise LineError(f"The tool_calls of message {number} are no list of at most {MOST_TOOLS}: expected objects.")
-    return [_checked_call(number, call) for call in calls]
 
 
 def _checked_call(number: int, call: Any) -> dict[str, Any]:
@@ -139,21 +139,29 @@ _FIRST = ("system", "developer")
 _BEFORE = {"user": ("", "assistant"), "assistant": ("user", "tool"), "tool": ("assistant", "tool")}
 """roles, and what each may follow; nothing stands before the first user"""
 _ROLES = (*_FIRST, *_BEFORE)
-_SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "observation": "tool"}
+_ROLES_ELSEWHERE = {"human": "user", "gpt": "assistant", "observation": "tool", "function": "tool"}
 
 
 def as_messages(value: Any) -> Any:
-    """Return messages of ShareGPT, which have ``from`` and ``value``, with role and content. Others are unchanged."""
+    """Return messages of ShareGPT, which have ``from`` and ``value``, with role and content, and each with our roles.
+    Others are unchanged."""
     return [_as_message(each) for each in value] if isinstance(value, list) else value
 
 
 def _as_message(message: Any) -> Any:
-    if not isinstance(message, dict) or not {"from", "value"} <= set(message) or message.get("role") is not None:
+    if not isinstance(message, dict):
         return message
-    rest = {name: value for name, value in message.items() if name not in ("from", "value")}
-    role = message["from"]
-    return rest | {"role": _SHAREGPT_ROLES.get(role, role) if isinstance(role, str) else role,
-                   "content": message["value"]}  # fmt: skip
+    if {"from", "value"} <= set(message) and message.get("role") is None:
+        rest = {name: value for name, value in message.items() if name not in ("from", "value")}
+        message = rest | {"role": message["from"], "content": message["value"]}
+    role = message.get("role")
+    if role == "function_call":  # its text is a call, or a list of them
+        called = _parsed(message.get("content"))
+        calls = called if is_list_of_objects(called) else [called]
+        if all(isinstance(call, dict) and _is_name(call.get("name")) for call in calls):
+            return {"role": "assistant", "tool_calls": [{"function": call} for call in calls]}
+        return message | {"role": "assistant"}
+    return message | {"role": _ROLES_ELSEWHERE[role]} if isinstance(role, str) and role in _ROLES_ELSEWHERE else message
 
 
 def without_answer(messages: Any) -> tuple[Any, Any]:
@@ -266,8 +274,26 @@ def storable(label: str, value: str) -> str:
     return value
 
 
-QUESTION_FIELDS = ("prompt", "messages", "conversations", "body", "turns")
-"""of a line, of chats, of ShareGPT, of batches for an OpenAI server, and of MT-Bench, looked for in this order"""
+FIELDS = {
+    # of a line, of chats, of ShareGPT, of batches for servers of OpenAI and Anthropic, and of MT-Bench
+    "prompt": ("prompt", "messages", "conversations", "body", "params", "turns"),
+    "context": ("input", "context"),
+    "reference": ("reference",),
+    "choices": ("choices", "options"),
+    "id": ("id",),
+    "category": ("category",),
+}
+"""what a field may hold, with its usual names, looked for in this order"""
+_LIKELY = {
+    "prompt": ("question", "instruction", "query", "input", "problem", "request", "user", "text", "frage", "aufgabe"),
+    "reference": (
+        "answer", "expected_answer", "reference_answer", "answerkey", "solution", "target", "label", "expected", "gold",
+        "response", "completion", "output", "antwort", "lösung",
+    ),
+}  # fmt: skip
+"""names in files of other people, whatever their capitals, looked for in this order"""
+_BATCHES = ("body", "params")
+_SYSTEM = ("system", "system_prompt")
 _LIKE_OURS = 0.85
 """similarity from which a name is taken for a misspelt one"""
 _LONGEST_FIELD_NAME = 40
@@ -276,23 +302,108 @@ _MOST_FIELDS_NAMED = 10
 _MOST_NAMES_COMPARED = 100
 
 
-@dataclass(frozen=True)
-class FieldNames:
-    """The fields that hold prompt, reference and id. An empty name stands for the usual one."""
+class FieldNames(NamedTuple):
+    """The fields of a file, by what they hold. An empty name stands for the usual one, ``None`` for no field."""
 
-    prompt: str = ""
-    reference: str = ""
-    id: str = ""
+    prompt: str | None = ""
+    reference: str | None = ""
+    id: str | None = ""
+    context: str | None = ""
+    """what belongs to the prompt and stands behind it"""
+    choices: str | None = ""
+    """what is asked as lettered options"""
+    category: str | None = ""
+    by_text: bool = False
+    """whether references are texts of choices, and not their numbers or letters"""
 
 
 USUAL_FIELDS = FieldNames()
+
+
+def inferred(rows: Sequence[dict[str, Any]], names: FieldNames, scored: bool) -> FieldNames:
+    """Return the fields of all rows, with those that nobody named. Without ``scored`` no reference is looked for."""
+    columns: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in without_nulls(row).items():
+            columns.setdefault(name, []).append(value)
+    is_named = any((names.prompt, names.reference, names.id))
+    usual = {n for n in FIELDS["prompt"] if n in columns and (n not in _BATCHES or isinstance(columns[n][0], dict))}
+    prompt = names.prompt or ("" if usual or is_named else _prompt_field(columns, len(rows)))
+    taken: set[str | None] = {prompt} if prompt else {*usual}
+
+    def look(own: str, fits: Callable[[Any], object], by_likely: bool = bool(prompt) and not is_named) -> str | None:
+        name = getattr(names, own)
+        if name == "":
+            fitting = [n for n in columns if n not in taken and all(map(fits, columns[n]))]
+            name = next((n for n in FIELDS[own] if n in fitting), None)
+            if name is None and by_likely:
+                name = _named((*FIELDS[own], *_LIKELY.get(own, ())), fitting) or None
+        taken.add(name)
+        return name
+
+    if "reference" in columns or is_named or not scored:
+        names = names._replace(reference="reference" if names.reference == "" else names.reference)
+    reference = look("reference", _is_scalar, True)
+    id_name, category, choices = look("id", repr), look("category", repr), look("choices", options)
+    context = look("context", lambda value: isinstance(value, str))
+    asked = ((row.get(reference or ""), row.get(choices or "")) for row in rows)
+    by_text = all(_is_text_of(answer, given) for answer, given in asked if given is not None)
+    return FieldNames(prompt, reference, id_name, context, choices, category, by_text)
+
+
+def _prompt_field(columns: dict[str, list[Any]], rows: int) -> str:
+    """Return the field with a name that means a prompt, or else the one with the longest texts."""
+    texts = [n for n, values in columns.items() if len(values) == rows and all(isinstance(v, str) for v in values)]
+    others = {"custom_id", *chain.from_iterable((*FIELDS.values(), *_LIKELY.values()))}
+    rest = [name for name in texts if name.lower() not in others and len(columns) > 1]
+    return _named(_LIKELY["prompt"], texts) or max(rest, key=lambda name: sum(map(len, columns[name])), default="")
+
+
+def _named(names: Sequence[str], fields: Collection[str]) -> str:
+    """Return the first of the fields, in the order of the names, whatever their capitals."""
+    by_name = {field.lower(): field for field in reversed([*fields])}
+    return next((by_name[name] for name in names if name in by_name), "")
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def options(value: Any) -> list[tuple[str, str]]:
+    """Return labels and texts of choices, which are texts, objects of both, or an object: none for anything else."""
+    value = _parsed(value)
+    if isinstance(value, dict):
+        labels, texts = value.get("label"), value.get("text")
+        both = isinstance(labels, list) and isinstance(texts, list)
+        pairs = [*zip(labels, texts, strict=False)] if both else [*value.items()]
+    elif is_list_of_objects(value):
+        pairs = [(each.get("label"), each.get("text")) for each in value]
+    else:
+        pairs = [*enumerate(value)] if isinstance(value, list) else []
+    fits = len(pairs) <= len(LETTERS) and all(_is_scalar(text) for _, text in pairs)
+    return [(str(label), str(text).strip()) for label, text in pairs] if fits else []
+
+
+def _is_text_of(answer: Any, given: Any) -> bool:
+    """Return whether an answer is the text of a choice, as a number is only where choices are numbers."""
+    numbers = isinstance(given, list) and any(isinstance(each, int | float) for each in given)
+    return str(answer).strip() in (text for _, text in options(given)) and (numbers or isinstance(answer, str))
+
+
+def _letter_of(answer: Any, given: list[tuple[str, str]], by_text: bool) -> Any:
+    """Return the letter of a choice that is named by its label or index from 0, or else its text. Any other answer is
+    unchanged."""
+    named = [[label for label, _ in given], [str(index) for index in range(len(given))], [text for _, text in given]]
+    text = str(answer).strip()
+    places = (names.index(text) for names in (named[2:] if by_text else named) if text in names)
+    return next((LETTERS[place] for place in places), answer)
 
 
 class FieldMissing(LineError):
     """A sentence on a row without the field that is looked for, and what fields it has."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShapedRow:
     """Question and answer of a row of any shape. Nothing is checked yet."""
 
@@ -311,53 +422,88 @@ class ShapedRow:
     id: Any = None
     category: Any = None
     group: Any = None
-    unused: Collection[str] = ()
+    unused: set[str] = field(default_factory=set)
     """names of fields that hold something and are not read"""
 
 
-def shape(row: dict[str, Any], names: FieldNames = USUAL_FIELDS, *, all_turns: bool = False) -> ShapedRow:
-    """Return the question of a row. A field that holds null counts as absent. With ``all_turns``, the user turns of
-    messages are asked one after another. Raises ``LineError``."""
-    given = without_nulls(row)
-    for name in (names.prompt, names.reference, names.id):
+def require(row: dict[str, Any], names: FieldNames) -> None:
+    """Raise ``FieldMissing`` if a row lacks a field that somebody named."""
+    for name in names[:3]:
         if name and name not in row:
             raise FieldMissing(f"It has no field {_shown(name)}: expected one of {_listed(row)}.")
+
+
+def shape(row: dict[str, Any], names: FieldNames, *, all_turns: bool = False) -> ShapedRow:
+    """Return the question of a row by its :func:`inferred` fields. A field that holds null counts as absent. With
+    ``all_turns``, the user turns of messages are asked one after another. Raises ``LineError``."""
+    given = without_nulls(row)
     name = names.prompt or _question_field(given)
     asked, unused = given.get(name), given.keys() - {name}
-    batch = without_nulls(asked) if name == "body" and isinstance(asked, dict) else None
-    if batch is not None:
-        name = next((each for each in ("messages", "prompt") if each in batch), "")
+    holder, prefix = given, ""
+    if name in _BATCHES and isinstance(asked, dict):
+        holder, prefix = without_nulls(asked), f"{name}."
+        name = next((each for each in ("messages", "prompt") if each in holder), "")
         if not name:
-            raise FieldMissing(f"Its body has neither messages nor prompt, but {_listed(batch) or 'nothing'}.")
-        asked, unused = batch.get(name), unused | {f"body.{each}" for each in batch.keys() - {name}}
-    id_name = names.id or ("custom_id" if batch is not None and "id" not in given else "id")
-    reference_name = names.reference or "reference"
-    shared: dict[str, Any] = {"reference": given.get(reference_name), "id": given.get(id_name)}
-    shared |= {own: given.get(own) for own in ("category", "group") if name != own}
-    unused -= {id_name, reference_name, "category", "group"}
-    holder, tools_name = (batch, "body.tools") if batch is not None else (given, "tools")
-    if name != "tools" and is_list_of_tools(holder.get("tools")):
-        shared["tools"] = holder["tools"]
-        unused -= {tools_name}
+            raise FieldMissing(
+                f"Its {prefix[:-1]} has neither messages nor prompt, but {_listed(holder) or 'nothing'}."
+            )
+        asked, unused = holder[name], unused | {prefix + each for each in holder.keys() - {name}}
+    id_name = "custom_id" if prefix and names.id not in given else names.id
+    held = {own: given.get(own or "") for own in (names.reference, names.category, names.context, names.choices)}
+    group = given.get("group") if name != "group" else None
+    shaped = ShapedRow(
+        reference=held[names.reference], id=given.get(id_name or ""), category=held[names.category], group=group
+    )
+    shaped.unused = unused - {id_name, names.reference, names.category, "group"}
+    if name != "tools" and is_list_of_objects(tools := _parsed(holder.get("tools"))):
+        shaped.tools = tools
+        shaped.unused -= {f"{prefix}tools"}
+    turns = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
+    if turns:
+        shaped.unused -= {"turns"}
     if name == "turns" and isinstance(asked, list) and asked:
-        return _followed(ShapedRow(prompt=asked[0], unused=unused, **shared), asked[1:], reference_name)
-    later = given["turns"] if name != "turns" and isinstance(given.get("turns"), list) else []
-    unused -= {"turns"} if later else set()
-    if name not in ("messages", "conversations") and not _holds_objects(asked):
-        return _followed(ShapedRow(prompt=asked, unused=unused, **shared), later, reference_name)
-    messages, answer = without_answer(as_messages(asked))
-    messages, turns, left_out = user_turns(messages) if all_turns else (messages, [], 0)
-    unused |= {f"{name}.{each}" for each in unused_fields(messages)}
-    shaped = ShapedRow(messages=messages, answer=answer, answers_left_out=left_out, unused=unused, **shared)
-    return _followed(shaped, [*turns, *later], reference_name)
+        asked, *turns = asked
+    if name in ("messages", "conversations") or is_list_of_objects(asked):
+        shaped.messages, shaped.answer = without_answer(as_messages(asked))
+        if all_turns:
+            shaped.messages, later, shaped.answers_left_out = user_turns(shaped.messages)
+            turns = [*later, *turns]
+        shaped.unused |= {f"{name}.{each}" for each in unused_fields(shaped.messages)}
+    else:
+        shaped.prompt = asked
+        if isinstance(asked, str):
+            _complete(shaped, names, held[names.context], held[names.choices])
+    _add_system(shaped, holder, prefix)
+    if turns:  # no scorer reads several answers
+        shaped.unused |= {names.reference or ""} if shaped.reference is not None else set()
+        shaped.turns, shaped.reference, shaped.answer = turns, None, None
+    return shaped
 
 
-def _followed(row: ShapedRow, turns: list[Any], reference_name: str) -> ShapedRow:
-    """Return a row with the user turns that follow. No scorer reads several answers, so it has no reference then."""
-    if not turns:
-        return row
-    unused = {*row.unused, reference_name} if row.reference is not None else row.unused
-    return replace(row, turns=turns, reference=None, answer=None, unused=unused)
+def _complete(shaped: ShapedRow, names: FieldNames, context: Any, choices: Any) -> None:
+    """Put context and lettered choices behind a prompt that has none, and make a letter of the reference."""
+    if isinstance(context, str):
+        shaped.unused -= {names.context}
+        if context.strip() and context.strip() not in shaped.prompt:
+            shaped.prompt = f"{shaped.prompt}\n\n{context}"
+    if given := options(choices):
+        shaped.unused -= {names.choices}
+        if not all(text in shaped.prompt for _, text in given):
+            shaped.prompt = multiple_choice(shaped.prompt, [text for _, text in given])
+        if shaped.reference is not None:
+            shaped.reference = _letter_of(shaped.reference, given, names.by_text)
+
+
+def _add_system(shaped: ShapedRow, holder: dict[str, Any], prefix: str) -> None:
+    """Put the system that stands beside a question before it, unless the question has one."""
+    name = next((each for each in _SYSTEM if prefix + each in shaped.unused), "")
+    text = text_of("Its system", holder.get(name))
+    messages = [{"role": "user", "content": shaped.prompt}] if shaped.messages is None else shaped.messages
+    if not isinstance(text, str) or not text.strip() or not is_list_of_objects(messages):
+        return
+    if messages[0].get("role") not in _FIRST:
+        shaped.unused -= {prefix + name}
+        shaped.messages = [{"role": "system", "content": text}, *messages]
 
 
 def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
@@ -365,19 +511,15 @@ def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _holds_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
-
-
 def _question_field(given: dict[str, Any]) -> str:
     if "prompt" in given and "messages" in given:
         raise LineError("It has both prompt and messages: name the one that is asked (--prompt-field).")
-    for name in QUESTION_FIELDS:
+    for name in FIELDS["prompt"]:
         if name in given and (name != "body" or isinstance(given[name], dict)):
             return name
     if not given:
         raise FieldMissing("It has neither prompt nor messages: expected one of them.")
-    pairs = product(islice(given, _MOST_NAMES_COMPARED), QUESTION_FIELDS)
+    pairs = product(islice(given, _MOST_NAMES_COMPARED), FIELDS["prompt"])
     likely = next(((name, own) for name, own in pairs if _alike(name, own)), None)
     rename = f", or rename {_shown(likely[0])} to {likely[1]}" if likely else ""
     raise FieldMissing(
@@ -386,32 +528,32 @@ def _question_field(given: dict[str, Any]) -> str:
     )
 
 
-def unused_sentence(unused: Collection[str], missing: Collection[str]) -> str:
-    """Return the sentence on fields that are not read. ``missing`` are our own that the file lacks."""
+def unused_sentence(unused: Mapping[str, int], missing: Collection[str], unit: str) -> str:
+    """Return the sentence on fields that are not read, with the number of rows that hold them. ``missing`` are our own
+    that the file lacks."""
 
     def described(name: str) -> str:
-        likely = next((own for own in missing if _alike(name, own)), None)
-        if name == "scorer":
-            return f"{_shown(name)} (a first line of its own names the scorer)"
-        return _shown(name) + (f" (is it {likely}?)" if likely else "")
+        likely = next((f"is it {own}?" for own in missing if _alike(name, own)), "")
+        hint = "a first line of its own names the scorer" if name == "scorer" else likely
+        return f"{_shown(name)} ({count(unused[name], unit)}{f'; {hint}' * bool(hint)})"
 
     texts = {name: described(name) for name in islice(unused, _MOST_NAMES_COMPARED)}
-    first = sorted(unused, key=lambda name: not texts.get(name, "").endswith(")"))
-    return f"Fields that are not used: {_listed(first, texts)}."
+    first = sorted(unused, key=lambda name: ";" not in texts.get(name, ""))
+    return f"Fields that are not used: {_listed(first, lambda name: texts.get(name) or described(name))}."
 
 
 def _alike(name: str, own: str) -> bool:
     return SequenceMatcher(None, name[: 2 * len(own)].lower(), own).ratio() >= _LIKE_OURS
 
 
-def _listed(names: Collection[str], texts: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return names, or what ``texts`` says of them. Beyond the first ones they are counted."""
-    listed = ", ".join(texts.get(name) or _shown(name) for name in islice(names, _MOST_FIELDS_NAMED))
-    return listed + (f" and {len(names) - _MOST_FIELDS_NAMED:,} more" if len(names) > _MOST_FIELDS_NAMED else "")
-
-
 def _shown(name: str) -> str:
     return repr(name[:_LONGEST_FIELD_NAME])
+
+
+def _listed(names: Collection[str], shown: Callable[[str], str] = _shown) -> str:
+    """Return names as they are ``shown``. Beyond the first ones they are counted."""
+    listed = ", ".join(map(shown, islice(names, _MOST_FIELDS_NAMED)))
+    return listed + (f" and {len(names) - _MOST_FIELDS_NAMED:,} more" if len(names) > _MOST_FIELDS_NAMED else "")
 
 
 LONGEST_REFERENCE = 10_000
@@ -442,21 +584,16 @@ class TaskLine:
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as it stands in a task file."""
-        row: dict[str, Any] = {} if self.id is None else {"id": self.id}
         if isinstance(self.model_input, str):
-            row["prompt"] = self.model_input
+            asked: dict[str, Any] = {"prompt": self.model_input}
         else:
-            tools = [message for message in self.model_input if message[0] == TOOLS]
-            row |= fields_of(tools[0]) if tools else {}
-            row["messages"] = [
-                {"role": message[0], "content": message[1], **fields_of(message)}
-                for message in self.model_input
-                if message[0] != TOOLS
-            ]
-        row |= {"turns": list(self.turns)} if self.turns else {}
-        row |= {} if self.reference is None else {"reference": self.reference}
-        row |= {"category": self.category} if self.category else {}
-        return row | ({"group": self.group} if self.group else {})
+            first, *rest = self.model_input
+            tools, messages = (fields_of(first), rest) if first[0] == TOOLS else ({}, self.model_input)
+            written = [{"role": each[0], "content": each[1], **fields_of(each)} for each in messages]
+            asked = {**tools, "messages": written}
+        names = {"category": self.category or None, "group": self.group or None}
+        row = {"id": self.id, **asked, "turns": list(self.turns) or None, "reference": self.reference, **names}
+        return without_nulls(row)
 
 
 def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
@@ -477,7 +614,14 @@ def read_line(row: ShapedRow, scorer: Scorer) -> TaskLine:
     reference = row.reference
     if reference is None and row.answer is not None and scorer.needs_reference:
         reference = text_of("Its answer", row.answer)
-    return TaskLine(asked, _reference(reference, scorer), _id(row.id), *_names(row), turns)
+    return TaskLine(
+        asked,
+        _reference(reference, scorer),
+        _short("id", _whole_number(row.id), "a whole number, or a text of 1 to", shortest=1),
+        (_short("category", row.category) or "").strip(),
+        (_short("group", _whole_number(row.group)) or "").strip(),
+        turns,
+    )
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:
@@ -500,30 +644,14 @@ def _reference(value: Any, scorer: Scorer) -> str | None:
     return text
 
 
-def _names(row: ShapedRow) -> tuple[str, str]:
-    """Return category and group; empty if it has none."""
-    return _name("category", row.category), _name("group", _whole_number(row.group))
-
-
-def _name(field: str, value: Any) -> str:
+def _short(field: str, value: Any, expected: str = "a text of at most", shortest: int = 0) -> str | None:
     if value is None:
-        return ""
-    if not isinstance(value, str) or len(value) > _LONGEST_ID or not value.isprintable():
-        raise LineError(f"Its {field} cannot be used: expected a text of at most {_LONGEST_ID} printable characters.")
-    return value.strip()
+        return None
+    if not isinstance(value, str) or not shortest <= len(value) <= _LONGEST_ID or not value.isprintable():
+        raise LineError(f"Its {field} cannot be used: expected {expected} {_LONGEST_ID} printable characters.")
+    return value
 
 
 def _whole_number(value: Any) -> Any:
     """Return a whole number as text, and anything else as it is."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _id(value: Any) -> str | None:
-    if value is None:
-        return None
-    text = _whole_number(value)
-    if not isinstance(text, str) or not 1 <= len(text) <= _LONGEST_ID or not text.isprintable():
-        raise LineError(
-            f"Its id cannot be used: expected a whole number, or a text of 1 to {_LONGEST_ID} printable characters."
-        )
-    return text

@@ -48,6 +48,7 @@ def test_every_door_that_a_feature_names_is_there() -> None:
     assert [section.__name__ for section in sections("runs")] == ["ImportPanel"]
     assert {door.__module__ for door in (*parts("commands"), *parts("service"))} == {
         "fsd_plugins.results.commands", "fsd_plugins.notices.commands", "fsd_plugins.notices.notifier",
+        "fsd_plugins.training.commands",
     }  # fmt: skip
     assert folders() == (ROOT / "fsd_plugins",)
     for name in NAMES:
@@ -64,8 +65,8 @@ def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -
 def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom dashboard.web import PAGES, build_app\nfrom fsd_core.cli.commands import application\n"
-        "from fsd_core.settings import get_settings\nfrom tests.tools.plausible import new_repository\n"
-        "build_app(new_repository(get_settings().home), get_settings())\n"
+        "from fsd_core.settings import get_settings\nfrom fsd_core.worker.run_actions import open_repository\n"
+        "build_app(open_repository(get_settings()), get_settings())\n"
         "print([page.title for page in PAGES])\nprint([it.name for it in application().registered_groups])\n"
         "print(sorted(name for name in sys.modules if name.startswith('fsd_plugins.')))"
     )
@@ -74,5 +75,6 @@ def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
     pages, groups, loaded = answer.stdout.splitlines()[-3:]
     assert "Theory" not in pages
     assert "Reports" in pages
-    assert "notify" not in groups
+    assert "'db'" in groups
+    assert "'train'" not in groups
     assert loaded == "[]"

@@ -18,4 +18,5 @@ PLUGINS = (
         service="fsd_plugins.notices.notifier:service",
     ),
     Plugin("training", commands="fsd_plugins.training.commands:add_to"),
+    Plugin("code", tasks="fsd_plugins.code.tasks:TASKS"),
 )

@@ -14,6 +14,7 @@ import fsd_plugins
 from fsd_core import plugins
 from fsd_core.errors import Misconfigured
 from fsd_core.plugins import Plugin, folders, parts, sections
+from fsd_core.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 NAMES = [plugin.name for plugin in fsd_plugins.PLUGINS]
@@ -53,6 +54,14 @@ def test_every_door_that_a_feature_names_is_there() -> None:
     assert folders() == (ROOT / "fsd_plugins",)
     for name in NAMES:
         assert (ROOT / "fsd_plugins" / name / "README.md").read_text(encoding="utf-8").startswith(f"# {name.title()}\n")
+
+
+def test_tasks_of_features_stand_with_those_that_have_answers() -> None:
+    (programs,) = parts("tasks")
+    names, offered = [task.name for task in programs], list(TASKS)
+    place = offered.index("humaneval")
+    assert offered[place : place + len(names)] == names
+    assert (offered[place - 1], offered[place + len(names)]) == ("gpqa-diamond", "mt-bench")
 
 
 def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -> None:

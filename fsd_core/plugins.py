@@ -55,6 +55,8 @@ class Plugin:
     """a function that adds its commands to the application of the command line"""
     actions: str = ""
     """a module of actions (:mod:`fsd_core.actions.action`)"""
+    tasks: str = ""
+    """a sequence of ``fsd_core.tasks.Task``"""
     page: str = ""
     """a ``dashboard.ui.page.Page``"""
     sections: Mapping[str, str] = field(default_factory=dict)

@@ -17,4 +17,6 @@ PLUGINS = (
         commands="fsd_plugins.notices.commands:add_to",
         service="fsd_plugins.notices.notifier:service",
     ),
+    Plugin("training", commands="fsd_plugins.training.commands:add_to"),
+    Plugin("code", tasks="fsd_plugins.code.tasks:TASKS"),
 )

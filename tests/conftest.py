@@ -132,7 +132,8 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 def _forget_files() -> None:
     """Files are read once in a process."""
     get_settings.cache_clear()
-    for module in [module for name, module in sys.modules.items() if name.startswith("fsd_core.tasks.")]:
+    readers = ("fsd_core.tasks.", "fsd_plugins.code.livecodebench", "fsd_plugins.code.programs")
+    for module in [module for name, module in sys.modules.items() if name.startswith(readers)]:
         for value in vars(module).values():
             if hasattr(value, "cache_clear") and value is not get_settings:
                 value.cache_clear()

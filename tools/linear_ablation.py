@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from fsd_core.statistics.intervals import wilson
-from fsd_core.training.plans import Parts
+from fsd_plugins.training.plans import Parts
 from tests.tools.documents import commit
 
 TITLES: dict[Parts, str] = {

@@ -34,7 +34,7 @@ from fsd_core.cli.catalogue_commands import pairs as model_pairs
 from fsd_core.cli.catalogue_commands import task as own_tasks
 from fsd_core.cli.result_commands import reports
 from fsd_core.cli.team_commands import reviews, tokens, users
-from fsd_core.cli.upkeep_commands import database, train
+from fsd_core.cli.upkeep_commands import database
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import FsdError
 from fsd_core.plugins import parts
@@ -42,7 +42,6 @@ from fsd_core.settings import get_settings
 from fsd_core.system import no_garbage_collection, signals_as_interrupt
 
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **common.TYPER_OPTIONS)
-app.add_typer(train, name="train")
 app.add_typer(database, name="db")
 app.add_typer(users, name="users")
 app.add_typer(tokens, name="tokens")

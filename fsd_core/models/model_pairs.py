@@ -2,7 +2,7 @@
 
 Measured effects of leniency on a pair, which set the defaults of its pages. No torch: the pages read this.
 
-``train calibration`` (:mod:`fsd_core.training.counting`) writes the file beside the pair's models.
+``train calibration`` writes the file beside the pair's models.
 """
 
 from __future__ import annotations
@@ -124,8 +124,6 @@ def folders_named(pair: str) -> list[Path]:
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
-TARGETS = {DRAFTED: SMOLLM2}
-"""models that drafts and adapters are trained for"""
 
 _BUNDLED = PairSpec(
     name="bundled",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from fsd_core.errors import UnknownName
-from fsd_core.plugins import Registry
+from fsd_core.plugins import Registry, parts
 from fsd_core.tasks.base import Example, HubFile, Outcome, Score, Split, Task, as_lines, as_table, judged
 from fsd_core.tasks.choices import CommonsenseQA, Gpqa, Mmlu, TruthfulQa
-from fsd_core.tasks.code import HumanEval, Mbpp
-from fsd_core.tasks.livecodebench import find_live_task, live_code_bench
 from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench, SpeedBench, WholeSpecBench
 from fsd_core.tasks.word_problems import Arithmetic, Gsm8k, ShortProblems, WordProblems, aime_examinations
 
@@ -39,9 +39,6 @@ _BUILT_IN: tuple[Task, ...] = (
     Mmlu(),
     TruthfulQa(),
     Gpqa(),
-    HumanEval(),
-    Mbpp(),
-    *live_code_bench(),
     MtBench(),
     MtBench(turns=True),
     WholeSpecBench(),
@@ -59,20 +56,25 @@ def _task(thing: object) -> Task | None:
     return thing if isinstance(thing, Task) else None
 
 
+def _offered() -> list[Task]:
+    """Return the built-in tasks and those of the features in use. Published ones without answers come last."""
+    return sorted((*_BUILT_IN, *chain(*parts("tasks"))), key=lambda task: bool(task.files) and not task.scored)
+
+
 class TaskRegistry(Registry[Task]):
-    """The tasks that are offered, by name, and those of LiveCodeBench that are made by their names."""
+    """The tasks that are offered, by name, and those that their kinds make of a name."""
 
     def __getitem__(self, name: str) -> Task:
         try:
             return super().__getitem__(name)
         except KeyError:
-            task = find_live_task(name)
-            if task is None:
+            made = (kind.named(name) for kind in dict.fromkeys(map(type, self._things.values())))
+            if (task := next(filter(None, made), None)) is None:
                 raise
             return task
 
 
-TASKS = TaskRegistry(lambda: _BUILT_IN, lambda task: task.name, _task)
+TASKS = TaskRegistry(_offered, lambda task: task.name, _task)
 
 
 def get_task(name: str) -> Task:

@@ -210,6 +210,12 @@ class Task(ABC):
             return Score("truncated", None)
         return self.score_answer(split.answer, example, stop_reason)
 
+    @classmethod
+    def named(cls, name: str) -> Task | None:
+        """Return the task of this kind that a name describes, beside those that are offered; ``None`` for no such name.
+        Raises ``InvalidSetting`` for a name that describes none there can be."""
+        return None
+
     thought_marks: Sequence[tuple[str, str]] = MARKS
     """begin and end marks of thoughts"""
     published_filter: str = ""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fsd_core.models.model_pairs import ASSETS
-from fsd_core.tasks import generators
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
-from fsd_core.tasks.generators import Problem
 from fsd_core.tasks.readings import canonical, stated_number
 
 MOST_SHOTS = 4
@@ -129,7 +127,6 @@ def _word_problems(name: str, file: str) -> tuple[Example, ...]:
 
 
 ARITHMETIC_PROBLEMS = ASSETS / "bundled" / "arithmetic.jsonl"
-ARITHMETIC_PROBLEM_COUNT = 600
 
 # A final answer is alone on its line. Eighteen digits are more than any problem needs. The limit keeps a digit that a
 # model repeats endlessly from being read as a number.
@@ -137,13 +134,13 @@ _ANSWER = re.compile(r"^#### +(-?[0-9]{1,18})[ \t\r]*$", re.MULTILINE)
 
 
 class Arithmetic(Task):
-    """Held-out word problems of :mod:`fsd_core.tasks.generators`, scored by exact match."""
+    """Held-out problems of the corpus that taught the bundled pair, scored by exact match."""
 
     name = "arithmetic"
     title = "Arithmetic word problems"
 
     def all_examples(self) -> tuple[Example, ...]:
-        return _held_out_long()
+        return _arithmetic()
 
     def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
         """Score the last line ``#### <integer>``. A text that was cut off before or in it is truncated."""
@@ -157,62 +154,32 @@ class Arithmetic(Task):
         return Score("correct" if answer == example.reference else "wrong", answer)
 
 
+def _shipped(file: Path) -> list[dict[str, Any]]:
+    with file.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
 @cache
-def _held_out_long() -> tuple[Example, ...]:
-    with ARITHMETIC_PROBLEMS.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in rows)
-
-
-def _write(path: Path, name: str, problems: Sequence[Problem], told: Callable[[Problem], dict[str, Any]]) -> int:
-    rows = (
-        {"id": f"{name}-{i:04d}", "question": problem.question} | told(problem) for i, problem in enumerate(problems)
-    )
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return len(problems)
-
-
-def write_long_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
-    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
-    problems = generators.held_out_long(ARITHMETIC_PROBLEM_COUNT)
-    return _write(path, "arithmetic", problems, lambda p: {"prompt": p.prompt, "steps": p.steps, "answer": p.answer})
-
-
-def held_out_long_questions() -> frozenset[str]:
-    """Return the questions of the task, which training leaves out."""
-    return frozenset(problem.question for problem in generators.held_out_long(ARITHMETIC_PROBLEM_COUNT))
+def _arithmetic() -> tuple[Example, ...]:
+    return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in _shipped(ARITHMETIC_PROBLEMS))
 
 
 SHORT_PROBLEMS = ASSETS / "smollm2-135m" / "short_problems.jsonl"
-SHORT_PROBLEM_COUNT = 200
 
 
 class ShortProblems(NumericTask):
-    """Held-out problems of :mod:`fsd_core.tasks.generators`, asked and scored like published ones."""
+    """Generated problems, asked and scored like published ones."""
 
     name = "short-problems"
     title = "Short word problems"
 
     def all_examples(self) -> tuple[Example, ...]:
-        return _held_out_short()
+        return _short_problems()
 
 
 @cache
-def _held_out_short() -> tuple[Example, ...]:
-    return tuple(Example(row["id"], zero_shot_prompt(row["question"]), canonical(row["answer"])) for row in _rows())
-
-
-def held_out_short_questions() -> frozenset[str]:
-    """Return the questions that training leaves out."""
-    return frozenset(row["question"] for row in _rows())
-
-
-def _rows() -> list[dict]:
-    with SHORT_PROBLEMS.open(encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
-def write_short_held_out(path: Path = SHORT_PROBLEMS) -> int:
-    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
-    problems = generators.held_out_short(SHORT_PROBLEM_COUNT)
-    return _write(path, "short-problems", problems, lambda p: {"steps": p.steps, "answer": str(p.answer)})
+def _short_problems() -> tuple[Example, ...]:
+    return tuple(
+        Example(row["id"], zero_shot_prompt(row["question"]), canonical(row["answer"]))
+        for row in _shipped(SHORT_PROBLEMS)
+    )

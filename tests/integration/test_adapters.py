@@ -21,16 +21,16 @@ from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted, load_pair
-from fsd_core.models.model_pairs import TARGETS, get_pair
-from fsd_core.tasks import generators, get_task
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.tasks import get_task
 from fsd_core.tasks.readings import final_number
 from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing import END, save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import draft, target_texts
-from fsd_core.training.draft import adapter_problems, encode_texts
-from fsd_core.training.loop import alike, pad_rows, weighted_loss
-from fsd_core.training.plans import ADAPTER_PLAN, DRAFT_PLAN, Schedule
-from fsd_core.training.target_texts import read_texts, write_all
+from fsd_plugins.training import draft, generators, target_texts
+from fsd_plugins.training.draft import adapter_problems, encode_texts
+from fsd_plugins.training.loop import alike, pad_rows, weighted_loss
+from fsd_plugins.training.plans import ADAPTER_PLAN, DRAFT_PLAN, TARGETS, Schedule
+from fsd_plugins.training.target_texts import read_texts, write_all
 from tests.tools.toy_families import toy_family
 
 MIX = {"short": 0.25, "arithmetic": 0.25, "gsm8k": 0.5}
@@ -64,7 +64,7 @@ def test_the_problems_of_the_task_are_never_taught(data: Path, monkeypatch: pyte
     before = taught()
     assert not {example.prompt for example in get_task("short-problems").all_examples()} & set(before)
     first = next(generators.stream_short(0))[0].question
-    monkeypatch.setattr(draft, "held_out_short_questions", lambda: frozenset([first]))
+    monkeypatch.setattr(draft, "short_questions", lambda: frozenset([first]))
     assert before[0] == zero_shot_prompt(first) not in taught()
 
 
@@ -113,7 +113,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
             raise Killed
         rows.append(row)
 
-    monkeypatch.setattr("fsd_core.training.loop.REPORT_EVERY", 1)
+    monkeypatch.setattr("fsd_plugins.training.loop.REPORT_EVERY", 1)
     with pytest.raises(Killed):
         draft.train_adapter("toy", out, data, plan, report=dying)
     figures = draft.train_adapter("toy", out, data, plan, report=rows.append)

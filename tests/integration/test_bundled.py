@@ -43,7 +43,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, adapted, load_pair
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS, get_pair
 from fsd_core.tasks import get_task
-from fsd_core.training.cards import CARDS, PROBLEM_SETS
+from fsd_plugins.training.cards import CARDS, PROBLEM_SETS
 from tests.tools.sizes import sized, some
 from tests.tools.threads_kept import threads_kept
 

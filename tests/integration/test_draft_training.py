@@ -31,12 +31,12 @@ from fsd_core.models import draft_weights
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
-from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.testing import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import cards, draft, loop, target_texts
-from fsd_core.training.eagle_head import main, plan_for, slots
-from fsd_core.training.plans import HEAD_PLANS, DraftPlan, HeadPlan, Schedule
-from fsd_core.training.target_texts import (
+from fsd_plugins.training import cards, draft, loop, target_texts
+from fsd_plugins.training.eagle_head import main, plan_for, slots
+from fsd_plugins.training.plans import HEAD_PLANS, TARGETS, DraftPlan, HeadPlan, Schedule
+from fsd_plugins.training.target_texts import (
     TOP_TOKENS,
     answer,
     common_tokens,
@@ -255,7 +255,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
     out, rows = tmp_path / "out", []
-    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
+    monkeypatch.setattr("fsd_plugins.training.target_texts.HELD_OUT_TEXTS", 8)
 
     class Killed(Exception):
         pass
@@ -304,7 +304,7 @@ def test_texts_may_be_read_anew_for_each_batch(
     """What is stored of a text is its tokens; loss and agreement are those of texts stored with distributions."""
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
+    monkeypatch.setattr("fsd_plugins.training.target_texts.HELD_OUT_TEXTS", 8)
     tokenizer = toy_tokenizer()
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(tmp_path / "pair" / "target")
@@ -349,7 +349,7 @@ def test_a_llama_of_ones_own_gets_a_draft_from_itself_alone(tmp_path: Path, monk
     tokenizer = toy_tokenizer()
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    monkeypatch.setattr("fsd_core.training.target_texts.HELD_OUT_TEXTS", 8)
+    monkeypatch.setattr("fsd_plugins.training.target_texts.HELD_OUT_TEXTS", 8)
     plan = replace(PLAN, layers=(0, -1), head_tokens=16_384, texts=60, existing=0, own_prompts=60, side_by_side=32)
     target = f"models:target={folder}"
     figures = draft.main(target, tmp_path / "out", tmp_path / "nothing", plan, report=lambda row: None)

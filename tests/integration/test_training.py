@@ -12,15 +12,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from fsd_core.models.forwards import LinearLlama
-from fsd_core.tasks import generators
-from fsd_core.tasks.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing import toy_model
 from fsd_core.tracking import connect
-from fsd_core.training import bundled_pair, counting, loop
-from fsd_core.training.cards import write_card
-from fsd_core.training.counting import fastest, with_leniency_verdicts
-from fsd_core.training.loop import curves, make_optimizers, train, weighted_loss
-from fsd_core.training.plans import BUNDLED_PLANS, BundledPlan, LinearPlan, Schedule
+from fsd_plugins.training import bundled_pair, counting, generators, loop
+from fsd_plugins.training.cards import write_card
+from fsd_plugins.training.counting import fastest, with_leniency_verdicts
+from fsd_plugins.training.generators import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
+from fsd_plugins.training.loop import curves, make_optimizers, train, weighted_loss
+from fsd_plugins.training.plans import BUNDLED_PLANS, BundledPlan, LinearPlan, Schedule
 
 TINY = BundledPlan(Schedule(steps=51, batch=2, every=50), 16, 1, 32, 2, 2, TARGET_STYLE)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
 import pytest
 
+from fsd_core import plugins
 from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.errors import UnknownName
+from fsd_core.evaluation.runner import rescore
 from fsd_core.roles import LOCAL, Person
 from fsd_core.storage.records import Edit
 from fsd_core.storage.repository import Repository
+from fsd_core.tasks import TASKS
 from fsd_core.worker import run_actions
 from tests.tools.plausible import add_finished, finish, sweep
 from tests.tools.shown_page import Application, ShownPage
@@ -288,3 +293,31 @@ def test_a_run_that_failed_is_resumed_and_deleted(application: Application, repo
     assert (prompts(page), repository.count_runs(id_prefix=run)) == ([], 0)
     page.again()
     assert "local user deleted" in page.text
+
+
+@pytest.fixture
+def no_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No feature is in use, and the tasks are those of the core."""
+    monkeypatch.setenv("FSD_PLUGINS", "none")
+    monkeypatch.delattr(TASKS, "_things", raising=False)
+    plugins.plugins.cache_clear()
+    yield
+    plugins.plugins.cache_clear()
+
+
+@pytest.mark.parametrize("task", ["humaneval", "livecodebench-v5-v6:2024-10-01.."])
+@pytest.mark.usefixtures("no_features")
+def test_a_run_of_a_feature_s_task_opens_without_it(
+    application: Application, repository: Repository, task: str
+) -> None:
+    assert "gsm8k" in TASKS
+    assert task not in TASKS
+    run, other = (repository.create_run(RunConfig(task=task, limit=3, seed=seed)) for seed in (0, 1))
+    for each in (run, other):
+        finish(repository, repository.run(each))
+    page = application.open(f"runs?run={run}", ANN)
+    assert task in page.text
+    assert len(prompts(page)) == 3
+    assert "On 3 prompts." in application.open(f"compare?runs={run},{other}", ANN).text
+    with pytest.raises(UnknownName, match=f"There is no task '{task}': expected one of arithmetic"):
+        rescore(repository, run)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 DOCUMENTS = (
     ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md")),
-    ROOT / "engines" / "vllm" / "README.md",
+    *sorted((ROOT / "fsd_plugins").glob("*/README.md")), ROOT / "engines" / "vllm" / "README.md",
 )  # fmt: skip
 SHELL = ("", "bash")
 """the languages of blocks that hold commands"""

@@ -21,8 +21,8 @@ from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import READING_VERSIONS, GenerationRecord, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import GenerationRow, RunRow, TraceRow
-from fsd_core.tasks import generators
 from fsd_core.tasks.readings import READING_VERSION
+from fsd_plugins.training import generators
 from tests.tools.sizes import PATIENCE
 
 T = TypeVar("T")

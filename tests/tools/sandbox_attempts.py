@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fsd_core.sandbox import judge
+from fsd_plugins.code.sandbox import judge
 from tests.tools.sizes import LONG
 
 # Calls of the kernel by their number: no wrapper of Python or of the C library stands between.

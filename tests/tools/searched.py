@@ -13,7 +13,7 @@ from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.evidence import fresh_rounds
 from fsd_core.storage.repository import Repository
-from fsd_core.tasks import generators
+from fsd_plugins.training import generators
 from tests.tools.plausible import PROVENANCE, generation, record
 
 CHOOSING, FRESH, MARGIN = 16, 112, 5.0

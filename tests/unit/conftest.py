@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.sandbox import judge_process
 from fsd_core.storage import opening, workspace_import
 from fsd_core.storage.opening import upgrade
 from fsd_core.storage.repository import Repository
+from fsd_plugins.code.sandbox import judge_process
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, filled_file
 from tests.tools.sizes import PATIENCE

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fsd_core.tasks import Score, get_task
-from fsd_core.tasks.livecodebench import _PRELUDE
+from fsd_plugins.code.livecodebench import _PRELUDE
 from tests.tools.live_problems import ADD, LONGEST, row, write_live_file
 from tests.tools.sizes import some
 

@@ -197,7 +197,7 @@ def test_every_option_that_a_document_names_exists() -> None:
 def test_every_file_that_a_document_names_exists() -> None:
     tracked = [
         file
-        for folder in ("fsd_core", "dashboard", "tests", "docs", "engines", "examples", "migrations")
+        for folder in ("fsd_core", "fsd_plugins", "dashboard", "tests", "docs", "engines", "examples", "migrations")
         for file in (ROOT / folder).rglob("*")
     ]
     names = {file.name for file in tracked}

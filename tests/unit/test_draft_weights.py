@@ -22,8 +22,8 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import load_tokenizer
 from fsd_core.tasks.word_problems import Arithmetic
 from fsd_core.testing import save_toy_pair, toy_tokenizer
-from fsd_core.training.counting import count_trigrams as count_texts
-from fsd_core.training.counting import training_texts
+from fsd_plugins.training.counting import count_trigrams as count_texts
+from fsd_plugins.training.counting import training_texts
 
 TEXTS = [[1, 2, 5]] * 3 + [[1, 2, 6]] * 2 + [[9, 1, 2, 5, 1]]
 

@@ -37,7 +37,7 @@ from fsd_core.models.eagle_files import load_head, new_head, read_head, save_hea
 from fsd_core.models.forward import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing import open_session, toy_head, toy_model, written
-from fsd_core.training.eagle_head import HeadLoss, TrainingBatch
+from fsd_plugins.training.eagle_head import HeadLoss, TrainingBatch
 from tests.tools.eagle_layouts import EAGLE_3, LAYERS, LAYOUTS, VOCABULARY, WIDTH, Layout, speculators
 from tests.tools.eagle_layouts import write as write_layout
 from tests.tools.sizes import some

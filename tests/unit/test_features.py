@@ -14,6 +14,7 @@ import fsd_plugins
 from fsd_core import plugins
 from fsd_core.errors import Misconfigured
 from fsd_core.plugins import Plugin, folders, parts, sections
+from fsd_core.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
 NAMES = [plugin.name for plugin in fsd_plugins.PLUGINS]
@@ -48,10 +49,19 @@ def test_every_door_that_a_feature_names_is_there() -> None:
     assert [section.__name__ for section in sections("runs")] == ["ImportPanel"]
     assert {door.__module__ for door in (*parts("commands"), *parts("service"))} == {
         "fsd_plugins.results.commands", "fsd_plugins.notices.commands", "fsd_plugins.notices.notifier",
+        "fsd_plugins.training.commands",
     }  # fmt: skip
     assert folders() == (ROOT / "fsd_plugins",)
     for name in NAMES:
         assert (ROOT / "fsd_plugins" / name / "README.md").read_text(encoding="utf-8").startswith(f"# {name.title()}\n")
+
+
+def test_tasks_of_features_stand_with_those_that_have_answers() -> None:
+    (programs,) = parts("tasks")
+    names, offered = [task.name for task in programs], list(TASKS)
+    place = offered.index("humaneval")
+    assert offered[place : place + len(names)] == names
+    assert (offered[place - 1], offered[place + len(names)]) == ("gpqa-diamond", "mt-bench")
 
 
 def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +74,8 @@ def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -
 def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom dashboard.web import PAGES, build_app\nfrom fsd_core.cli.commands import application\n"
-        "from fsd_core.settings import get_settings\nfrom tests.tools.plausible import new_repository\n"
-        "build_app(new_repository(get_settings().home), get_settings())\n"
+        "from fsd_core.settings import get_settings\nfrom fsd_core.worker.run_actions import open_repository\n"
+        "build_app(open_repository(get_settings()), get_settings())\n"
         "print([page.title for page in PAGES])\nprint([it.name for it in application().registered_groups])\n"
         "print(sorted(name for name in sys.modules if name.startswith('fsd_plugins.')))"
     )
@@ -74,5 +84,6 @@ def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
     pages, groups, loaded = answer.stdout.splitlines()[-3:]
     assert "Theory" not in pages
     assert "Reports" in pages
-    assert "notify" not in groups
+    assert "'db'" in groups
+    assert "'train'" not in groups
     assert loaded == "[]"

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from fsd_core.models.model_pairs import ADAPTED, MODEL_PAIRS
-from fsd_core.tasks import Score, generators, get_task
-from fsd_core.tasks.generators import (
+from fsd_core.tasks import Score, get_task
+from fsd_core.tasks.readings import canonical, final_number
+from fsd_core.tasks.word_problems import SHORT_PROBLEMS, zero_shot_prompt
+from fsd_plugins.training import generators
+from fsd_plugins.training.generators import (
     DRAFT_STYLE,
     PLAIN_STYLE,
     PROBLEM_KINDS,
@@ -25,14 +28,7 @@ from fsd_core.tasks.generators import (
     generate_short,
     stream_short,
 )
-from fsd_core.tasks.readings import canonical, final_number
-from fsd_core.tasks.word_problems import (
-    SHORT_PROBLEM_COUNT,
-    SHORT_PROBLEMS,
-    held_out_short_questions,
-    write_short_held_out,
-    zero_shot_prompt,
-)
+from fsd_plugins.training.held_out import SHORT_PROBLEM_COUNT, short_questions, write_short
 
 
 def js(p: list[float], q: list[float]) -> float:
@@ -136,11 +132,9 @@ def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
 
 @pytest.mark.wide
 def test_the_shipped_problems_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
-    assert write_short_held_out(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
+    assert write_short(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
     assert (tmp_path / "again.jsonl").read_bytes() == SHORT_PROBLEMS.read_bytes()
-    assert (
-        len(held_out_short_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
-    )
+    assert len(short_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
 
 
 @pytest.mark.wide
@@ -152,9 +146,9 @@ def test_the_adapter_that_ships_saw_none_of_them() -> None:
     # 64 are only looked at, and problems are drawn 16 batches at a time; few of GSM8K are too long and drawn in vain.
     assert 64 + schedule["batch"] * (schedule["steps"] + 16) < PROBLEMS_SHOWN
     shown = [problem.question for problem, _ in islice(stream_short(0), PROBLEMS_SHOWN)]
-    assert not held_out_short_questions() & set(shown)
+    assert not short_questions() & set(shown)
     # So what is left out from now on changes nothing in how that adapter was made.
-    left_out = stream_short(0, without=held_out_short_questions())
+    left_out = stream_short(0, without=short_questions())
     assert [problem.question for problem, _ in islice(left_out, PROBLEMS_SHOWN)] == shown
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from fsd_core import sandbox
 from fsd_core.config import RunConfig
 from fsd_core.errors import FsdError, Stale, UnfitTask
-from fsd_core.tasks import TASKS, Example, get_task, livecodebench
-from fsd_core.tasks.livecodebench import read_tests, same_output
+from fsd_core.tasks import TASKS, Example, get_task
+from fsd_plugins.code import livecodebench, sandbox
+from fsd_plugins.code.livecodebench import read_tests, same_output
 from tests.tools.live_problems import ADD, ADD_TESTS, LONGEST, LONGEST_TESTS, cases_of, packed, row, write_live_file
 from tests.tools.sizes import some
 
@@ -151,7 +151,7 @@ def test_a_hostile_program_gets_a_verdict_and_no_more(name: str) -> None:
 
 
 def test_a_program_that_waits_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsd_core.sandbox.judge_process.SPARE", 0.1)
+    monkeypatch.setattr("fsd_plugins.code.sandbox.judge_process.SPARE", 0.1)
     assert sandbox.printed_by("import time\ntime.sleep(999)", "", seconds=0.1).failure == "stopped after 0.1 s"
 
 

@@ -38,8 +38,8 @@ from fsd_core.storage.repository import Repository
 from fsd_core.storage.workspace_export import export
 from fsd_core.storage.workspace_import import import_file
 from fsd_core.testing import save_toy_pair
-from fsd_core.training import counting
 from fsd_core.worker.pair_names import add_checked, checked_pair_name, offered_pairs, recorded_name
+from fsd_plugins.training import counting
 from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import sweep
 

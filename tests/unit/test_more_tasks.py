@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.experiments.custom_tasks_panel import fetches, more_tasks_html, request
-from fsd_core import sandbox
 from fsd_core.errors import UnknownName
 from fsd_core.storage.messages import FetchJob
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import JobRow, now
 from fsd_core.tasks import get_task
 from fsd_core.tasks.download import origin
+from fsd_plugins.code import sandbox
 
 LICENCES = {
     "gsm8k": "MIT", "csqa": "MIT", "humaneval": "MIT", "mbpp": "CC BY 4.0", "mmlu": "MIT", "truthfulqa": "Apache 2.0",

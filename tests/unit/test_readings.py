@@ -9,9 +9,9 @@ import pytest
 
 from fsd_core.tasks import Example
 from fsd_core.tasks.choices import chosen_letter
-from fsd_core.tasks.code import block
 from fsd_core.tasks.custom.scorers import get_scorer
 from fsd_core.tasks.readings import final_number, own_turn, stated_number
+from fsd_plugins.code.programs import block
 
 FORMS = [json.loads(line) for line in Path("tests/forms/readings.jsonl").read_text(encoding="utf-8").splitlines()]
 

@@ -32,7 +32,7 @@ from fsd_core.plots.curves import SPEEDS_BY_LOAD, draw_load_curves
 from fsd_core.plots.trade_offs import FIGURE_NAMES, named_figure
 from fsd_core.storage.records import PromptCounts, RunView
 from fsd_core.storage.repository import Repository
-from fsd_core.tasks import generators
+from fsd_plugins.training import generators
 from tests.tools.plausible import PROVENANCE, decoding, generation, new_repository, record
 from tests.tools.run_views import decoding as view_decoding
 from tests.tools.run_views import metrics, prompts, run_view

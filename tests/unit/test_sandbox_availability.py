@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.sandbox import confinement, judge, judge_process, refusal
 from fsd_core.tasks import get_task
+from fsd_plugins.code.sandbox import confinement, judge, judge_process, refusal
 
 TASKS = ["humaneval", "mbpp"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fsd_core.sandbox.channel import DEEPEST, LARGEST, MalformedMessage, decode, encode
+from fsd_plugins.code.sandbox.channel import DEEPEST, LARGEST, MalformedMessage, decode, encode
 
 PLAIN: list[Any] = [
     None, True, False, 0, -1, 255, 256, -(1 << 63), 10**30, -(10**5000), 1 << 100_000, 0.0, -0.0, 1e-310, 0.1,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fsd_core
-from fsd_core.sandbox import confinement, judge, judge_process
+from fsd_plugins.code.sandbox import confinement, judge, judge_process
 from tests.tools.sandbox_attempts import attempt, attempts
 from tests.tools.sizes import some
 

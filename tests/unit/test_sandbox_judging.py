@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core.errors import FsdError
-from fsd_core.sandbox import LONGEST_PROGRAM, judge, judge_process
+from fsd_plugins.code.sandbox import LONGEST_PROGRAM, judge, judge_process
 from tests.tools.sizes import PATIENCE
 
 NODES = """
@@ -171,7 +171,7 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
 
 
 def test_programs_die_with_the_process_that_judges_them(tmp_path: Path) -> None:
-    script = "from fsd_core.sandbox import judge; judge('import time; time.sleep(999)', '', seconds=600)"
+    script = "from fsd_plugins.code.sandbox import judge; judge('import time; time.sleep(999)', '', seconds=600)"
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # where it leaves an empty folder
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2], env=environment)
     until(lambda: _sleeping(sorted(children(parent.pid))))

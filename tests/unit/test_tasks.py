@@ -18,10 +18,12 @@ from fsd_core.analysis.cells import by_category
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnfitTask, UnknownName
 from fsd_core.storage.records import PromptCounts
-from fsd_core.tasks import TASKS, Example, Score, Task, generators, get_task
+from fsd_core.tasks import TASKS, Example, Score, Task, get_task
 from fsd_core.tasks.choices import Gpqa
 from fsd_core.tasks.open_ended import EVERYDAY
-from fsd_core.tasks.word_problems import ARITHMETIC_PROBLEM_COUNT, ARITHMETIC_PROBLEMS, write_long_held_out
+from fsd_core.tasks.word_problems import ARITHMETIC_PROBLEMS
+from fsd_plugins.training import generators
+from fsd_plugins.training.held_out import ARITHMETIC_PROBLEM_COUNT, write_long
 
 TASK = get_task("arithmetic")
 SEVEN = Example("x", "", "7")
@@ -86,7 +88,7 @@ def test_without_a_reference_nothing_is_judged() -> None:
 
 
 def test_the_shipped_problems_are_those_training_leaves_out(tmp_path: Path) -> None:
-    assert write_long_held_out(tmp_path / "again.jsonl") == ARITHMETIC_PROBLEM_COUNT >= 500
+    assert write_long(tmp_path / "again.jsonl") == ARITHMETIC_PROBLEM_COUNT >= 500
     assert (tmp_path / "again.jsonl").read_bytes() == ARITHMETIC_PROBLEMS.read_bytes()
     rows = [json.loads(line) for line in ARITHMETIC_PROBLEMS.read_text().splitlines()]
     assert list(rows[0]) == ["id", "question", "prompt", "steps", "answer"]

@@ -13,7 +13,7 @@ from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import GenerationRow, RunRow, TraceRow
-from fsd_core.tasks import generators
+from fsd_plugins.training import generators
 from tests.tools import plausible
 
 

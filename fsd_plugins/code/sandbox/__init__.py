@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsd_core.sandbox import judge_process
-from fsd_core.sandbox.judge_process import LONGEST_OUTPUT, Printed, refusal, require_sandbox
+from fsd_plugins.code.sandbox import judge_process
+from fsd_plugins.code.sandbox.judge_process import LONGEST_OUTPUT, Printed, refusal, require_sandbox
 
 __all__ = [
     "LONGEST_OUTPUT",

@@ -15,7 +15,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from fsd_core.sandbox.confinement import confine
+from fsd_plugins.code.sandbox.confinement import confine
 
 _FRAMES = 3  # our own, below the program's
 _LONGEST_TEXT = 300  # characters of an exception's message

@@ -23,11 +23,11 @@ from fsd_core.config.model_names import MODELS
 from fsd_core.errors import IncompatibleModels, ModelUnavailable, TrackingUnavailable, UnknownName
 from fsd_core.models.hub import obtain
 from fsd_core.models.loading import cpu_has_bfloat16, gpu_name
-from fsd_core.models.model_pairs import TARGETS, get_pair
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.sources import HubModel, read_object
 from fsd_core.system import whole_file
 from fsd_core.tracking import connect, reached
-from fsd_core.training.plans import Plan, Schedule
+from fsd_plugins.training.plans import TARGETS, Plan, Schedule
 
 Model = Path | HubModel
 """a folder, or a model of the hub"""

@@ -1,7 +1,7 @@
 """Trains the bundled pair: ``python -m fsd_core train bundled-pair --out FOLDER``.
 
 Both models are plain Llama architectures over one byte-level BPE tokenizer, trained from random weights on worked
-arithmetic problems (:mod:`fsd_core.tasks.generators`). The draft is so small that its sums are often
+arithmetic problems (:mod:`fsd_plugins.training.generators`). The draft is so small that its sums are often
 wrong, as is typical of a draft. Each model learns its own house style, so that they also differ in wording, like models
 of two makers.
 
@@ -33,11 +33,11 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import load_tokenizer
-from fsd_core.tasks import generators
-from fsd_core.tasks.generators import Problem, Style
-from fsd_core.training.cards import write_card
-from fsd_core.training.loop import Batch, Row, alike, make, pad_rows, read_model, weighted_loss
-from fsd_core.training.plans import BUNDLED_PLANS, LINEAR_PLAN, BundledPlan, LinearPlan, Parts
+from fsd_plugins.training import generators
+from fsd_plugins.training.cards import write_card
+from fsd_plugins.training.generators import Problem, Style
+from fsd_plugins.training.loop import Batch, Row, alike, make, pad_rows, read_model, weighted_loss
+from fsd_plugins.training.plans import BUNDLED_PLANS, LINEAR_PLAN, BundledPlan, LinearPlan, Parts
 
 PAD, END = "<|pad|>", "<|end|>"
 _HELD_OUT = 600

@@ -43,8 +43,8 @@ from fsd_core.models.prompt import encode_prompt, render_prompt
 from fsd_core.ops.distributions import draw
 from fsd_core.system import whole_file
 from fsd_core.tasks.word_problems import MOST_SHOTS, after_examples, worked
-from fsd_core.training.loop import is_own, on_device, read_model
-from fsd_core.training.plans import TextsPlan
+from fsd_plugins.training.loop import is_own, on_device, read_model
+from fsd_plugins.training.plans import TextsPlan
 
 T = TypeVar("T")
 P = TypeVar("P", bound=TextsPlan)

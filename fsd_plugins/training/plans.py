@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from fsd_core.models.model_pairs import DRAFTED
-from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Style
+from fsd_core.models.model_pairs import DRAFTED, SMOLLM2
+from fsd_core.models.sources import HubModel
+from fsd_plugins.training.generators import DRAFT_STYLE, TARGET_STYLE, Style
+
+TARGETS: dict[str, Path | HubModel] = {DRAFTED: SMOLLM2}
+"""models that drafts and adapters are trained for"""
 
 
 def asked(help: str, default: Any = MISSING, *, low: int = 1, high: int | None = None, name: str = "") -> Any:

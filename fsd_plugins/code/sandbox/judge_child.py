@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any
 
-from fsd_core.sandbox.channel import Channel, Ended, MalformedMessage
-from fsd_core.sandbox.confinement import confine
+from fsd_plugins.code.sandbox.channel import Channel, Ended, MalformedMessage
+from fsd_plugins.code.sandbox.confinement import confine
 
 _GROUPS = (BaseExceptionGroup, ExceptionGroup)  # they cannot be made without their members
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from fsd_core.sandbox.channel import Channel, Ended
-from fsd_core.sandbox.confinement import confine
+from fsd_plugins.code.sandbox.channel import Channel, Ended
+from fsd_plugins.code.sandbox.confinement import confine
 
 _FRAMES = 4  # our own, below the program's
 _LONGEST_TEXT = 300  # characters of an exception's message

@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any
 
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.sandbox import confinement
+from fsd_plugins.code.sandbox import confinement
 
 # Modules that a child runs, in import order. The last one is its role.
 _MODULES = {
@@ -128,7 +128,7 @@ class _Judgement:
 def judged_program(
     program: str, tests: str, given: str, entry_points: Collection[str], seconds: float, memory: int
 ) -> str:
-    """Return the verdict. See :func:`fsd_core.sandbox.judge`.
+    """Return the verdict. See :func:`fsd_plugins.code.sandbox.judge`.
 
     Raises ``FsdError`` if the processes cannot be started and confined, which no program can cause.
     """
@@ -269,7 +269,7 @@ class Printed:
 
 
 def printed_program(program: str, given: str, seconds: float, memory: int) -> Printed:
-    """Return the program's output. See :func:`fsd_core.sandbox.printed_by`.
+    """Return the program's output. See :func:`fsd_plugins.code.sandbox.printed_by`.
 
     Raises ``FsdError`` if the process cannot be started and confined, which no program can cause.
     """

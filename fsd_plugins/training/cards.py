@@ -35,7 +35,7 @@ from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED
 from fsd_core.statistics.intervals import wilson
 from fsd_core.tasks import get_task
-from fsd_core.tasks.generators import DRAFT_STYLE, TARGET_STYLE, Choice, Problem
+from fsd_plugins.training.generators import DRAFT_STYLE, TARGET_STYLE, Choice, Problem
 
 _HEAD = """\
 # Bundled arithmetic pair
@@ -47,10 +47,10 @@ network; they know nothing but such problems.
 Made by `python -m fsd_core train bundled-pair --out FOLDER`. This card is written from the `training.json` beside each
 model.
 
-- **Data**: endless generated problems (`fsd_core/tasks/generators.py`), each seen once; the held-out
+- **Data**: endless generated problems (`fsd_plugins/training/generators.py`), each seen once; the held-out
   problems (`arithmetic.jsonl`) are left out by their question. The question's tokens weigh a tenth of the solution's.
 - **Two house styles**: target and draft learn the same problems and the same sums, each from a corpus with favourite
-  words of its own (`fsd_core/tasks/generators.py`). See below.
+  words of its own (`fsd_plugins/training/generators.py`). See below.
 - **Method**: next-token cross-entropy in bf16 autocast; Muon for hidden matrices, AdamW for the rest; rates constant
   for half of the steps, then falling to zero.
 - **Licence**: that of this repository. No third-party text or weights went in.
@@ -300,8 +300,8 @@ LoRA of rank {rank} on every linear map of the layers ({parameters:,} parameters
 the pair `{adapted}` is loaded. Made by `python -m fsd_core train adapter`; this card by
 `python -m fsd_core train card adapter`.
 
-- **Data**: {short:.0%} problems of one or two steps that `fsd_core/tasks/generators.py` makes up,
-  {arithmetic:.0%} longer ones of `fsd_core/tasks/generators.py`, and {gsm8k:.0%} of the training split
+- **Data**: {short:.0%} problems of one or two steps that `fsd_plugins/training/generators.py` makes up,
+  {arithmetic:.0%} longer ones of `fsd_plugins/training/generators.py`, and {gsm8k:.0%} of the training split
   of GSM8K, put to the model as the tasks without examples put theirs. No problem of AddSub, SingleEq, MultiArith,
   SVAMP, of GSM8K's test split or of the task `short-problems`; the made-up ones follow the kinds of problems that are
   told apart in teaching, as those sets do.
@@ -384,7 +384,7 @@ levels).
 _QUESTIONS = {
     DRAFTED: "to questions of the training splits of GSM8K (alone, and behind worked ones), Dolly 15k, CommonsenseQA "
     "and MBPP, and to stories and encyclopaedia passages that are to be summed up",
-    "bundled": "to arithmetic problems that `fsd_core/tasks/generators.py` makes up",
+    "bundled": "to arithmetic problems that `fsd_plugins/training/generators.py` makes up",
 }
 _HEAD_READ = "\n  {:,} of these texts exist, in the same training splits, and the target read them."
 _LICENCES = {

@@ -1,4 +1,4 @@
-"""Programs, scored by running them in :mod:`fsd_core.sandbox`: HumanEval, MBPP, and what they share with others."""
+"""Programs, scored by running them in a sandbox: HumanEval, MBPP, and what they share with others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from fsd_core import sandbox
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
+from fsd_plugins.code import sandbox
 
 _CODE = r"(?:(?:async )?def |class |import |from |@\w)"
 # A language may stand behind a fence, then a file or a title, then the first line of code.
@@ -106,7 +106,7 @@ def _definition(names: Iterable[str]) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class CodeProblem:
-    """The benchmark's own part of a judgement. See :func:`fsd_core.sandbox.judge`."""
+    """The benchmark's own part of a judgement. See :func:`fsd_plugins.code.sandbox.judge`."""
 
     tests: str
     given: str
@@ -128,7 +128,7 @@ class Programs(Task):
         raise NotImplementedError
 
     def verdict(self, text: str, example: Example) -> str:
-        """Return the verdict of :func:`fsd_core.sandbox.judge` on the code in a text."""
+        """Return the verdict of :func:`fsd_plugins.code.sandbox.judge` on the code in a text."""
         problem, code = self.problem(example), self.program(text, example)
         futures = _FUTURE.findall(code)
         program = "\n".join([*futures, _FUTURE.sub("", code)]) if futures else code

@@ -26,11 +26,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from fsd_core import sandbox
 from fsd_core.errors import Contradiction, Malformed, Stale, UnfitTask
 from fsd_core.settings import get_settings
-from fsd_core.tasks.base import Example, HubFile
-from fsd_core.tasks.code import Programs
+from fsd_core.tasks.base import Example, HubFile, Task
+from fsd_plugins.code import sandbox
+from fsd_plugins.code.programs import Programs
 
 LARGEST_TESTS = 1 << 29
 """bytes of one problem's tests, unpacked"""
@@ -295,6 +295,13 @@ class LiveCodeBench(Programs):
         self.hub = tuple(_hub_file(number, _RELEASES[number - 1]) for number in range(first, last + 1))
         self.files = tuple(file.file for file in self.hub)
 
+    @classmethod
+    def named(cls, name: str) -> Task | None:
+        """Return the task of a name such as ``livecodebench-v5-v6:2024-10-01..2025-01-31``. Either day may be left
+        out."""
+        match = _NAME.fullmatch(name)
+        return _live_task(name, **match.groupdict()) if match else None
+
     def prompts(self) -> tuple[Example, ...]:
         examples = _examples(self.files, *self._days)
         if not examples:
@@ -311,15 +318,6 @@ class LiveCodeBench(Programs):
             if verdict != "passed":
                 return f"{verdict[:170]} (test {number} of {len(tests.cases)})"
         return "passed"
-
-
-def find_live_task(name: str) -> LiveCodeBench | None:
-    """Return the task of a name such as ``livecodebench-v5-v6:2024-10-01..2025-01-31``; ``None`` for another name.
-
-    Either day may be left out. Raises ``InvalidSetting`` for days and releases that there cannot be.
-    """
-    match = _NAME.fullmatch(name)
-    return _live_task(name, **match.groupdict()) if match else None
 
 
 @lru_cache(maxsize=100)

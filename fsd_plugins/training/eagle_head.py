@@ -23,12 +23,11 @@ from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.loading import resolve_device
 from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.models.sources import origin
-from fsd_core.tasks import generators
-from fsd_core.tasks.word_problems import held_out_long_questions
-from fsd_core.training import target_texts
-from fsd_core.training.loop import check_target, earlier, learning, llama_of, make, mixed_precision, read_model
-from fsd_core.training.plans import HEAD_PLANS, HeadPlan
-from fsd_core.training.target_texts import Batch, Guess, Taught
+from fsd_plugins.training import generators, target_texts
+from fsd_plugins.training.held_out import long_questions
+from fsd_plugins.training.loop import check_target, earlier, learning, llama_of, make, mixed_precision, read_model
+from fsd_plugins.training.plans import HEAD_PLANS, HeadPlan
+from fsd_plugins.training.target_texts import Batch, Guess, Taught
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def _questions(target: str, data: Path, plan: HeadPlan, seed: int) -> Iterator[s
         return iter(())
     if target == "bundled":
         # Not those that the target was trained on, so that it writes as it does to new problems.
-        return (problem.prompt for problem, _ in generators.stream_long(seed + 7_000, held_out_long_questions()))
+        return (problem.prompt for problem, _ in generators.stream_long(seed + 7_000, long_questions()))
     return target_texts.training_prompts(data, seed)
 
 

@@ -3,7 +3,7 @@
 Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
 
 Hu et al. 2021 (arXiv 2106.09685), with PEFT. The problems are those of the training split of GSM8K and generated ones
-(:mod:`fsd_core.tasks.generators`), never those of a
+(:mod:`fsd_plugins.training.generators`), never those of a
 test split or of the task ``short-problems``. Their prompts are those of the tasks without examples.
 
 Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.
@@ -33,13 +33,13 @@ from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import draft_weights
 from fsd_core.models.hub import obtain
 from fsd_core.models.loading import resolve_device
-from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.sources import origin
-from fsd_core.tasks import generators
-from fsd_core.tasks.word_problems import held_out_short_questions, worked, zero_shot_prompt
-from fsd_core.training import target_texts
-from fsd_core.training.loop import (
+from fsd_core.tasks.word_problems import worked, zero_shot_prompt
+from fsd_plugins.training import generators, target_texts
+from fsd_plugins.training.held_out import short_questions
+from fsd_plugins.training.loop import (
     CPU,
     Model,
     Row,
@@ -56,8 +56,8 @@ from fsd_core.training.loop import (
     target_of,
     weighted_loss,
 )
-from fsd_core.training.plans import ADAPTER_PLAN, DRAFT_PLAN, AdapterPlan, DraftPlan
-from fsd_core.training.target_texts import Batch, Guess, Taught, TrainingText, Writing
+from fsd_plugins.training.plans import ADAPTER_PLAN, DRAFT_PLAN, TARGETS, AdapterPlan, DraftPlan
+from fsd_plugins.training.target_texts import Batch, Guess, Taught, TrainingText, Writing
 
 Report = Callable[[dict], None]
 HELD_OUT_PROBLEMS = 64  # problems for evaluation only
@@ -73,7 +73,7 @@ def adapter_problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterato
     if not file.is_file():
         raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
     shuffle = random.Random(seed)
-    short = generators.stream_short(seed, without=held_out_short_questions())
+    short = generators.stream_short(seed, without=short_questions())
     sources = {
         "short": ((problem.question, solution.strip()) for problem, solution in short),
         "arithmetic": ((problem.question, solution.strip()) for problem, solution in generators.stream_long(seed)),

@@ -33,10 +33,11 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.prompt import encode_prompt, load_tokenizer
 from fsd_core.models.sources import PairSpec
 from fsd_core.statistics.paired import paired_difference, verdict
-from fsd_core.tasks import generators, get_task
-from fsd_core.tasks.word_problems import held_out_long_questions
-from fsd_core.training.plans import BUNDLED_PLANS
-from fsd_core.training.target_texts import existing_texts
+from fsd_core.tasks import get_task
+from fsd_plugins.training import generators
+from fsd_plugins.training.held_out import long_questions
+from fsd_plugins.training.plans import BUNDLED_PLANS
+from fsd_plugins.training.target_texts import existing_texts
 
 
 def training_texts(target: str, data: Path, seed: int) -> Iterator[tuple[str, str]]:
@@ -44,7 +45,7 @@ def training_texts(target: str, data: Path, seed: int) -> Iterator[tuple[str, st
     file of them is missing."""
     if target != "bundled":
         return existing_texts(data, seed)
-    stream = generators.stream_long(seed + 9_000, held_out_long_questions(), BUNDLED_PLANS["target"].style)
+    stream = generators.stream_long(seed + 9_000, long_questions(), BUNDLED_PLANS["target"].style)
     return ((problem.prompt, solution) for problem, solution in stream)
 
 

@@ -1,0 +1,1 @@
+"""Tasks whose answers are programs, scored by running them in a sandbox."""

@@ -1,0 +1,1 @@
+"""How drafts, heads, adapters and tables are made, those that ship too, and how a pair is calibrated."""

@@ -124,7 +124,6 @@ def test_the_table_of_the_readme_is_measured_again(folder: Path) -> None:
         "Target alone": ("autoregressive", []),
         "SD, lossless, γ 5": ("speculative", ["--draft-length", "5"]),
         "FSD, js ≤ 0.1, γ 14": ("fsd-reducible", ["--threshold", "0.1", "--draft-length", "14"]),
-        "FSD, js ≤ 0.4, γ 14": ("fsd-reducible", ["--threshold", "0.4", "--draft-length", "14"]),
         "Draft alone": ("draft-only", []),
     }
     for name, (rule, options) in again.items():

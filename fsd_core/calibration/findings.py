@@ -237,9 +237,10 @@ class SettingResult:
     sure: bool
     """whether it keeps the promise at the significance level; exact SD always keeps those of accuracy and speed"""
     difference: float | None
-    """share of prompts solved less the target's; ``None`` if nothing is scored"""
+    """share of fresh prompts solved less the target's; ``None`` if it did none, or nothing is scored"""
     at_least: float | None
-    """lower confidence bound of ``difference``; ``None`` if accuracy is not the goal, 0 if nothing is lost"""
+    """lower confidence bound of ``difference``; ``None`` without it or if accuracy is not the goal, 0 if nothing is
+    lost"""
     acceptance: float | None
     """mean over answers of accepted / drafted tokens; ``None`` if nothing was drafted"""
     over_exact: float | None
@@ -415,7 +416,8 @@ def _result(
     exactly, alone = (speedup(evidence, decoding, other, start, end) for other in (exact, config.target))
     fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
-        decoding, fresh, sure, fmean(solved) if solved else None, at_least, fmean(rates) if rates else None,
+        decoding, fresh, sure, fmean(solved) if solved and fresh else None, at_least if fresh else None,
+        fmean(rates) if rates else None,
         exactly.value if exactly else None, exactly.interval if exactly else None, alone.value if alone else None,
     )  # fmt: skip
 

@@ -181,10 +181,10 @@ Range = tuple[float, float]
 
 
 def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
-    """Return the ranges of both axes: all intervals, with room for labels beside them."""
+    """Return the ranges of both axes: all intervals, with room for labels beside them. No share passes 100 %."""
     speeds = [end for p in points for end in p.speed.ends]
-    qualities = [end for p in points for end in p.quality.ends]
-    return _around(speeds), _around(qualities)
+    least, most = _around([end for p in points for end in p.quality.ends])
+    return _around(speeds), (least, min(most, 100.0))
 
 
 def _around(ends: Sequence[float]) -> Range:

@@ -100,7 +100,9 @@ def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
     qualities = {point.run.id: point.quality for group in info.groups for point in group.points}
     assert (qualities[alone.id].value, *qualities[loose.id][:2]) == (100, 80, 70)
     assert info.left_out == 1
-    assert trade_offs.draw_tradeoff(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
+    drawn = trade_offs.draw_tradeoff(info).layout.yaxis
+    assert drawn.title.text == "Same text as the greedy target (% of prompts)"
+    assert drawn.range[1] == 100, "no share is above"
     assert trade_offs.tradeoff_info([alone, loose, TARGET]).measure is trade_offs.ACCURACY_AXIS
 
 

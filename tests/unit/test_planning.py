@@ -14,7 +14,7 @@ import pytest
 from fsd_core.calibration.findings import Measurements
 from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
 from fsd_core.calibration.request import build_calibration
-from fsd_core.calibration.summary import as_json, finding_text, headline, so_far, status_json, verdict
+from fsd_core.calibration.summary import as_json, finalist_row, finding_text, headline, so_far, status_json, verdict
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import FsdError, InvalidSetting, NotEnough
@@ -196,6 +196,16 @@ def test_no_prompts_are_spent_on_what_is_hardly_faster_than_a_sure_one(faster: f
         assert told[-1]["label"] == good.label
         assert so_far(asked, steps[-1]) == f"{good.label} keeps the promise already; what may be faster is tried on"
         assert steps[-1].end > outcome.chosen.prompts + asked.choosing
+
+
+def test_what_did_no_fresh_prompts_has_no_points() -> None:
+    """All minutes went into the choice: what was chosen by is no measurement of what was chosen."""
+    asked = config(minutes=0.3)
+    outcome, _ = calibrated(asked, world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)), 3))
+    unmeasured = [one for one in (outcome.chosen, *outcome.finalists) if not one.prompts]
+    assert unmeasured
+    assert {(one.difference, one.at_least) for one in unmeasured} == {(None, None)}
+    assert [finalist_row(one)[3:5] for one in unmeasured] == [("–", "–")] * len(unmeasured)
 
 
 @pytest.mark.parametrize("goal", ["speed", "accuracy"])

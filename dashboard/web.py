@@ -238,7 +238,8 @@ os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
 os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 
 PAGES = (
-    Page("Playground", "", playground_page.build),
+    Page("Start", "", start.build, in_bar=False),
+    Page("Playground", "playground", playground_page.build),
     Page("Experiments", "experiments", experiments_page.build),
     Page("Compare", "compare", compare_page.build),
     Page("Runs", "runs", runs_page.build),
@@ -246,10 +247,9 @@ PAGES = (
     Page("Review", "review", review_page.build),
     Page("Reports", "reports", reports.build),
     *parts("page"),
-    Page("Start", "start", start.build, in_bar=False),
     Page("People", "people", people.build, needs_accounts=True),
 )
-"""in the order of the navigation"""
+"""in the order of the navigation, behind the one at the root"""
 ICON_PATH = "/favicon.ico"
 EPHEMERAL_NOTE = (
     "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "

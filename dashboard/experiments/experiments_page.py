@@ -91,7 +91,7 @@ def experiments_html(
         return empty_state(
             "No experiment yet",
             "",
-            ("./", "Or try one prompt first"),
+            ("playground", "Or try one prompt first"),
         )
     return joined(_card(e, scores, calibrated(e), resting(e)) for e in experiments)
 

@@ -35,14 +35,14 @@ from dashboard.ui.fields import (
     settings_of,
     visible_fields,
 )
-from dashboard.ui.templates import joined, script
+from dashboard.ui.templates import Html, joined, render, script
 from dashboard.ui.view import Act, Asked, Polled, Updates, Values, View, digest
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.decoding_config import JUDGING_OPTIONS
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.errors import DatabaseUnavailable, FsdError, NotGiven, OutOfRange, Refused, Stale
 from fsd_core.metrics import SHARED_DEVICE
-from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, is_known
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair, is_known
 from fsd_core.roles import same_name
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.tasks import get_task
@@ -62,18 +62,24 @@ CARD_OPTIONS = [
 ]
 OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part in ("drafter", "topology")]
 OF_RULE = [name for name in CARD_OPTIONS if name != "acceptance" and name not in OF_DRAFT]
+RARE = [
+    name
+    for name in CARD_OPTIONS
+    if METHOD_OPTIONS[name].type is bool or name in ("strict_first", "lenient_in", "length_by")
+]
+"""options that few people change"""
 _DIALS = [*OF_RULE, *OF_DRAFT]
 _SELECTORS = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices]
 WIDE = {"divergence", "drafter", "topology", "length_by"}
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 """the rule of each setting before anybody changes it"""
 _LENGTH = {"draft_length": "exact_length"}
-_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", **_LENGTH}, {}, _LENGTH)
+_PAIR_DEFAULTS = (_LENGTH, {"threshold": "threshold", "draft_length": "draft_length"}, {}, _LENGTH)
 """for each setting, the fields whose default depends on the pair, with the name of the default in ``PairDefaults``"""
 
 
 class SettingCard:
-    """The controls of one setting. Those that the chosen algorithm does not read are hidden."""
+    """A line on one setting that opens on its controls. Those that the chosen algorithm does not read are hidden."""
 
     def __init__(self, number: int, kind: str, **initial: Any) -> None:
         """``initial`` are first values of fields that differ from the options' defaults."""
@@ -83,17 +89,36 @@ class SettingCard:
         )
         for name, value in initial.items():
             properties[name]["value"] = value
-        with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
-            rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=self.title)
-            self.about = show(properties["about"]["value"])
-            self.fields = {"acceptance": rule}
-            for names in (OF_RULE, OF_DRAFT):
-                with gr.Row(elem_classes=["dials"]):
-                    for name in names:
-                        scale = 2 if name in WIDE else 1
-                        self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
-        self.outputs = [self.column, self.about, *self.fields.values()]
+        self.fields: dict[str, Any] = {}
+        with gr.Column(min_width=250, visible=number <= 2, elem_classes=["setting"]) as self.column:
+            with gr.Row(elem_classes=["setting-head"]):
+                show(render("playground/playground.html", "fold", self.title), elem_id=f"setting-{number}")
+                self.line = show(elem_classes=["setting-line"])
+            # Hidden by the style sheet, not in an accordion: its fields would appear with what they were built with.
+            with gr.Column(elem_classes=["setting-body"]):
+                self.fields["acceptance"] = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label="Rule")
+                self.about = show(properties["about"]["value"])
+                for names in (OF_RULE, OF_DRAFT):
+                    self._add_dials([name for name in names if name not in RARE], properties)
+                with gr.Column(visible=_any_rare(properties), elem_classes=["rare"]) as self.rare:
+                    show(render("playground/playground.html", "fold", "Rarely changed"))
+                    self._add_dials(RARE, properties)
+        self.line.value = self.line_html({part: part.value for part in self.fields.values()})
+        self.outputs = [self.column, self.line, self.rare, self.about, *self.fields.values()]
         """components that may change"""
+
+    def _add_dials(self, names: Iterable[str], properties: Mapping[str, Any]) -> None:
+        with gr.Row(elem_classes=["dials"]):
+            for name in names:
+                scale = 2 if name in WIDE else 1
+                self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
+
+    def line_html(self, values: Mapping[Any, Any]) -> Html:
+        """Return what the setting is in one line, or what its fields lack, from the components' ``values``."""
+        try:
+            return render("playground/playground.html", "setting_line", decoding_of(self.values(values)).label)
+        except FsdError as error:
+            return render("playground/playground.html", "setting_line", str(error))
 
     def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the chosen values by option, from the components' ``values``."""
@@ -104,18 +129,28 @@ class SettingCard:
         return [values[self.fields[name]] for name in _SELECTORS]
 
     def redraw(self, asked: Asked, values: Mapping[Any, Any]) -> Updates:
-        """Return the controls that the chosen algorithm reads, with the range of its knob, if they differ."""
+        """Return the line of the setting, and the controls that the chosen algorithm reads, with the range of its knob,
+        as far as they differ."""
+        updates: Updates = {}
+        if asked.differs(f"{self.title} in a line", line := self.line_html(values)):
+            updates[self.line] = line
         if not asked.differs(self.title, self.selected(values)):
-            return {}
+            return updates
         parts = {"about": self.about, **self.fields}
         properties = control_properties(self.values(values))
-        return {parts[name]: gr.update(**options) for name, options in properties.items()}
+        updates[self.rare] = gr.Column(visible=_any_rare(properties))
+        return updates | {parts[name]: gr.update(**options) for name, options in properties.items()}
 
     def restore(self, asked: Asked, method: DecodingConfig) -> None:
         """Fill in what requested ``method``. Controls that it does not read stay unchanged."""
         for name, value in settings_of(method).items():
             if name in self.fields:
                 asked.fill(self.fields[name], value)
+
+
+def _any_rare(properties: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether one of the options that few people change is there."""
+    return any(properties[name]["visible"] for name in RARE)
 
 
 def default_cards(pair: str) -> list[SettingCard]:
@@ -294,10 +329,14 @@ class PromptForm:
 
     def restore(self, asked: Asked, message: PlaygroundJob, method: DecodingConfig) -> None:
         """Fill in what requested a job. A pair that is no longer offered is ignored."""
-        if is_known(message.pair):
-            asked.fill(self.pair, message.pair)
         asked.fill(self.prompt, message.prompt)
         asked.fill(self.seed, message.seed)
+        self.restore_sampling(asked, message.pair, method)
+
+    def restore_sampling(self, asked: Asked, pair: str, method: DecodingConfig) -> None:
+        """Fill in a pair, unless it is no longer offered, and what a setting shares with the others."""
+        if is_known(pair):
+            asked.fill(self.pair, pair)
         options = settings_of(method)
         for name, part in self.shared.items():
             asked.fill(part, options[name])
@@ -378,14 +417,14 @@ class Playground:
         if executor == "in-process":
             show(page_note(SHARED_DEVICE))
         self.form = PromptForm()
-        with gr.Row(equal_height=True, elem_classes=["settings"]):
-            self.cards = default_cards(BUNDLED)
         with gr.Row(elem_classes=["actions"]):
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140, elem_id="generate")
             self.stop = gr.Button("Stop", variant="stop", scale=0, min_width=90, interactive=False)
             self.more = gr.Button("Add a setting", scale=0, min_width=130)
             self.fewer = gr.Button("Remove the last", scale=0, min_width=140)
             self.bounds = show(elem_classes=["bounds"])
+        with gr.Row(elem_classes=["settings"]):
+            self.cards = default_cards(BUNDLED)
         self.pays = show(elem_id="pays")
         self.texts = JobPanels(repository, self.jobs, executor)
         self.number = gr.Number(2, visible="hidden")  # of settings
@@ -393,10 +432,12 @@ class Playground:
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
         self._built |= {"pays": digest("")} | self.form.built | self.texts.built
-        self._built |= {
-            card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
-            for card in self.cards
-        }
+        for card in self.cards:
+            built = {part: part.value for part in card.fields.values()}
+            self._built |= {
+                card.title: digest(card.selected(built)),
+                f"{card.title} in a line": digest(card.line_html(built)),
+            }
         """what the page shows before the first answer"""
         self._listen()
 
@@ -487,7 +528,8 @@ class Playground:
         job, failed = None, None
         try:
             if opening:
-                asked.shown["job"] = self._remembered(asked)
+                named = not asked.reloaded and self._fill_named(asked)
+                asked.shown["job"] = "" if named else self._remembered(asked)
             job = self._followed(asked)
         except FsdError as error:
             failed = error
@@ -501,9 +543,31 @@ class Playground:
         """Return whether a form is the asking person's. Somebody else may have signed in since it was filled in."""
         return not owner or same_name(owner, owner_of(asked) or "")
 
+    def _fill_named(self, asked: Asked) -> bool:
+        """Fill in what the page's address names, and return whether it names something: ``setting=`` is the id of a
+        setting, beside exact speculative decoding or the target alone; ``pair=`` a pair, with what was measured of it;
+        ``prompt=`` a text. Raises ``UnknownName``.
+        """
+        address = asked.address
+        if id := address.get("setting"):
+            setting = self.repository.setting(id).config
+            fill_defaults(self.cards, asked, setting.pair)
+            rule = "autoregressive" if setting.decoding.acceptance.is_exact else "speculative"
+            asked.fill(self.cards[0].fields["acceptance"], rule)
+            self.cards[1].restore(asked, setting.decoding)
+            self.form.restore_sampling(asked, setting.pair, setting.decoding)
+        elif pair := address.get("pair"):
+            get_pair(pair)
+            asked.fill(self.form.pair, pair)
+            fill_defaults(self.cards, asked, pair)
+        if prompt := address.get("prompt"):
+            asked.fill(self.form.prompt, prompt)
+        return bool(id or address.get("pair") or prompt)
+
     def _remembered(self, asked: Asked) -> str:
-        """Return the job that this browser showed last, or an empty text if it is unknown or somebody else's."""
-        id = asked.wanted("job")
+        """Return the job that the page's address names, or else the one that this browser showed last; an empty text if
+        it is unknown or somebody else's."""
+        id = asked.address.get("job") or asked.wanted("job")
         if not isinstance(id, str) or not _ID.fullmatch(id):
             return ""
         try:

@@ -378,6 +378,8 @@ class OpenRoutes(AllowList):
         root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
         if scope["method"] in READING_METHODS and path == self.first != "/":
             return await _redirect(scope, f"{root}/")(scope, receive, send)
+        if scope["path"] == "/" and scope["method"] in READING_METHODS and _asked_at_root(scope) & _OF_PLAYGROUND:
+            return await _redirect(scope, f"{root}/playground")(scope, receive, send)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
         if self.page.fullmatch(path):  # the links of a page are relative, and would lead elsewhere behind a slash
@@ -387,8 +389,16 @@ class OpenRoutes(AllowList):
 
     def is_open(self, scope: Scope) -> bool:
         # Gradio takes ?page= at the root as the name of a page, and fails if there is none of that name.
-        names_page = scope["path"] == "/" and "page" in QueryParams(scope["query_string"])
-        return super().is_open(scope) and not names_page
+        return super().is_open(scope) and not _asked_at_root(scope) & {"page", *_OF_PLAYGROUND}
+
+
+_OF_PLAYGROUND = {"prompt", "job"}
+"""what links name that were written when the Playground was at the root"""
+
+
+def _asked_at_root(scope: Scope) -> set[str]:
+    """Return the names in the query of a request for the root; none for another path."""
+    return set(QueryParams(scope["query_string"])) if scope["path"] == "/" else set()
 
 
 def _redirect(scope: Scope, path: str) -> RedirectResponse:

@@ -1,24 +1,31 @@
-"""Start page: the trade-off that ships with the program; later, what runs, what waits and what was found."""
+"""Start page: the setting to use, first on the pair that ships, then on one's own; what runs, waits and was decided."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.tables.run_record import calibration_text
+from dashboard.tables.run_record import calibration_outcome, calibration_picture, calibration_text
 from dashboard.ui.components import notice, show
+from dashboard.ui.fields import label
 from dashboard.ui.page import TradeOffPoint, trade_off
-from dashboard.ui.templates import Html, ago, render, texts_done
-from dashboard.ui.view import Asked, Updates, View
+from dashboard.ui.templates import Html, ago, moment, render, texts_done
+from dashboard.ui.view import Asked, Updates, View, digest
+from fsd_core.calibration.findings import TargetAccuracy
 from fsd_core.calibration.summary import headline
+from fsd_core.config.model_names import called
+from fsd_core.config.options import method
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import MODEL_PAIRS, calibration_of, pair_title
 from fsd_core.review.history import WaitingCount
 from fsd_core.review.review_service import ReviewService
-from fsd_core.texts import count
+from fsd_core.statistics.intervals import wilson
+from fsd_core.texts import count, number_text
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
+    from fsd_core.statistics.intervals import Interval
     from fsd_core.storage.repository import Repository
 
 
@@ -38,27 +45,98 @@ class News(NamedTuple):
     more: str = ""
 
 
-def picture_html() -> Html:
-    """Return accuracy against speed of the first pair that was calibrated, with a sentence."""
-    for pair in MODEL_PAIRS:
-        if (measured := calibration_of(pair)) is not None:
-            points = [
-                TradeOffPoint(
-                    f"FSD, js ≤ {threshold:g}", speed, 100 * difference, is_chosen=threshold == measured.threshold
-                )
-                for threshold, speed, difference in measured.curve
-            ]
-            sentence = (
-                f"{pair_title(pair)}: FSD at js ≤ {measured.threshold:g} is {measured.speedup:.1f} × as fast as SD and "
-                "solves as many within 2 points."
-            )
-            drawn = trade_off([TradeOffPoint("SD", 1.0, 0.0, is_exact=True), *points], _MARGIN, sentence)
-            return render("start/start.html", "picture", drawn, sentence, measured.problems)
-    return Html()
+class Answer(NamedTuple):
+    """The setting to use, with what it rests on."""
+
+    source: str
+    """where and when it was measured"""
+    headline: str
+    figures: Sequence[tuple[str, str]]
+    """each a number with its unit, and what it is a number of"""
+    scope: str
+    """prompts and models that it holds for"""
+    picture: Html
+    ways: Sequence[tuple[str, str]]
+    """addresses with what they open, the first to be tried first"""
+    experiment: str | None = None
+    """id of the calibration; ``None`` for what ships with the program"""
 
 
-def news_html(repository: Repository, waiting: int) -> Html:
-    """Return current work, reviews that wait, and the last decisions; nothing on an empty installation."""
+def shipped_answer() -> Answer | None:
+    """Return what was measured on the first pair that ships with its calibration."""
+    pair = next((name for name in MODEL_PAIRS if calibration_of(name)), "")
+    measured = calibration_of(pair) if pair else None
+    if measured is None:
+        return None
+    points = [
+        TradeOffPoint(f"FSD, js ≤ {threshold:g}", speed, 100 * lost, is_chosen=threshold == measured.threshold)
+        for threshold, speed, lost in measured.curve
+    ]
+    options = {"acceptance": "fsd-reducible", "divergence": "js", "threshold": measured.threshold}
+    setting = method(options | {"draft_length": measured.draft_length}, label)
+    sentence = (
+        f"Use {setting.label}: {measured.speedup:.2g} × as fast as exact SD, "
+        f"within {_MARGIN:g} points of the target's accuracy."
+    )
+    target = TargetAccuracy(measured.solved, measured.problems, wilson(measured.solved, measured.problems))
+    return Answer(
+        "Measured on the pair that ships with FSD Lab",
+        sentence,
+        _figures(measured.speedup, None, measured.over_target, measured.difference, measured.at_least, target),
+        f"Speeds in tokens per second on a CPU, greedily, on {count(measured.problems, 'prompt')} of "
+        f"{measured.task}; {pair_title(pair)}. Yours will differ.",
+        trade_off([TradeOffPoint("SD", 1.0, 0.0, is_exact=True), *points], _MARGIN, sentence),
+        [(f"playground?pair={pair}", "Try it on a prompt"), ("experiments", "Find it for your prompts")],
+    )
+
+
+def own_answer(repository: Repository) -> Answer | None:
+    """Return the verdict of the newest calibration here; ``None`` before the first."""
+    for e in repository.experiments(limit=_LOOKED_AT):
+        if (found := calibration_outcome(repository, e)) is None:
+            continue
+        config, outcome = found
+        it, setting = outcome.chosen, config.setting_of(outcome.chosen.decoding).id
+        return Answer(
+            f"Measured here, {moment(e.created_at)}",
+            headline(config, outcome),
+            _figures(it.over_exact, it.over_exact_interval, it.over_target, it.difference, it.at_least, outcome.target)
+            if it.sure
+            else [],
+            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {called(config.pair)}.",
+            calibration_picture(config, outcome),
+            [
+                (f"playground?setting={setting}", "Try it on a prompt"),
+                (f"compare?experiment={e.id}", "Prompts and times behind it"),
+                (f"runs?experiment={e.id}", "The calibration"),
+            ],
+            e.id,
+        )
+    return None
+
+
+def _figures(
+    over_exact: float | None, ends: Interval | None, over_target: float | None, difference: float | None,
+    at_least: float | None, target: TargetAccuracy | None,
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Return the numbers of a setting that were measured."""
+    rows = []
+    if over_exact is not None:
+        between = f", {ends.low:.2f} to {ends.high:.2f}" if ends else ""
+        rows.append((f"{number_text(over_exact, 2)} ×", f"as fast as exact SD{between}"))
+    if over_target is not None:
+        rows.append((f"{number_text(over_target, 2)} ×", "as fast as the target alone"))
+    if difference is not None:
+        least = "" if at_least is None else f", at least {number_text(at_least, 1, signed=True, times=100)}"
+        solves = f"; it solves {target.text}" if target else ""
+        rows.append((f"{number_text(difference, 1, signed=True, times=100)} points",
+                     f"of accuracy against the target{least}{solves}"))  # fmt: skip
+    return rows
+
+
+def news_html(repository: Repository, waiting: int, shown: str | None = None) -> Html:
+    """Return current work, reviews that wait, and the last decisions; nothing on an empty installation. ``shown``: the
+    calibration that the page tells of already."""
     experiments = repository.experiments(limit=_LOOKED_AT)
     under_way = [e for e in experiments if e.under_way]
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]
@@ -66,7 +144,7 @@ def news_html(repository: Repository, waiting: int) -> Html:
     found = (
         News(f"runs?experiment={e.id}", told, f"{e.name}, {ago(e.created_at)}")
         for e in experiments
-        if not e.under_way and (told := calibration_text(repository, e, headline))
+        if not e.under_way and e.id != shown and (told := calibration_text(repository, e, headline))
     )
     parts = {
         "Running": running, "Waits for you": waits, "Decided last": _decided(repository),
@@ -96,16 +174,26 @@ class StartPage:
 
     def __init__(self, repository: Repository) -> None:
         self.repository, self._waiting = repository, WaitingCount(repository)
+        self.shipped = shipped_answer()
         self.message = show()
-        show(render("start/start.html", "welcome", picture_html()))
+        self.answer = show(self._answer_html(self.shipped), elem_id="answer")
         self.news = show(elem_id="news")
         view = View(self.message, self.fail)
-        view.listen(self.redraw, [], [self.news])
+        view.listen(self.redraw, [], [self.answer, self.news])
+
+    @staticmethod
+    def _answer_html(answer: Answer | None) -> Html:
+        return render("start/start.html", "answer", answer)
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return current work, reviews that wait, and decisions, if they differ."""
-        news = news_html(self.repository, self._waiting(asked.person))
-        return {self.news: news} if asked.differs("news", news) else {}
+        """Return the answer, current work, reviews that wait, and decisions, as far as they differ."""
+        if asked.opening:
+            asked.shown["answer"] = digest(self._answer_html(self.shipped), asked.person)
+        own = own_answer(self.repository)
+        answer = self._answer_html(own or self.shipped)
+        news = news_html(self.repository, self._waiting(asked.person), own.experiment if own else None)
+        updates: Updates = {self.answer: answer} if asked.differs("answer", answer) else {}
+        return updates | ({self.news: news} if asked.differs("news", news) else {})
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:
         """Return an error above what every visitor is shown."""

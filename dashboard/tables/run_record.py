@@ -212,7 +212,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     config = e.config
     if not isinstance(config, CalibrationConfig):
         return None
-    spent = f"{e.decoding_seconds / 60:.1f} of {config.all_minutes:g} min of decoding"
+    spent = spent_text(e.decoding_seconds / 60, config.all_minutes)
     try:
         outcome = latest_status(repository, e)
     except FsdError as error:
@@ -239,7 +239,7 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         "tables/calibration.html",
         "found",
         headline(config, outcome),
-        _picture(config, outcome),
+        calibration_picture(config, outcome),
         verdict(config, outcome),
         links=links,
         further=joined(further),
@@ -249,21 +249,35 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     )
 
 
+def spent_text(minutes: float, given: float) -> str:
+    """Return how much of the time of a calibration is spent. It bounds what is begun, and what was begun is ended."""
+    if minutes <= given:
+        return f"{minutes:.1f} of {given:g} min of decoding"
+    return f"all of {given:g} min of decoding, and {minutes - given:.1f} more to end what had begun"
+
+
 def calibration_text(
     repository: Repository, e: ExperimentView, told: Callable[[CalibrationConfig, Outcome], str]
 ) -> str:
     """Return what is told of a calibration that has ended: its verdict or its headline. Empty until then, for other
     experiments, and where its card says why."""
+    found = calibration_outcome(repository, e)
+    return told(*found) if found else ""
+
+
+def calibration_outcome(repository: Repository, e: ExperimentView) -> tuple[CalibrationConfig, Outcome] | None:
+    """Return a calibration and its outcome. ``None`` until it has ended, for other experiments, and where its card says
+    why."""
     if not isinstance(e.config, CalibrationConfig):
-        return ""
+        return None
     try:
         outcome = latest_status(repository, e)
     except FsdError:
-        return ""
-    return told(e.config, outcome) if isinstance(outcome, Outcome) else ""
+        return None
+    return (e.config, outcome) if isinstance(outcome, Outcome) else None
 
 
-def _picture(config: CalibrationConfig, outcome: Outcome) -> Html:
+def calibration_picture(config: CalibrationConfig, outcome: Outcome) -> Html:
     """Return accuracy against speed of the finalists, exact SD and what is chosen; nothing where nothing is scored."""
     results = {result.decoding: result for result in (*outcome.finalists, outcome.chosen)}
     points = [point for result in results.values() if (point := _point(result, result is outcome.chosen))]

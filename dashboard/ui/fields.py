@@ -206,10 +206,11 @@ class PairDefaults(NamedTuple):
     lengths: str
     """draft lengths of an experiment: the best one of exact speculative decoding, and the best lenient one"""
     exact_length: int
-    """draft length of the Playground's settings: that of exact speculative decoding, so that they differ in the rule
-    alone"""
+    """draft length at which exact speculative decoding is fastest"""
     threshold: float
-    """threshold of the Playground's lenient setting"""
+    """threshold of the Playground's lenient setting: the one that was measured to be the fastest that costs nothing"""
+    draft_length: int
+    """draft length of that setting"""
     example: str | None
     """id of the prompt that the Playground shows first"""
     measured_on: str | None
@@ -231,13 +232,14 @@ def pair_defaults(pair: str) -> PairDefaults:
         length = METHOD_OPTIONS["draft_length"].default
         return PairDefaults(
             thresholds=_listed(knob.grid), limit=OPTIONS["limit"].default, lengths=f"{length}", exact_length=length,
-            threshold=METHOD_OPTIONS["threshold"].default, example=None, measured_on=None, sentence=UNCALIBRATED,
+            threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, measured_on=None,
+            sentence=UNCALIBRATED,
         )  # fmt: skip
     return PairDefaults(
         thresholds=_listed(calibration.thresholds), limit=USUAL_PROMPTS,
         lengths=_listed((calibration.exact_length, calibration.draft_length)), exact_length=calibration.exact_length,
-        threshold=calibration.threshold, example=calibration.example, measured_on=calibration.task,
-        sentence=calibration.sentence(),
+        threshold=calibration.threshold, draft_length=calibration.draft_length, example=calibration.example,
+        measured_on=calibration.task, sentence=calibration.sentence(),
     )  # fmt: skip
 
 

@@ -321,6 +321,14 @@ class PairCalibration(NamedTuple):
     """draft length of that setting"""
     speedup: float
     """speed-up of that setting over the fastest exact one, in tokens per second"""
+    over_target: float | None
+    """the same over the target alone; ``None`` if that was not measured"""
+    solved: int
+    """number of problems that the target solves"""
+    difference: float
+    """share of problems that the setting solves, less the target's"""
+    at_least: float
+    """lower end of the 95 % interval of that difference"""
     thresholds: tuple[float, ...]
     """that threshold, with the first and the last of each region, ascending"""
     free_until: float
@@ -372,11 +380,14 @@ def _calibration(content: dict[str, Any], greedy: dict[str, Any]) -> PairCalibra
         (row for row in greedy["rows"] if "threshold" in row and row["draft_length"] == free["draft_length"]),
         key=lambda row: row["threshold"],
     )
+    alone = next((row["speedup"] for row in greedy["rows"] if row["acceptance"] == "autoregressive"), None)
     ruined = [row["threshold"] for row in rows if row["region"] == "ruined"]
     beyond = [row["threshold"] for row in rows if row["region"] != "free"]
     return PairCalibration(
         task=content["task"], problems=content["prompts"], exact_length=exact["draft_length"],
         threshold=free["threshold"], draft_length=free["draft_length"], speedup=free["speedup"],
+        over_target=free["speedup"] / alone if alone else None, solved=round(exact["accuracy"] * content["prompts"]),
+        difference=free["difference"], at_least=free["low"],
         thresholds=_key_thresholds(rows, free["threshold"]), ruinous=min(ruined, default=None),
         example=greedy["example"],
         curve=tuple((row["threshold"], row["speedup"], row["difference"]) for row in rows if "speedup" in row),

@@ -111,15 +111,17 @@ def test_so_do_links_where_people_sign_in_and_nothing_else_is_told(served: Serve
 
 @pytest.mark.wide
 @pytest.mark.parametrize("root", ["", "/lab"])
-def test_the_playground_has_its_name(served: Served, root: str) -> None:
+def test_the_first_page_has_its_name_and_old_links_to_the_playground_lead_there(served: Served, root: str) -> None:
     client = served(root_path=root)
-    for path in ("/playground", "/playground/"):
+    moved = {"/start?theme=dark": "/?theme=dark", "/start/": "/", "/?prompt=a%20b": "/playground?prompt=a%20b"}
+    for path, place in (moved | {"/?theme=dark&job=1": "/playground?theme=dark&job=1"}).items():
         for headers in (PERSON, {}):  # a person and a program
-            answer = client.get(f"{path}?prompt=a%20b", headers=headers)
-            assert (answer.status_code, answer.headers["location"]) == (308, f"{root}/?prompt=a%20b")
-    assert client.head("/playground").status_code == 308
-    assert client.post("/playground").status_code == 404
-    assert client.get("/playgrounds", headers=PERSON).status_code == 404
+            answer = client.get(path, headers=headers)
+            assert (answer.status_code, answer.headers["location"]) == (308, root + place)
+    assert client.head("/start").status_code == 308
+    assert client.post("/start").status_code == 404
+    assert client.get("/starts", headers=PERSON).status_code == 404
+    assert client.get("/?theme=dark", headers=PERSON).status_code == 200
 
 
 @pytest.mark.wide

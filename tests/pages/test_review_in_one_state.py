@@ -379,7 +379,7 @@ def test_what_a_reviewer_writes_reaches_the_author(
     assert "1 waits for you" in listed.text
     (line,) = listed.rows("Waiting for me")
     assert "your changes" in line
-    assert "1 proposal under review" in application.open("start", ANN).part("news")
+    assert "1 proposal under review" in application.open("", ANN).part("news")
     own = application.open(f"review?proposal={proposal}", ANN)
     assert "Bob asked for changes just now · #1 The prompts are too easy." in own.text
     assert "Waits for the changes of Ann." in own.text

@@ -73,9 +73,9 @@ def own(kind: str, id: str) -> dict[str, str]:
 
 CHOSEN = {"limit": 2, "pair": "bundled", "task": "mine"}
 DEEDS = [
-    Deed("/", "stop", {"job": "{job}"}, "viewer"),
-    Deed("/", "generate", {}, "viewer"),
-    Deed("/", "keep prompt", {"job": "{job}", "task": "mine", "reference": "5"}),
+    Deed("/playground", "stop", {"job": "{job}"}, "viewer"),
+    Deed("/playground", "generate", {}, "viewer"),
+    Deed("/playground", "keep prompt", {"job": "{job}", "task": "mine", "reference": "5"}),
     Deed("/experiments", "start", {"Name": "New"}),
     Deed("/experiments", "find", {"Name": "New"}),
     Deed("/experiments", "cancel", own("experiment", "{queued}")),

@@ -44,15 +44,15 @@ def runs(repository: Repository) -> Sequence[RunView]:
 @pytest.mark.parametrize(
     ("address", "sentence", "leads"),
     [
-        ("experiments", "No experiment yet", "./"),
+        ("experiments", "No experiment yet", "playground"),
         ("compare", "Nothing to compare yet", "experiments"),
         ("runs", "No runs yet", "experiments"),
         ("settings", "No setting was measured yet", "experiments"),
         ("review", "No use yet", "settings"),
         ("reports", "No reports yet", "compare"),
         ("theory", "No run has ended yet: start an experiment, and choose its runs here.", None),
-        ("start", "Find the setting", "experiments"),
-        ("", "Choose Generate to begin.", None),
+        ("", "Find it for your prompts", "experiments"),
+        ("playground", "Choose Generate to begin.", None),
         ("people", "No tokens yet", None),
     ],
 )

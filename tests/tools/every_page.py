@@ -23,8 +23,8 @@ def every_page(repository: Repository) -> dict[str, str]:
     lenient = _telling(experiment)
     use, proposal = _proposed(repository, experiment, lenient)
     return {
-        "start": "/start",
-        "playground": "/",
+        "start": "/",
+        "playground": "/playground",
         "experiments": "/experiments",
         "compare": f"/compare?experiment={experiment.id}",
         "runs": "/runs",

@@ -100,7 +100,7 @@ def _chunk(setting: int, texts: list[str], error: str | None = None) -> Chunk:
 
 # Address, and whether planted text is to be seen there: a door that shows none would prove nothing.
 DOORS = {
-    "": True,
+    "playground": True,
     "experiments": True,
     "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD: True,
     "runs": True,
@@ -117,7 +117,8 @@ DOORS = {
     "reports?report={report}": True,
     "reports?report=" + quote(HOSTILE): True,
     "people": True,
-    "start": True,
+    "": True,
+    "playground?setting={setting}&prompt=" + quote(HOSTILE): True,
     "theory": True,  # the name of who looks, at least
     "nosuch?" + quote(HOSTILE): False,
     "runs?run=" + quote(HOSTILE): True,

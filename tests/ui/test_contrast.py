@@ -95,7 +95,7 @@ def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str
             part.evaluate("part => { part.open = true; }")
         faint[name] = failing_in_a_theme(page)
         wide[name] = sideways(page)
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#lane-1")).to_contain_text("tokens/s")
     job = site.repository.claim(("playground",), 60)

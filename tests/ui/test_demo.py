@@ -40,7 +40,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_a_visitor_plays_within_limits(page: Page, demo: Site) -> None:
     demo.repository.report_worker(1, "host", "cpu", "idle")
-    page.goto(demo.url)
+    page.goto(f"{demo.url}/playground")
     expect(page.locator("body")).to_contain_text("up to 128 tokens with up to 2 settings")
     page.get_by_role("button", name="Add a setting").click()
     page.get_by_role("button", name="Generate").click()

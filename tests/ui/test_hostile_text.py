@@ -22,7 +22,7 @@ from tests.ui.test_sign_in import status
 pytestmark = pytest.mark.ui
 
 VISITED = (
-    "", "runs?run={run}", "settings?setting={setting}", "review?proposal={proposal}", "people", "start",
+    "", "runs?run={run}", "settings?setting={setting}", "review?proposal={proposal}", "people", "playground",
 )  # fmt: skip
 """of the pages that no journey visits, and of those with the most words"""
 

@@ -93,7 +93,7 @@ def test_tab_reaches_everything_shows_where_it_is_and_gets_out_again(
 
 @pytest.mark.wide
 def test_the_playground_is_used_by_the_keyboard(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     settled(page)  # a field that has just appeared is given what it was built with once more
     tab_to(page, "^Prompt")
     page.keyboard.press("Control+A")

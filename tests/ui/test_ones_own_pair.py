@@ -290,7 +290,7 @@ def approve(bob: Page, proposal: str, app: Application) -> None:
 
 def it_is_called_by_its_name_at_every_door(ann: Page, app: Application) -> None:
     """On every page that names it, and in what is exported."""
-    for path in ("/start", "/experiments", "/runs?turns=true", "/settings", "/review", f"/review?use={USE}"):
+    for path in ("/", "/experiments", "/runs?turns=true", "/settings", "/review", f"/review?use={USE}"):
         go(ann, f"{app.url}{path}")
         expect(ann.locator("body")).to_contain_text(PAIR)
         expect(ann.locator("body")).not_to_contain_text(BY_MODELS)

@@ -16,9 +16,10 @@ from fsd_core.config.model_names import models_of, name_of_models
 from fsd_core.tasks import TASKS
 from fsd_core.testing import save_toy_pair
 from tests.tools.forked import ForkedCommand
-from tests.tools.settled import settled
+from tests.tools.settled import go, settled
 from tests.tools.site import Site, serving
 from tests.tools.stand_in_hub import Repo, StandInHub, stand_in_hub
+from tests.ui.test_playground import unfold_settings
 
 pytestmark = pytest.mark.ui
 
@@ -76,7 +77,7 @@ def test_two_folders_are_checked_added_chosen_and_measured(page: Page, site: Sit
     (experiment,) = site.repository.experiments()
     assert experiment.config.pair == kept.models
 
-    page.goto(f"{site.url}/")
+    page.goto(f"{site.url}/playground")
     settled(page)
     page.get_by_label("Model pair", exact=True).click()
     page.get_by_role("option", name="mine", exact=True).click()
@@ -117,7 +118,7 @@ def test_what_cannot_be_used_is_told_and_nothing_is_kept(page: Page, site: Site,
     type_a_pair(page, "my models")
     expect(page.locator(".exp-size").first).to_contain_text("There is no model pair called 'my models'")
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
-    page.goto(f"{site.url}/")
+    page.goto(f"{site.url}/playground")
     settled(page)
     type_a_pair(page, "my models")
     page.get_by_role("button", name="Generate").click()
@@ -254,13 +255,14 @@ def test_an_experiment_begins_with_what_was_measured_of_the_pair(page: Page, sit
 
 @pytest.mark.wide("test_model_pairs.py")
 def test_the_playground_s_second_setting_begins_with_the_pair_s_best(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    go(page, f"{site.url}/playground")
+    unfold_settings(page)
     threshold, lengths = of_setting(page, 2, "Threshold"), [of_setting(page, i, "Draft length") for i in (1, 2)]
     expect(threshold).to_have_value(f"{OURS.threshold:g}")
     expect(lengths[0]).to_have_value(str(OURS.exact_length))
-    expect(lengths[1]).to_have_value(str(OURS.exact_length))  # they differ in the rule alone
+    expect(lengths[1]).to_have_value(str(OURS.draft_length))
     lengths[0].fill("7")
     choose(page, "SmolLM2 135M with our draft")
-    expect(lengths[1]).to_have_value(str(OTHER.exact_length))
+    expect(lengths[1]).to_have_value(str(OTHER.draft_length))
     expect(threshold).to_have_value(f"{OTHER.threshold:g}")
     expect(lengths[0]).to_have_value("7")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, Request, Response, Route
 
 from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.tables import JobRow
-from tests.tools.settled import acts, meanwhile, settled, watch
+from tests.tools.settled import acts, go, meanwhile, settled, watch
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 
@@ -75,7 +75,7 @@ def start(page: Page, site: Site) -> JobRow:
 def test_the_page_is_marked_tells_of_the_worker_and_two_settings_are_asked_for_written_compared_and_shown_as_they_are(
     page: Page, site: Site
 ) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
     expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
     site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
@@ -135,22 +135,24 @@ def test_the_page_is_marked_tells_of_the_worker_and_two_settings_are_asked_for_w
 
 @pytest.mark.wide
 def test_controls_follow_the_algorithm_up_to_four_settings_and_bad_input_is_told(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     prompt(page).fill("  ")
     page.get_by_role("button", name="Generate").click()
     expect(page.get_by_text("The prompt is empty: write one, or pick an example.")).to_be_visible()
     prompt(page).fill("Hello")
     second = page.locator(".setting").nth(1)
-    expect(second.get_by_label("Threshold")).to_be_visible()
+    expect(second.get_by_label("Threshold")).to_be_hidden()
+    unfold_settings(page)
     expect(second).to_contain_text("0 to 0.693 nats")
     second.get_by_label("Threshold").fill("0.9")
     page.get_by_role("button", name="Generate").click()
-    expect(page.get_by_text("beyond the range of the divergence 'js'")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("beyond the range of the divergence 'js'")
     assert site.repository.claim(("playground",), 1) is None  # neither of them began anything
 
-    second.get_by_label("Setting 2").click()
+    second.get_by_label("Rule").click()
     page.get_by_role("option", name="Target alone").click()
     expect(second).to_contain_text("lossless")
+    expect(second.locator(".setting-line p")).to_have_text("Target alone")
     for label in ("Threshold", "Divergence", "Drafter", "Draft length γ"):
         expect(second.get_by_label(label, exact=True)).to_be_hidden()
 
@@ -171,7 +173,8 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
 ) -> None:
     held: list[Route] = []
     released = False
-    page.goto(site.url)
+    go(page, f"{site.url}/playground")
+    unfold_settings(page)
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Tree tokens")).to_be_hidden()
     asked = acts(page)
@@ -192,10 +195,12 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     job = start(page, site)
     asked = job.payload["settings"][1]
     assert asked["drafter"] == {"kind": "eagle"}
-    assert asked["topology"] == {"kind": "dynamic-tree", "length": 5, "top_k": 10, "total_tokens": 17}
+    assert asked["topology"] == {"kind": "dynamic-tree", "length": 16, "top_k": 10, "total_tokens": 17}
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     page.reload()
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    unfold_settings(page)
     expect(second.get_by_label("Topology")).to_have_value("Tree")
     expect(second.get_by_label("Drafter")).to_have_value("EAGLE head")
     expect(second.get_by_label("Tree tokens")).to_have_value("17")
@@ -204,7 +209,8 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
 
 @pytest.mark.wide
 def test_a_search_tree_of_a_table_is_offered_and_asked_for(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    go(page, f"{site.url}/playground")
+    unfold_settings(page)
     second = page.locator(".setting").nth(1)
     for label, option in (("Drafter", "Tri-gram table"), ("Topology", "Search tree")):
         second.get_by_label(label, exact=True).click()
@@ -228,6 +234,15 @@ def choose(page: Page, label: str, option: str | int) -> None:
     (options.nth(option) if isinstance(option, int) else options.filter(has_text=option)).click()
 
 
+def unfold_settings(page: Page) -> None:
+    """Opens the lines of the settings, and what is rarely changed of them."""
+    for lines in (".setting-head details", ".rare details"):
+        for line in page.locator(lines).all():
+            if line.is_visible() and line.get_attribute("open") is None:
+                line.locator("summary").click()
+    expect(page.get_by_label("Rule").first).to_be_visible()
+
+
 def unfold_sampling(page: Page) -> None:
     """Opens the line that the sampling folds to while it is the usual one."""
     page.locator("#sampling button").first.click()
@@ -238,7 +253,7 @@ def unfold_sampling(page: Page) -> None:
 def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_merely_left_changes_nothing(
     page: Page, site: Site
 ) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
     example = page.get_by_label("Example", exact=True)
     first = example.input_value()
@@ -248,7 +263,7 @@ def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_
     assert len({round(one.bounding_box()["height"]) for one in page.locator(".setting:visible").all()}) == 1  # type: ignore[index]
     top = page.locator("#lane-1").bounding_box()
     assert top is not None
-    assert top["y"] < 720, "the results begin on the first screen"
+    assert top["y"] < 450, "the texts begin on the upper half of the first screen"
     prompt(page).fill("My own")
     expect(example).to_have_value("")
     for _ in range(2):  # the same once more
@@ -292,7 +307,7 @@ def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_
 
 @pytest.mark.wide
 def test_stop_asks_the_worker_and_keeps_what_is_written_after_a_reload_too(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     for reloaded in (False, True):
         job = start(page, site)
         expect(page.locator("#verdict")).to_contain_text("is loading the models")  # the browser has heard of its job
@@ -310,10 +325,12 @@ def test_stop_asks_the_worker_and_keeps_what_is_written_after_a_reload_too(page:
 
 @pytest.mark.wide
 def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    go(page, f"{site.url}/playground")
     prompt(page).fill("".join(HOSTILE))
     page.get_by_role("button", name="Add a setting").click()
     expect(page.locator(".setting:visible")).to_have_count(3)
+    settled(page)
+    unfold_settings(page)
     page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.25")
     unfold_sampling(page)
     page.get_by_label("Temperature").fill("0.5")
@@ -326,6 +343,7 @@ def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     expect(prompt(page)).to_have_value("".join(HOSTILE))
     expect(page.locator(".setting:visible")).to_have_count(3)
+    unfold_settings(page)
     expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.25")
     expect(page.get_by_label("Temperature")).to_have_value("0.5")
     expect(page.get_by_role("button", name="Generate")).to_be_disabled()
@@ -363,18 +381,18 @@ def remember(page: Page, job: str) -> None:
 def remembered_name(html: str) -> str:
     """Under which name the browser remembers a job for the person of a page."""
     person, installation = re.findall('name="fsd-person" content="(.*?)" data-installation="(.*?)"', html)[0]
-    return f"fsd {installation} {person} remembered /"
+    return f"fsd {installation} {person} remembered /playground"
 
 
 @pytest.mark.wide
 def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Browser) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     job = start(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
     tab = page.context.new_page()
     with tab.expect_response(found_again) as told:
-        tab.goto(site.url)
+        tab.goto(f"{site.url}/playground")
     assert job.id in told.value.text()
     expect(tab.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))  # the same browser
     tab.close()
@@ -387,7 +405,7 @@ def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Bro
         for kept in ("", "f" * 32, "<img src=x>"):
             remember(stranger, kept)
             with stranger.expect_response(found_again) as told:
-                stranger.goto(site.url)
+                stranger.goto(f"{site.url}/playground")
             assert job.id not in told.value.text()
             settled(stranger)
             expect(stranger.locator("#lane-1")).to_contain_text("appears here")

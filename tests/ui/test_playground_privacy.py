@@ -33,7 +33,7 @@ def become(page: Page, behind: Site, who: str, job: str = "") -> None:
 
 def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behind: Site) -> None:
     become(page, behind, "ann")
-    page.goto(behind.url)
+    page.goto(f"{behind.url}/playground")
     page.locator("#prompt-text textarea").fill(SECRET)
     page.get_by_role("button", name="Generate").click()
     job = claim(page, behind)
@@ -45,13 +45,13 @@ def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behi
     expect(page.locator("#lane-1")).to_contain_text("secret text")
 
     become(page, behind, "ann", job.id)  # at another machine
-    page.goto(behind.url)
+    page.goto(f"{behind.url}/playground")
     expect(page.locator("#lane-1")).to_contain_text("secret text")
     expect(page.locator("#prompt-text textarea")).to_have_value(SECRET)
     for somebody in ("bob", "chief"):
         become(page, behind, somebody, job.id)
         with page.expect_response(found_again) as told:
-            page.goto(behind.url)
+            page.goto(f"{behind.url}/playground")
         assert SECRET not in told.value.text()
         assert "secret" not in told.value.text()
         settled(page)
@@ -65,7 +65,7 @@ def test_a_text_is_shown_to_who_asked_for_it_and_to_nobody_else(page: Page, behi
 
 def test_what_somebody_has_typed_is_not_filled_in_for_the_next_in_the_same_tab(page: Page, behind: Site) -> None:
     become(page, behind, "ann")
-    page.goto(behind.url)
+    page.goto(f"{behind.url}/playground")
     prompt = page.locator("#prompt-text textarea")
     first = prompt.input_value()
     prompt.fill(SECRET)

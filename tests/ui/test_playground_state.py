@@ -22,6 +22,7 @@ from tests.ui.test_playground import (
     questions,
     start,
     unfold_sampling,
+    unfold_settings,
     worker_that_is_there,
 )
 
@@ -33,7 +34,7 @@ QUEUE = ("playground",)
 
 @pytest.mark.wide("test_view_in_browser.py")
 def test_a_second_click_on_generate_begins_no_job_and_stop_stops_the_one_that_was_shown(page: Page, site: Site) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
     generate, stop = page.get_by_role("button", name="Generate"), page.get_by_role("button", name="Stop")
     held = Held(page, only=begins)
     generate.dblclick()
@@ -77,14 +78,14 @@ def settled_polls(page: Page) -> None:
 
 @pytest.mark.wide("test_view_in_browser.py")
 def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
     prompt(page).fill("The former prompt")
     former = start(page, site)
     finish(site, former, "failed", "No.")
     expect(page.get_by_text("No.", exact=True)).to_be_visible()
     tab = page.context.new_page()
     held = Held(tab, only=questions)
-    tab.goto(site.url)
+    tab.goto(f"{site.url}/playground")
     held.wait()
     prompt(tab).fill("A new prompt")
     tab.get_by_role("button", name="Generate").click()
@@ -101,7 +102,7 @@ def test_a_late_answer_to_the_opening_overwrites_nothing(page: Page, site: Site)
 
 @pytest.mark.wide("test_view_in_browser.py")
 def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_marked(page: Page, site: Site) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
     asked = prompt(page).input_value()
     job = start(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
@@ -152,8 +153,9 @@ def test_an_answer_that_is_lost_cuts_no_text_and_texts_of_a_former_form_are_mark
 def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_the_answer_to_another_choice(
     page: Page, site: Site
 ) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
     held = Held(page, only=questions)
+    unfold_settings(page)
     more, fewer = (page.get_by_role("button", name=name) for name in ("Add a setting", "Remove the last"))
     more.dblclick()
     held.wait()
@@ -171,7 +173,7 @@ def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_t
     prompt(page).fill("My own words.")
     second.get_by_label("Threshold").fill("0.07")
     held.release()
-    expect(second.get_by_label("Draft length")).to_have_value(str(other.exact_length))
+    expect(second.get_by_label("Draft length")).to_have_value(str(other.draft_length))
     settled(page)
     expect(prompt(page)).to_have_value("My own words.")
     expect(second.get_by_label("Threshold")).to_have_value("0.07")
@@ -179,14 +181,16 @@ def test_clicks_on_the_number_of_settings_all_count_and_what_is_typed_outlasts_t
 
 @pytest.mark.wide("test_view_in_browser.py")
 def test_the_form_outlasts_a_reload_the_way_back_and_a_lost_request(page: Page, site: Site) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
     choose(page, "Model pair", "SmolLM2 135M with our draft")
     expect(prompt(page)).to_have_value(re.compile("^Why is the sky blue"))
     prompt(page).fill("Kept: reload")
     page.get_by_role("button", name="Add a setting").click()
+    expect(page.locator(".setting:visible")).to_have_count(3)
+    unfold_settings(page)
     page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.07")
     third = page.locator(".setting").nth(2)
-    third.get_by_label("Setting 3").click()
+    third.get_by_label("Rule").click()
     page.get_by_role("option", name="Speculative decoding (SD)").click()
     third.get_by_label("Draft length").fill("3")
     settled(page)
@@ -223,10 +227,11 @@ def kept(page: Page, asked: str) -> None:
     third = page.locator(".setting").nth(2)
     expect(page.locator(".setting:visible")).to_have_count(3)
     settled(page)
+    unfold_settings(page)
     expect(prompt(page)).to_have_value(asked)
     expect(page.get_by_label("Model pair")).to_have_value("SmolLM2 135M with our draft · to fetch, 92.9 MB")
     expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.07")
-    expect(third.get_by_label("Setting 3")).to_have_value("Speculative decoding (SD)")
+    expect(third.get_by_label("Rule")).to_have_value("Speculative decoding (SD)")
     expect(third.get_by_label("Draft length")).to_have_value("3")
     expect(page.locator("#prompt-text")).to_contain_text("chat template")  # the hint and the examples of the pair
     page.get_by_label("Example", exact=True).click()
@@ -259,7 +264,7 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
             if lost == "nothing":
                 route.fulfill(response=answer)
 
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     settled(page)
     prompt(page).fill(f"Lost: {lost}")
     page.route("**/gradio_api/run/**", hold)
@@ -283,7 +288,7 @@ def test_a_reload_right_after_the_click_finds_the_job(page: Page, site: Site, lo
 
 @pytest.mark.wide("test_playground.py")
 def test_a_refused_click_leaves_the_last_job_where_it_was(page: Page, site: Site) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/playground")
     page.get_by_role("button", name="Generate").click()
     job = claim(page, site)
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])

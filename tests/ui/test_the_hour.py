@@ -224,8 +224,9 @@ def measured_though_its_worker_dies(hand: Hand, page: Page, app: Application) ->
 @pytest.mark.wide
 def test_a_newcomer_reaches_each_goal_in_few_clicks(page: Page, app: Application, token: str, models: Path) -> None:
     hand = Hand(page)
-    with hand.reaching("A first answer"):
+    with hand.reaching("A first text"):
         page.goto(app.url)
+        hand.click(page.get_by_role("link", name="Try it on a prompt"))
         expect(page.locator("#prompt-text textarea")).to_have_value(re.compile("^Question: "))
         expect(page.locator(".fsd-worker")).to_contain_text("ready")
         hand.click(page.get_by_role("button", name="Generate"))

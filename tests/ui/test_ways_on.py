@@ -12,7 +12,7 @@ from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import go
 from tests.tools.site import Site
 from tests.tools.sizes import some
-from tests.ui.test_playground import unfold_sampling
+from tests.ui.test_playground import unfold_sampling, unfold_settings
 
 pytestmark = pytest.mark.ui
 
@@ -73,7 +73,8 @@ def test_a_word_is_explained_by_mouse_keyboard_and_touch(page: Page, site: Site)
 
 @pytest.mark.wide
 def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> None:
-    go(page, site.url)
+    go(page, f"{site.url}/playground")
+    unfold_settings(page)
     lenient = page.locator(".setting").nth(1)
     lenient.get_by_label("Threshold").fill("0.0123456")
     unfold_sampling(page)

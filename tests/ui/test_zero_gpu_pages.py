@@ -38,7 +38,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def test_a_text_is_charged_to_who_asked_and_its_speed_is_said_to_be_shared(page: Page, space: Space) -> None:
-    page.goto(space.url)
+    page.goto(f"{space.url}/playground")
     expect(page.locator("body")).to_contain_text(SHARED_DEVICE)
     page.get_by_role("button", name="Generate").click()
     for lane in ("#lane-1", "#lane-2"):
@@ -48,7 +48,7 @@ def test_a_text_is_charged_to_who_asked_and_its_speed_is_said_to_be_shared(page:
 
 def test_a_gpu_that_is_not_lent_is_told_in_words(page: Page, space: Space) -> None:
     (space.folder / "refuse").write_text("You have exceeded your free ZeroGPU quota (60s requested vs. 3s left).")
-    page.goto(space.url)
+    page.goto(f"{space.url}/playground")
     page.get_by_role("button", name="Generate").click()
     expect(page.locator("#verdict")).to_contain_text("You have exceeded your free ZeroGPU quota", timeout=LONG)
     (space.folder / "refuse").unlink()

@@ -454,8 +454,8 @@ def rows(length: int) -> list[dict[str, Any]]:
 def written(folder: Path, pair: str | None = None, **changed: Any) -> str:
     """A local pair that was calibrated; its name."""
     save_toy_pair(folder)
-    exact = {"acceptance": "speculative", "draft_length": 4, "region": "free"}
-    free = rows(12)[1] | {"speedup": 1.5}
+    exact = {"acceptance": "speculative", "draft_length": 4, "region": "free", "accuracy": 0.8}
+    free = rows(12)[1] | {"speedup": 1.5, "difference": 0.0, "low": -0.01}
     greedy = {"exact": exact, "free": free, "example": "arithmetic-0003", "rows": [exact, *rows(6), *rows(12)]}
     told = ({"pair": pair} if pair else {}) | {
         "task": "arithmetic",
@@ -471,6 +471,7 @@ def test_the_telling_thresholds_are_the_best_and_the_ends_of_each_region(tmp_pat
     assert told is not None
     assert told.thresholds == (0.01, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4)
     assert (told.threshold, told.draft_length, told.exact_length, told.speedup) == (0.05, 12, 4, 1.5)
+    assert (told.over_target, told.solved, told.difference, told.at_least) == (None, 480, 0.0, -0.01)
     assert (told.free_until, told.ruinous, told.example) == (0.1, 0.4, "arithmetic-0003")
     assert told.sentence() == (
         "Measured on 600 prompts of arithmetic, greedily: up to js ≤ 0.1 FSD solves as many as SD within 2 points, and "
@@ -502,7 +503,8 @@ def test_the_shipped_pair_begins_with_what_was_measured_of_it() -> None:
     assert told.speedup >= 1.4
     assert 0 < told.threshold <= told.free_until < (told.ruinous or 1)
     begun = pair_defaults("bundled")
-    assert (begun.threshold, begun.exact_length) == (told.threshold, told.exact_length)
+    assert (begun.threshold, begun.draft_length) == (told.threshold, told.draft_length)
+    assert begun.exact_length == told.exact_length
     assert begun.limit == USUAL_PROMPTS
     examples = examples_of("bundled")
     assert len(examples) == len({prompt for _, prompt in examples}) == 8

@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.playground.job_panels import worker_notice
-from dashboard.start import news_html, picture_html
+from dashboard.start import StartPage, news_html, own_answer, shipped_answer
+from dashboard.tables.run_record import spent_text
 from dashboard.ui.page import Page, TradeOffPoint, absence_notice, navigation, trade_off, worker_status
 from dashboard.web import PAGES
 from fsd_core.calibration.request import build_calibration
@@ -78,7 +79,7 @@ def test_a_database_that_is_damaged_is_told_and_does_not_raise(database: Databas
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_that_is_open_is_marked(page: Page) -> None:
-    assert ('class="fsd-brand" href="./start" aria-current' in navigation(PAGES, page)) == (page.title == "Start")
+    assert ('class="fsd-brand" href="./" aria-current' in navigation(PAGES, page)) == (page.title == "Start")
     assert (f'aria-current="page">{page.title}<' in navigation(PAGES, page)) == page.in_bar
     assert navigation(PAGES, page).count("aria-current") == 1
 
@@ -101,15 +102,32 @@ def test_host_names_that_are_none_are_refused(names: str) -> None:
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
 
 
-def test_an_empty_installation_has_a_picture_and_no_news(repository: Repository) -> None:
+def test_an_empty_installation_has_the_answer_that_ships_and_no_news(repository: Repository) -> None:
     assert news_html(repository, 0) == ""
-    measured = calibration_of("bundled")
+    assert own_answer(repository) is None
+    measured, answer = calibration_of("bundled"), shipped_answer()
     assert measured is not None
-    picture = Reader(picture_html()).text
-    assert f"FSD at js ≤ {measured.threshold:g} is {measured.speedup:.1f} × as fast as SD" in picture
-    assert f"Measured on {measured.problems} prompts." in picture
+    assert answer is not None
+    # Computed again from the file, by hand: 596.8 / 267.1 and 596.8 / 163.6 tokens a second; 592 of 600 by either.
+    assert answer.headline == (
+        "Use FSD reducible · js ≤ 0.1 · γ 16: 2.2 × as fast as exact SD, within 2 points of the target's accuracy."
+    )
+    assert [number for number, _ in answer.figures] == ["2.23 ×", "3.65 ×", "0.0 points"]
+    assert answer.figures[2][1] == (
+        "of accuracy against the target, at least −0.9; it solves 592 of 600 prompts (99 %, 97 to 99)"
+    )
+    assert "600 prompts of arithmetic" in answer.scope
+    assert answer.ways[0] == ("playground?pair=bundled", "Try it on a prompt")
+    shown = Reader(StartPage._answer_html(answer)).text
+    for told in (answer.source, answer.headline, *(text for figure in answer.figures for text in figure)):
+        assert told in shown
     assert (measured.threshold, measured.speedup) in {point[:2] for point in measured.curve}
     assert [point[0] for point in measured.curve] == sorted(point[0] for point in measured.curve)
+
+
+def test_the_time_of_a_calibration_bounds_what_is_begun() -> None:
+    assert spent_text(2.94, 3.0) == "2.9 of 3 min of decoding"
+    assert spent_text(4.9, 3.0) == "all of 3 min of decoding, and 1.9 more to end what had begun"
 
 
 @pytest.mark.wide

@@ -13,8 +13,10 @@ import pytest
 
 from dashboard.playground.job_panels import FORMER, Visitors
 from dashboard.playground.playground_page import Playground, payload
+from dashboard.ui.fields import pair_defaults
 from dashboard.ui.view import Asked, Values
-from fsd_core.config import DecodingConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
+from fsd_core.config.options import method
 from fsd_core.errors import Refused, Stale, UnknownName
 from fsd_core.roles import Person
 from fsd_core.storage.repository import Repository
@@ -26,6 +28,10 @@ from tests.tools.tracking_examples import chunk
 
 FIRST, SECOND = "a" * 32, "b" * 32
 BOB = Person("bob", "viewer")
+LENIENT = SettingConfig(
+    pair="bundled",
+    decoding=method({"acceptance": "fsd-reducible", "threshold": 0.3, "draft_length": 7, "temperature": 0.5}),
+)
 
 
 @pytest.fixture
@@ -158,3 +164,40 @@ def test_two_tabs_of_a_member_do_not_pass_the_demo_s_limit_together(repository: 
         with pytest.raises(Refused):
             second.result(PATIENCE)
     assert repository.queue_length() == 1
+
+
+def test_a_link_fills_in_the_setting_the_pair_and_the_prompt_that_it_names(
+    page: Playground, repository: Repository
+) -> None:
+    run = repository.run(repository.create_run(RunConfig(setting=LENIENT, task="arithmetic", limit=3)))
+    opened = question(page, address={"setting": run.setting_id, "prompt": "Question: 1 + 1?\nAnswer:"})
+    page.redraw(opened)
+    second = page.cards[1].fields
+    assert opened.filled[page.form.prompt] == "Question: 1 + 1?\nAnswer:"
+    assert (opened.current(second["threshold"]), opened.current(second["draft_length"])) == (0.3, 7)
+    assert opened.current(page.cards[0].fields["acceptance"]) == "speculative"
+    assert opened.current(page.form.shared["temperature"]) == 0.5
+
+    exact = SettingConfig(pair="bundled", decoding=method({"acceptance": "speculative", "draft_length": 4}))
+    run = repository.run(repository.create_run(RunConfig(setting=exact, task="arithmetic", limit=3)))
+    opened = question(page, address={"setting": run.setting_id})
+    page.redraw(opened)
+    assert opened.current(page.cards[0].fields["acceptance"]) == "autoregressive"  # not itself once more
+
+    opened = question(page, address={"pair": "smollm2-135m"})
+    page.redraw(opened)
+    assert opened.current(page.form.pair) == "smollm2-135m"
+    assert opened.current(second["draft_length"]) == pair_defaults("smollm2-135m").draft_length
+
+    for address, sentence in (({"setting": "nosuch"}, "no setting"), ({"pair": "nosuch"}, "no model pair")):
+        updates = page.redraw(question(page, address=address))
+        assert sentence in str(updates[page.texts.verdict])
+
+
+def test_a_setting_is_told_in_a_line_and_what_it_lacks_too(page: Playground) -> None:
+    card = page.cards[1]
+    built = {part: part.value for part in card.fields.values()}
+    assert card.line_html(built) == "<p>FSD reducible · js ≤ 0.1 · γ 16</p>"
+    assert "0.9 is beyond the range" in card.line_html(built | {card.fields["threshold"]: 0.9})
+    opened = question(page, {card.fields["threshold"]: 0.2})
+    assert page.redraw(opened)[card.line] == "<p>FSD reducible · js ≤ 0.2 · γ 16</p>"

@@ -49,7 +49,7 @@ def turn(browser: Browser, home: Path) -> dict[str, float]:
                 time.sleep(0.05)
         reached("answers")
         page = browser.new_page()
-        page.goto(url)
+        page.goto(f"{url}/playground")
         button = page.get_by_role("button", name="Generate")
         button.wait_for()
         page.wait_for_function("document.querySelector('#prompt-text textarea')?.value.startsWith('Question')")

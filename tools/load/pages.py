@@ -30,7 +30,7 @@ from tests.tools.served import ROOT, served
 from tools.load.crowd import STAY, View, crowd
 
 FIRST_TABLE = {
-    "Playground": "textarea", "Experiments": "article.exp", "Compare": "table.cmp tbody tr",
+    "Start": ".start-figures", "Playground": "textarea", "Experiments": "article.exp", "Compare": "table.cmp tbody tr",
     "Runs": "table.fsd-table tbody tr", "Search": "table.fsd-table tbody tr", "One run": "h1.fsd-h1 .pill, .run-links",
     "Theory": ".fsd-tiles",
 }  # fmt: skip
@@ -50,7 +50,8 @@ def views(repository: Repository) -> list[View]:
     runs = repository.runs(limit=12)
     twelve = ",".join(run.id for run in runs)
     return [
-        View("Playground", ""), View("Experiments", "experiments"), View("Compare", "compare", {"runs": twelve}),
+        View("Start", ""), View("Playground", "playground"), View("Experiments", "experiments"),
+        View("Compare", "compare", {"runs": twelve}),
         View("Runs", "runs"), View("Search", "runs", {"search": "Series 7 fsd"}),
         View("One run", "runs", {"run": runs[0].id}), View("Theory", "theory"),
     ]  # fmt: skip

@@ -177,11 +177,11 @@ def test_what_is_no_file_of_text_is_told_of(page: Page, site: Site) -> None:
     opened(page, site)
     answer = page.locator("#own-answer").get_by_role("alert")
     page.get_by_role("button", name="Check", exact=True).click()
-    expect(answer).to_have_text("No file is chosen: choose one of JSON Lines, JSON or Parquet first.")
+    expect(answer).to_have_text("No file is chosen: choose one of CSV, TSV, XLSX, Parquet, JSON or JSON Lines first.")
     choose(page, "large.jsonl", b"x" * (LARGEST_UPLOAD + 1))
     expect(answer).to_contain_text("The file has 1,000,001 bytes: expected at most 1,000,000 here.")
     choose(page, "picture.jsonl", b"\xff\xd8\xff")
-    expect(page.locator("#own-answer li")).to_contain_text("Line 1: It is not UTF-8 from byte 1 on")
+    expect(page.locator("#own-answer li")).to_contain_text("The file is not UTF-8 from byte 1 on")
     largest = lines({"prompt": "x"}).ljust(LARGEST_UPLOAD, b" ")
     choose(page, "full.jsonl", largest)
     expect(page.locator("#own-answer .fsd-notice")).to_contain_text("full: 1 prompt in order.")
@@ -195,7 +195,7 @@ def test_a_file_in_the_folder_is_a_task_and_a_broken_one_is_told_of(page: Page, 
     opened(page, site)
     expect(page.locator("#own-tasks")).to_contain_text("mail@")
     expect(page.locator("#own-tasks .fsd-notice.warn")).to_contain_text(
-        "bad.jsonl has 1 problem. Line 1: It is not JSON"
+        "bad.jsonl has 1 problem. The file is no JSON"
     )
     (site.home / "tasks" / "mail.jsonl").write_bytes(lines({"prompt": "Dear all, again"}))
     expect(page.locator("#own-tasks")).to_contain_text("2 versions")

@@ -194,9 +194,7 @@ def test_a_file_in_the_folder_is_a_task_and_a_broken_one_is_told_of(page: Page, 
     (site.home / "tasks" / "bad.jsonl").write_bytes(b"<script>alert(1)</script>")
     opened(page, site)
     expect(page.locator("#own-tasks")).to_contain_text("mail@")
-    expect(page.locator("#own-tasks .fsd-notice.warn")).to_contain_text(
-        "bad.jsonl has 1 problem. The file is no JSON"
-    )
+    expect(page.locator("#own-tasks .fsd-notice.warn")).to_contain_text("bad.jsonl has 1 problem. The file is no JSON")
     (site.home / "tasks" / "mail.jsonl").write_bytes(lines({"prompt": "Dear all, again"}))
     expect(page.locator("#own-tasks")).to_contain_text("2 versions")
     assert [view.added_by for view in site.repository.task_versions("mail")] == ["task folder"] * 2

@@ -116,9 +116,10 @@ class SettingCard:
     def line_html(self, values: Mapping[Any, Any]) -> Html:
         """Return what the setting is in one line, or what its fields lack, from the components' ``values``."""
         try:
-            return render("playground/playground.html", "setting_line", decoding_of(self.values(values)).label)
+            text = decoding_of(self.values(values)).label
         except FsdError as error:
-            return render("playground/playground.html", "setting_line", str(error))
+            text = str(error)
+        return render("playground/playground.html", "setting_line", text)
 
     def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the chosen values by option, from the components' ``values``."""
@@ -132,8 +133,8 @@ class SettingCard:
         """Return the line of the setting, and the controls that the chosen algorithm reads, with the range of its knob,
         as far as they differ."""
         updates: Updates = {}
-        if asked.differs(f"{self.title} in a line", line := self.line_html(values)):
-            updates[self.line] = line
+        if asked.differs(f"{self.title} in a line", list(self.values(values).values())):
+            updates[self.line] = self.line_html(values)
         if not asked.differs(self.title, self.selected(values)):
             return updates
         parts = {"about": self.about, **self.fields}
@@ -432,12 +433,10 @@ class Playground:
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._built = {"pair": digest(BUNDLED), "buttons": digest(False, False), "number": digest(2, 2)}
         self._built |= {"pays": digest("")} | self.form.built | self.texts.built
-        for card in self.cards:
-            built = {part: part.value for part in card.fields.values()}
-            self._built |= {
-                card.title: digest(card.selected(built)),
-                f"{card.title} in a line": digest(card.line_html(built)),
-            }
+        self._built |= {
+            card.title: digest(card.selected({part: part.value for part in card.fields.values()}))
+            for card in self.cards
+        }
         """what the page shows before the first answer"""
         self._listen()
 
@@ -562,7 +561,7 @@ class Playground:
             fill_defaults(self.cards, asked, pair)
         if prompt := address.get("prompt"):
             asked.fill(self.form.prompt, prompt)
-        return bool(id or address.get("pair") or prompt)
+        return any(address.get(name) for name in ("setting", "pair", "prompt"))
 
     def _remembered(self, asked: Asked) -> str:
         """Return the job that the page's address names, or else the one that this browser showed last; an empty text if

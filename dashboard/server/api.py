@@ -378,7 +378,7 @@ class OpenRoutes(AllowList):
         root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
         if scope["method"] in READING_METHODS and path == self.first != "/":
             return await _redirect(scope, f"{root}/")(scope, receive, send)
-        if scope["path"] == "/" and scope["method"] in READING_METHODS and _asked_at_root(scope) & _OF_PLAYGROUND:
+        if scope["method"] in READING_METHODS and _asked_at_root(scope) & _OF_PLAYGROUND:
             return await _redirect(scope, f"{root}/playground")(scope, receive, send)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)

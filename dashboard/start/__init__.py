@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,9 +11,9 @@ from dashboard.ui.components import notice, show
 from dashboard.ui.fields import label
 from dashboard.ui.page import TradeOffPoint, trade_off
 from dashboard.ui.templates import Html, ago, moment, render, texts_done
-from dashboard.ui.view import Asked, Updates, View, digest
-from fsd_core.calibration.findings import TargetAccuracy
-from fsd_core.calibration.summary import headline
+from dashboard.ui.view import Asked, Updates, View
+from fsd_core.calibration.findings import SettingResult, TargetAccuracy
+from fsd_core.calibration.summary import finalist_row, headline, use_text, within_text
 from fsd_core.config.model_names import called
 from fsd_core.config.options import method
 from fsd_core.errors import FsdError
@@ -25,7 +25,7 @@ from fsd_core.texts import count, number_text
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.statistics.intervals import Interval
+    from fsd_core.storage.records import ExperimentView
     from fsd_core.storage.repository import Repository
 
 
@@ -64,25 +64,26 @@ class Answer(NamedTuple):
 
 def shipped_answer() -> Answer | None:
     """Return what was measured on the first pair that ships with its calibration."""
-    pair = next((name for name in MODEL_PAIRS if calibration_of(name)), "")
-    measured = calibration_of(pair) if pair else None
-    if measured is None:
+    found = next(((name, measured) for name in MODEL_PAIRS if (measured := calibration_of(name))), None)
+    if found is None:
         return None
+    pair, measured = found
     points = [
         TradeOffPoint(f"FSD, js ≤ {threshold:g}", speed, 100 * lost, is_chosen=threshold == measured.threshold)
         for threshold, speed, lost in measured.curve
     ]
     options = {"acceptance": "fsd-reducible", "divergence": "js", "threshold": measured.threshold}
     setting = method(options | {"draft_length": measured.draft_length}, label)
-    sentence = (
-        f"Use {setting.label}: {measured.speedup:.2g} × as fast as exact SD, "
-        f"within {_MARGIN:g} points of the target's accuracy."
-    )
+    sentence = use_text(setting.label, measured.speedup, within_text(_MARGIN))
     target = TargetAccuracy(measured.solved, measured.problems, wilson(measured.solved, measured.problems))
+    result = SettingResult(
+        setting, measured.problems, True, measured.difference, measured.at_least, None, measured.speedup, None,
+        measured.over_target,
+    )  # fmt: skip
     return Answer(
         "Measured on the pair that ships with FSD Lab",
         sentence,
-        _figures(measured.speedup, None, measured.over_target, measured.difference, measured.at_least, target),
+        _figures(result, target),
         f"Speeds in tokens per second on a CPU, greedily, on {count(measured.problems, 'prompt')} of "
         f"{measured.task}; {pair_title(pair)}. Yours will differ.",
         trade_off([TradeOffPoint("SD", 1.0, 0.0, is_exact=True), *points], _MARGIN, sentence),
@@ -90,9 +91,9 @@ def shipped_answer() -> Answer | None:
     )
 
 
-def own_answer(repository: Repository) -> Answer | None:
-    """Return the verdict of the newest calibration here; ``None`` before the first."""
-    for e in repository.experiments(limit=_LOOKED_AT):
+def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) -> Answer | None:
+    """Return the verdict of the first calibration of the experiments that has one; ``None`` without any."""
+    for e in experiments:
         if (found := calibration_outcome(repository, e)) is None:
             continue
         config, outcome = found
@@ -100,9 +101,7 @@ def own_answer(repository: Repository) -> Answer | None:
         return Answer(
             f"Measured here, {moment(e.created_at)}",
             headline(config, outcome),
-            _figures(it.over_exact, it.over_exact_interval, it.over_target, it.difference, it.at_least, outcome.target)
-            if it.sure
-            else [],
+            _figures(it, outcome.target) if it.sure else [],
             f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {called(config.pair)}.",
             calibration_picture(config, outcome),
             [
@@ -115,29 +114,31 @@ def own_answer(repository: Repository) -> Answer | None:
     return None
 
 
-def _figures(
-    over_exact: float | None, ends: Interval | None, over_target: float | None, difference: float | None,
-    at_least: float | None, target: TargetAccuracy | None,
-) -> list[tuple[str, str]]:  # fmt: skip
+def _figures(result: SettingResult, target: TargetAccuracy | None) -> list[tuple[str, str]]:
     """Return the numbers of a setting that were measured."""
-    rows = []
-    if over_exact is not None:
-        between = f", {ends.low:.2f} to {ends.high:.2f}" if ends else ""
-        rows.append((f"{number_text(over_exact, 2)} ×", f"as fast as exact SD{between}"))
-    if over_target is not None:
-        rows.append((f"{number_text(over_target, 2)} ×", "as fast as the target alone"))
-    if difference is not None:
-        least = "" if at_least is None else f", at least {number_text(at_least, 1, signed=True, times=100)}"
+    rows, told = [], finalist_row(result)
+    if result.over_exact is not None:
+        between = f", {told.interval}" if told.interval else ""
+        rows.append((f"{told.over_exact} ×", f"as fast as exact SD{between}"))
+    if result.over_target is not None:
+        rows.append((f"{number_text(result.over_target, 2)} ×", "as fast as the target alone"))
+    if result.difference is not None:
+        least = "" if result.at_least is None else f", at least {told.at_least}"
         solves = f"; it solves {target.text}" if target else ""
-        rows.append((f"{number_text(difference, 1, signed=True, times=100)} points",
-                     f"of accuracy against the target{least}{solves}"))  # fmt: skip
+        rows.append((f"{told.difference} points", f"of accuracy against the target{least}{solves}"))
     return rows
 
 
-def news_html(repository: Repository, waiting: int, shown: str | None = None) -> Html:
+def answer_html(answer: Answer | None) -> Html:
+    """Return the setting to use, or where one is found."""
+    return render("start/start.html", "answer", answer)
+
+
+def news_html(
+    repository: Repository, experiments: Sequence[ExperimentView], waiting: int, shown: str | None = None
+) -> Html:
     """Return current work, reviews that wait, and the last decisions; nothing on an empty installation. ``shown``: the
     calibration that the page tells of already."""
-    experiments = repository.experiments(limit=_LOOKED_AT)
     under_way = [e for e in experiments if e.under_way]
     running = [News(f"runs?experiment={e.id}", e.name, f"{e.status}, {texts_done(e)}") for e in under_way[:_MOST]]
     waits = [News("review", f"{count(waiting, 'proposal')} under review")] if waiting else []
@@ -174,24 +175,21 @@ class StartPage:
 
     def __init__(self, repository: Repository) -> None:
         self.repository, self._waiting = repository, WaitingCount(repository)
-        self.shipped = shipped_answer()
+        self.shipped = answer_html(shipped_answer())
         self.message = show()
-        self.answer = show(self._answer_html(self.shipped), elem_id="answer")
+        self.answer = show(self.shipped, elem_id="answer")
         self.news = show(elem_id="news")
         view = View(self.message, self.fail)
         view.listen(self.redraw, [], [self.answer, self.news])
 
-    @staticmethod
-    def _answer_html(answer: Answer | None) -> Html:
-        return render("start/start.html", "answer", answer)
-
     def redraw(self, asked: Asked) -> Updates:
         """Return the answer, current work, reviews that wait, and decisions, as far as they differ."""
         if asked.opening:
-            asked.shown["answer"] = digest(self._answer_html(self.shipped), asked.person)
-        own = own_answer(self.repository)
-        answer = self._answer_html(own or self.shipped)
-        news = news_html(self.repository, self._waiting(asked.person), own.experiment if own else None)
+            asked.differs("answer", self.shipped)  # what the page was built with
+        experiments = self.repository.experiments(limit=_LOOKED_AT)
+        own = own_answer(self.repository, experiments)
+        answer = answer_html(own) if own else self.shipped
+        news = news_html(self.repository, experiments, self._waiting(asked.person), own.experiment if own else None)
         updates: Updates = {self.answer: answer} if asked.differs("answer", answer) else {}
         return updates | ({self.news: news} if asked.differs("news", news) else {})
 

@@ -409,14 +409,12 @@ def _result(
     sure: bool, at_least: float | None,
 ) -> SettingResult:  # fmt: skip
     start = config.choosing if end > config.choosing else 0
-    solved, rates = (
-        gains(evidence, decoding, config.target, start, end).values(),
-        acceptance_rates(evidence, decoding, start, end).values(),
-    )
+    solved = gains(evidence, decoding, config.target, start, end).values() if start else ()
+    rates = acceptance_rates(evidence, decoding, start, end).values()
     exactly, alone = (speedup(evidence, decoding, other, start, end) for other in (exact, config.target))
     fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
-        decoding, fresh, sure, fmean(solved) if solved and fresh else None, at_least if fresh else None,
+        decoding, fresh, sure, fmean(solved) if solved else None, at_least if fresh else None,
         fmean(rates) if rates else None,
         exactly.value if exactly else None, exactly.interval if exactly else None, alone.value if alone else None,
     )  # fmt: skip

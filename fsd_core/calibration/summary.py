@@ -36,10 +36,21 @@ _CONFIDENCE = f"{100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
 def goal_text(config: CalibrationConfig) -> str:
     """Return the promise, such as ``within 2 points of the target's accuracy``."""
     if config.goal == "accuracy":
-        return f"within {count(config.margin, 'point')} of the target's accuracy"
+        return within_text(config.margin)
     if config.goal == "acceptance":
         return f"at least {100 * config.acceptance:g} % of drafted tokens accepted"
     return "the fastest, whatever it costs"
+
+
+def within_text(margin: float) -> str:
+    """Return the promise to lose at most so many points."""
+    return f"within {count(margin, 'point')} of the target's accuracy"
+
+
+def use_text(label: str, over_exact: float | None, promise: str) -> str:
+    """Return the sentence that names a setting, how fast it is and what it promises."""
+    faster = "" if over_exact is None else f"{over_exact:.2g} × as fast as exact SD, "
+    return f"Use {label}: {faster}{promise}."
 
 
 def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
@@ -62,8 +73,7 @@ def headline(config: CalibrationConfig, outcome: Outcome) -> str:
         return f"{_use_exact(selected.decoding.label)}: no lossy setting is sure to be better."
     if not selected.sure:
         return f"No setting is sure to keep the promise yet: {goal_text(config)}."
-    faster = "" if selected.over_exact is None else f"{selected.over_exact:.2g} × as fast as exact SD, "
-    return f"Use {selected.decoding.label}: {faster}{goal_text(config)}."
+    return use_text(selected.decoding.label, selected.over_exact, goal_text(config))
 
 
 def _verdict(config: CalibrationConfig, outcome: Outcome) -> str:

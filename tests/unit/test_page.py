@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.playground.job_panels import worker_notice
-from dashboard.start import StartPage, news_html, own_answer, shipped_answer
+from dashboard.start import answer_html, news_html, own_answer, shipped_answer
 from dashboard.tables.run_record import spent_text
 from dashboard.ui.page import Page, TradeOffPoint, absence_notice, navigation, trade_off, worker_status
 from dashboard.web import PAGES
@@ -103,8 +103,8 @@ ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
 
 
 def test_an_empty_installation_has_the_answer_that_ships_and_no_news(repository: Repository) -> None:
-    assert news_html(repository, 0) == ""
-    assert own_answer(repository) is None
+    assert news_html(repository, repository.experiments(), 0) == ""
+    assert own_answer(repository, repository.experiments()) is None
     measured, answer = calibration_of("bundled"), shipped_answer()
     assert measured is not None
     assert answer is not None
@@ -118,7 +118,7 @@ def test_an_empty_installation_has_the_answer_that_ships_and_no_news(repository:
     )
     assert "600 prompts of arithmetic" in answer.scope
     assert answer.ways[0] == ("playground?pair=bundled", "Try it on a prompt")
-    shown = Reader(StartPage._answer_html(answer)).text
+    shown = Reader(answer_html(answer)).text
     for told in (answer.source, answer.headline, *(text for figure in answer.figures for text in figure)):
         assert told in shown
     assert (measured.threshold, measured.speedup) in {point[:2] for point in measured.curve}
@@ -135,7 +135,7 @@ def test_news_are_what_runs_what_waits_and_what_was_decided(repository: Reposito
     runs = repository.experiment(add_finished(repository, "Done")).runs
     repository.create_experiment(sweep("Under <way>"))
     repository.create_experiment(build_calibration(get_task("arithmetic"), name="Looking", margin=5.0, minutes=1.0))
-    news = Reader(news_html(repository, 2)).text
+    news = Reader(news_html(repository, repository.experiments(), 2)).text
     assert "Under <way>" in news
     assert "queued, 0 of 168 texts" in news
     assert "Lookingqueued, 0 texts written" in news  # of how many is unknown
@@ -149,7 +149,7 @@ def test_news_are_what_runs_what_waits_and_what_was_decided(repository: Reposito
     proposal = service.propose(ANN, "sums", [tuned.id], [runs[0].id], "Fast.")
     review = service.review(proposal)
     service.submit_review(BOB, review, "approve", "", review.use.sequence)
-    news = news_html(repository, 0)
+    news = news_html(repository, repository.experiments(), 0)
     assert "approved for Sums" in Reader(news).text
     assert 'href="review?use=sums"' in news
     assert tuned.label in Reader(news).text

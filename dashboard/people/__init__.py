@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from cachetools import TTLCache
 
+from dashboard.tables.list_page import Listing, ListPage, held, orders_of
 from dashboard.ui import components
-from dashboard.ui.components import Column, button, empty_state, heading, notice, pill, section, show, table
-from dashboard.ui.templates import Html, joined, moment, render
-from dashboard.ui.view import Act, Asked, Updates, Values, View
+from dashboard.ui.components import LOOKS, Column, empty_state, heading, notice, section, show, table
+from dashboard.ui.templates import Html, joined, render
+from dashboard.ui.view import Act, Asked, Updates, Values, View, together
 from fsd_core.accounts import AccountService
 from fsd_core.errors import FsdError
 from fsd_core.roles import LONGEST_PERSON_NAME, ROLES, Person, read_roles, same_name
-from fsd_core.texts import DASH
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
-    from fsd_core.storage.tables import AccountEventRow, ApiTokenRow, UserRow
+    from fsd_core.storage.tables import UserRow
 
 
-_PEOPLE = (Column("Name", "wide"), Column("Role"), Column("Since"), Column("Last sign-in"), Column("State"), Column(""))
+_FILE = "people/people.html"
+_PEOPLE = {
+    "name": Column("Name", "wide", "name"), "role": Column("Role", "", "role"),
+    "since": Column("Since", "", "created_at", "newest first"),
+    "last": Column("Last sign-in", "", "signed_in_at", "newest first"), "state": Column("State"), "acts": Column(""),
+}  # fmt: skip
 _NAMED = (Column("Name", "wide"), Column("Role"))
-_TOKENS = (
-    Column("Token", "wide"), Column("Of"), Column("Role"), Column("Since"), Column("Until"), Column("Last used"),
-    Column(""),
-)  # fmt: skip
-_LOG = (Column("When"), Column("Who"), Column("Did"), Column("Whose", "wide"), Column("What", "wide"))
+_TOKENS = {
+    "token": Column("Token", "wide"), "of": Column("Of"), "role": Column("Role"), "since": Column("Since"),
+    "until": Column("Until"), "used": Column("Last used"), "acts": Column(""),
+}  # fmt: skip
+_LOG = {
+    "when": Column("When"), "who": Column("Who"), "did": Column("Did"), "whose": Column("Whose", "wide"),
+    "what": Column("What", "wide"),
+}  # fmt: skip
+TOKENS = Listing("Tokens", _TOKENS, partial(render, _FILE, "token"), render(_FILE, "no_tokens"))
+LOG = Listing("What happened to accounts", _LOG, partial(render, _FILE, "event"), render(_FILE, "no_events"))
 
 
 def refused(sentence: str) -> Html:
@@ -39,70 +50,27 @@ def refused(sentence: str) -> Html:
 
 def own_html(person: Person, settings: Settings) -> Html:
     """Return who somebody is here, and what they can do about it."""
-    return render("people/people.html", "own", person, settings.access, settings.proxy_header)
+    return render(_FILE, "own", person, settings.access, settings.proxy_header)
 
 
-def tokens_html(tokens: Sequence[ApiTokenRow], person: Person) -> Html:
-    """Return tokens, or what they are for."""
-    if not tokens:
-        return empty_state(
-            "No tokens yet",
-            "A program shows a token instead of a password, and may do what its role may. Verdicts, votes, roll-backs "
-            "and deletions stay with people. Make one below.",
-        )
-    rows = [
-        (
-            token.name, token.owner or DASH, token.role, moment(token.created_at), moment(token.expires_at),
-            moment(token.used_at),
-            button("revoke-token", "token", token.name, "Revoke", f"Revoke “{token.name}”? Whatever uses it stops."),
-        )
-        for token in tokens
-    ]  # fmt: skip
-    return table(_TOKENS, rows, "Tokens")
+def roles_html(settings: Settings) -> Html:
+    """Return the roles of people whom a proxy names, for then no accounts are kept here."""
+    named = table(_NAMED, read_roles(settings.proxy_roles).items(), "Roles behind the proxy")
+    return joined([render(_FILE, "behind_proxy", settings.proxy_header), named])
 
 
-def people_html(people: Sequence[UserRow], person: Person, settings: Settings) -> Html:
-    """Return everybody, as far as this installation knows them."""
-    if settings.access == "proxy":
-        named = table(_NAMED, read_roles(settings.proxy_roles).items(), "Roles behind the proxy")
-        return joined([render("people/people.html", "behind_proxy", settings.proxy_header), named])
-    rows = [_person(one, person, settings) for one in people]
-    if not rows:
-        return empty_state("Nobody has signed in yet", "Whoever signs in at Hugging Face is listed here.")
-    return table(_PEOPLE, rows, "People")
+def everybody(settings: Settings) -> Listing[UserRow]:
+    """Return the list of everybody, as far as this installation knows them."""
 
+    def cell(column: str, one: UserRow) -> Html:
+        return render(_FILE, "person", column, one, settings.access, same_name(one.name, LOOKS.get().name))
 
-def _person(one: UserRow, person: Person, settings: Settings) -> tuple[str, ...]:
-    state = "disabled" if one.disabled else "one-time password" if one.one_time else "active"
-    buttons = [] if same_name(one.name, person.name) else _buttons(one, settings)
-    signed_in = moment(one.signed_in_at)
-    return one.name, one.role, moment(one.created_at), signed_in, pill(state), joined(buttons)
-
-
-def _buttons(one: UserRow, settings: Settings) -> list[Html]:
-    buttons = []
-    if settings.access == "password":
-        question = f"Give “{one.name}” a one-time password? Their own ends, and they are signed out everywhere."
-        buttons.append(button("new-password", "person", one.name, "New password", question))
-    if one.disabled:
-        return [*buttons, button("enable-person", "person", one.name, "Enable")]
-    question = f"Disable “{one.name}”? They are signed out everywhere, and their tokens are worth nothing."
-    return [*buttons, button("disable-person", "person", one.name, "Disable", question)]
+    return Listing("People", _PEOPLE, cell, render(_FILE, "nobody"), orders_of(_PEOPLE), "name")
 
 
 def secret_html(kind: str, name: str, secret: str) -> Html:
     """Return a new secret, which is shown this once. ``kind`` is ``token`` or ``password``."""
-    return render("people/people.html", "secret", kind, name, secret)
-
-
-def log_html(events: Sequence[AccountEventRow], most: int) -> Html:
-    """Return the log of accounts, the latest event first."""
-    if not events:
-        return empty_state(
-            "Nothing happened yet", "Sign-ins, and changes of people, roles and tokens, are listed here."
-        )
-    rows = [(moment(event.at), event.who, event.act, event.subject, event.detail or DASH) for event in events]
-    return joined([table(_LOG, rows, "What happened to accounts"), render("people/people.html", "most", most)])
+    return render(_FILE, "secret", kind, name, secret)
 
 
 LOG_ROWS = 100
@@ -147,8 +115,12 @@ class PeoplePage:
         self.token_answer = show()
 
     def _add_people(self) -> None:
-        show(section("Everybody"))
-        self.people = show(js_on_load=components.CLICKS, elem_id="people")
+        behind_proxy = self.settings.access == "proxy"
+        show(joined([section("Everybody"), roles_html(self.settings) if behind_proxy else ""]))
+        listing = everybody(self.settings)
+        count, rows = held(listing, lambda: self.service.people(LOOKS.get()))
+        with gr.Column(visible=not behind_proxy):
+            self.people = ListPage("people", "account", listing, count, rows, "Name, role or state")
         with gr.Row(elem_classes=["people-forms"], visible=self.settings.access == "password"):
             self.name = gr.Textbox(label="Name of the person", max_length=LONGEST_PERSON_NAME)
             self.role = gr.Dropdown(list(ROLES), value=ROLES[0], label="Role of the person", info=_ROLE_INFO)
@@ -165,9 +137,11 @@ class PeoplePage:
         view.act("new-password", self.new_password, self.people_answer)
         for name, disabled in (("disable-person", True), ("enable-person", False)):
             view.act(name, self._set_disabled(disabled), self.people_answer)
-        view.on(self.tokens.click, self.people.click)
-        outputs: list[Any] = [self.part, self.admin_part, self.own, self.tokens, self.people, self.log]
-        view.listen(self.redraw, [], outputs, [*token, self.name, self.role])
+        view.on(self.tokens.click)
+        self.people.listen(view)
+        outputs: list[Any] = [self.part, self.admin_part, self.own, self.tokens, self.log]
+        fields, outputs, _ = together([self.people], outputs=outputs)
+        view.listen(self.redraw, fields, outputs, [*token, self.name, self.role])
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the page."""
@@ -184,11 +158,11 @@ class PeoplePage:
                 self.admin_part: gr.Column(visible=is_admin),
             }
         if asked.differs("tokens", tokens, person):
-            updates |= {self.tokens: tokens_html(tokens, person)}
-        if is_admin and asked.differs("people", people := service.people(person), person):
-            updates |= {self.people: people_html(people, person, self.settings)}
+            updates |= {self.tokens: TOKENS.html(tokens)}
+        if is_admin:
+            updates |= self.people.redraw(asked)
         if asked.differs("log", log):
-            updates |= {self.log: log_html(log, LOG_ROWS)}
+            updates |= {self.log: joined([LOG.html(log), render(_FILE, "most", log, LOG_ROWS)])}
         return updates
 
     def fail(self, asked: Asked, error: FsdError) -> Updates:

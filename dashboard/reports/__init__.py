@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gradio as gr
 from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
+from dashboard.tables.list_page import Listing, ListPage, orders_of
 from dashboard.ui import components
 from dashboard.ui.api_call import answered
-from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, show, table
-from dashboard.ui.fields import Pager
-from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, joined, moment, render
-from dashboard.ui.view import Act, Asked, Updates, View
+from dashboard.ui.components import Column, dead_end, heading, notice, show
+from dashboard.ui.templates import Html, copy_link, downloads, frozen_html, joined, render
+from dashboard.ui.view import Act, Asked, Updates, View, together
 from fsd_core.errors import FsdError, Refused, UnknownName
 from fsd_core.reports import changed_runs, figure_svg, report_body, report_html
 from fsd_core.roles import Person, require_person, same_name
@@ -21,8 +22,6 @@ from fsd_core.storage.tables import ReportRow
 from fsd_core.texts import slug
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fsd_core.settings import Settings
     from fsd_core.storage.catalogue import ReportView
     from fsd_core.storage.repository import Repository
@@ -58,10 +57,16 @@ def report_routes(repository: Repository) -> APIRouter:
     return router
 
 
-REPORTS_PER_PAGE = 50
 _LEAD = "Text, figures and tables of runs as they were when somebody saved them. Compare saves a new one."
-_COLUMNS = (Column("Report", "wide"), Column("By"), Column("Saved"), Column("Hash"))
+_COLUMNS = {
+    "report": Column("Report", "wide", "title"), "by": Column("By", "", "who"),
+    "saved": Column("Saved", "", "at", "newest first"), "hash": Column("Hash"),
+}  # fmt: skip
 _DELETE = "delete-report"
+REPORTS: Listing[ReportRow] = Listing(
+    "Reports", _COLUMNS, partial(render, "reports/reports.html", "cell"), render("reports/reports.html", "empty"),
+    orders_of(_COLUMNS), "saved",
+)  # fmt: skip
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -77,23 +82,23 @@ class ReportsPage:
         self.message = show()
         with gr.Column(visible=False) as self.list_part:
             show(heading("Reports", _LEAD))
-            self.reports = show(elem_id="reports")
-            self.pager = Pager(REPORTS_PER_PAGE, "report")
+            count, rows = repository.count_reports, repository.reports
+            self.list = ListPage("reports", "report", REPORTS, count, rows, "Title, or who saved it")
         with gr.Column(visible=False) as self.report_part:
             self.head = show(js_on_load=components.CLICKS)
             self.opened = show(elem_id="report")
         self._parts = [self.list_part, self.report_part]
         view = self._view = View(self.message, self.fail)
-        view.turns(self.pager.name, self.pager.steps)
+        self.list.listen(view)
         view.act(_DELETE, self.delete)
         view.on(self.head.click)
-        view.listen(self.redraw, [], [*self._parts, self.reports, self.head, self.opened, *self.pager.parts])
+        view.listen(self.redraw, *together([self.list], outputs=[*self._parts, self.head, self.opened]))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the report that the address names, or of the list."""
         id = asked.address.get("report")
         if not id:
-            return self._list(asked) | self._view.only(asked, self._parts, self.list_part)
+            return self.list.redraw(asked) | self._view.only(asked, self._parts, self.list_part)
         try:
             report = self.repository.report(id)
         except UnknownName as error:
@@ -125,33 +130,10 @@ class ReportsPage:
         self.repository.delete_report(report.id)
         return {}
 
-    def _list(self, asked: Asked) -> Updates:
-        total = self.repository.count_reports()
-        page = self.pager.clamp(asked.page(self.pager.name, "reports"), total)
-        reports = self.repository.reports(REPORTS_PER_PAGE, page * REPORTS_PER_PAGE)
-        if not asked.differs("list", page, total, reports):
-            return {}
-        return {self.reports: reports_html(reports)} | self.pager.updates(page, total, "reports")
-
 
 def may_delete(report: ReportRow, person: Person) -> bool:
     """Whether a person may delete a report: its author, or an admin."""
     return person.may("admin") or (person.may("author") and person.known and same_name(person.name, report.who))
-
-
-def reports_html(reports: Sequence[ReportRow]) -> Html:
-    """Return a page of reports, or how the first one is made."""
-    if not reports:
-        return empty_state(
-            "No reports yet",
-            "Compare runs, then save what you see as a report at the end of the page.",
-            ("compare", "Compare runs"),
-        )
-    rows = [
-        (link(f"reports?report={report.id}", report.title), report.who, moment(report.at), report.version)
-        for report in reports
-    ]
-    return table(_COLUMNS, rows, "Reports")
 
 
 def head_html(report: ReportView, person: Person) -> Html:

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,10 +20,11 @@ from fastapi.responses import PlainTextResponse
 
 from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.propose_form import ProposeForm, UseForm
-from dashboard.tables.logs import download, events_html, harmless, requirements_text, setting_link
+from dashboard.tables.list_page import Listing, ListPage, held
+from dashboard.tables.logs import DECISIONS, Decision, download, harmless, requirements_text, setting_link
 from dashboard.tables.run_record import weights_html
-from dashboard.ui.components import Column, dead_end, empty_state, heading, link, notice, pill, section, show, table
-from dashboard.ui.templates import Html, ago, downloads, joined, render
+from dashboard.ui.components import Column, dead_end, heading, notice, section, show
+from dashboard.ui.templates import Html, downloads, joined, render
 from dashboard.ui.view import Asked, Part, Updates, Values, View, count_in, together
 from fsd_core.accounts import person_in
 from fsd_core.errors import FsdError, UnknownName
@@ -33,7 +35,7 @@ from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import NOBODY
 from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import LONGEST_TEXT, Proposed, written_text
-from fsd_core.texts import DASH, count
+from fsd_core.texts import DASH
 
 if TYPE_CHECKING:
     from fsd_core.review.approvals import Approval
@@ -125,51 +127,31 @@ def log_routes(repository: Repository) -> APIRouter:
     return router
 
 
-_USES = (
-    Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
-    Column("Last act"),
-)  # fmt: skip
-_WAITING = (Column("Setting", "wide"), Column("Use", "wide"), Column("Waits for"), Column("By"), Column("Proposed"))
-_PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
+_FILE = "review/use.html"
+_USES = {
+    "use": Column("Use", "wide"), "asks": Column("Asks for", "wide"), "approved": Column("Approved", "wide"),
+    "open": Column("Under review", "num"), "last": Column("Last act"),
+}  # fmt: skip
+_WAITING = {
+    "setting": Column("Setting", "wide"), "use": Column("Use", "wide"), "awaited": Column("Waits for"),
+    "by": Column("By"), "proposed": Column("Proposed"),
+}  # fmt: skip
+_PROPOSALS = {
+    "setting": Column("Setting", "wide"), "by": Column("By"), "proposed": Column("Proposed"),
+    "evidence": Column("Evidence", "num"), "state": Column("State"),
+}  # fmt: skip
 
 
 def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
     """Return all uses. ``labels`` maps ids of settings to their labels."""
-    if not uses:
-        return empty_state(
-            "No use yet",
-            "A use says what a setting is wanted for, and what it must keep. Make the first one below; then open a "
-            "setting and propose it.",
-            ("settings", "See the settings"),
-        )
-    rows = [
-        (
-            link(f"review?use={use.id}", use.name),
-            requirements_text(use.requirements),
-            _setting_named(use.named("approved"), labels),
-            str(sum(proposal.state == "open" for proposal in use.proposals.values())),
-            ago(use.log[-1].at),
-        )
-        for use in uses
-    ]
-    return table(_USES, rows, "Uses")
+    cell = partial(render, _FILE, "listed", labels=labels, text=requirements_text)
+    return Listing("Uses", _USES, cell, render(_FILE, "no_uses")).html(uses)
 
 
 def waiting_html(waiting: Sequence[tuple[Use, Proposal, Awaited]], labels: Mapping[str, str]) -> Html:
     """Return the proposals that wait for somebody's verdict or changes; nothing if none does."""
-    if not waiting:
-        return Html()
-    rows = [
-        (
-            link(f"review?proposal={proposal.id}", labels.get(proposal.setting, proposal.setting)),
-            link(f"review?use={use.id}", use.name),
-            f"your {awaited}",
-            proposal.author,
-            ago(proposal.at),
-        )
-        for use, proposal, awaited in waiting
-    ]
-    return joined([section("Waiting for me"), table(_WAITING, rows, "Waiting for me")])
+    lines = Listing("Waiting for me", _WAITING, partial(render, _FILE, "waiting", labels=labels), Html()).html(waiting)
+    return joined([section("Waiting for me"), lines]) if waiting else lines
 
 
 def _setting_named(setting: str | None, labels: Mapping[str, str]) -> str:
@@ -180,7 +162,7 @@ def use_html(use: Use, labels: Mapping[str, str], approval: Approval | None) -> 
     """Return one use with all that was decided for it. ``approval``: the one in force."""
     measured = use.in_force[-1].weights if use.in_force else {}
     return render(
-        "review/use.html",
+        _FILE,
         "use",
         use,
         requirements_text=requirements_text(use.requirements),
@@ -190,27 +172,14 @@ def use_html(use: Use, labels: Mapping[str, str], approval: Approval | None) -> 
         candidate=_setting_named(use.named("candidate"), labels),
         proposals=_proposals(use, labels),
         exports=links_html(use.id),
-        events=events_html([(use, logged) for logged in reversed(use.log)]),
     )
 
 
 def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
     """Return a use's proposals, newest first."""
-    if not use.proposals:
-        return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("settings", "See the settings"))
     proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
-    return table(_PROPOSALS, [_proposal(proposal, labels) for proposal in proposals], "Proposals")
-
-
-def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:
-    label = labels.get(proposal.setting, proposal.setting)
-    return (
-        link(f"review?proposal={proposal.id}", label),
-        proposal.author,
-        ago(proposal.at),
-        count(len(proposal.runs), "run"),
-        pill(proposal.state),
-    )
+    cell = partial(render, _FILE, "proposal", labels=labels)
+    return Listing("Proposals", _PROPOSALS, cell, render(_FILE, "no_proposals")).html(proposals)
 
 
 class UseChange:
@@ -347,6 +316,10 @@ class OpenedUse(Part):
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.use = show()
+        count, rows = held(
+            DECISIONS, lambda use: [Decision(use, logged) for logged in use.log], lambda decision: decision.logged
+        )
+        self.log = ListPage("log", "event", DECISIONS, count, rows, "Who, what or words")
         with gr.Column(visible=False) as self.way_back:
             with gr.Row(elem_classes=["rev-forms"]):
                 self.comment = gr.Textbox(label=_ROLLED_BACK, max_length=LONGEST_TEXT, scale=3)
@@ -356,11 +329,13 @@ class OpenedUse(Part):
         self.change = UseChange(service)
         self.seen = gr.Textbox(visible="hidden")  # the number of the last act on the page
         self.forms = [self.comment, *self.change.forms]
-        self.outputs = [self.use, self.way_back, self.back, self.barred, self.comment, self.seen]
+        self.fields = self.log.fields
+        self.outputs = [self.use, self.way_back, self.back, self.barred, self.comment, self.seen, *self.log.outputs]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
         self.change.listen(view)
+        self.log.listen(view)
         view.button(self.back, "roll back", [self.seen, self.comment], self.roll_back, self.answer, barred=self.barred)
 
     def redraw(self, asked: Asked, use_id: str) -> Updates:
@@ -368,12 +343,13 @@ class OpenedUse(Part):
         use = self.service.use(use_id)
         self.change.redraw(asked, use)
         html = use_html(use, self.service.labels([use]), approval_of(self.service.repository, use))
+        updates = self.log.redraw(asked, use=use)
         if not asked.differs("use", html, use.sequence):
-            return {}
+            return updates
         back, why = "Take the approval back", _TAKEN_BACK
         if len(use.in_force) > 1:
             back, why = "Roll back to what was approved before", _ROLLED_BACK
-        return {
+        return updates | {
             self.use: html,
             self.way_back: gr.Column(visible=use.named("approved") is not None),
             self.back: gr.Button(back),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from dashboard.runs.run_list import SELECTION, runs_html
+from dashboard.runs.run_list import RUNS, SELECTION
 from dashboard.tables.logs import changes_html
 from dashboard.tables.run_record import calibration_html
 from dashboard.ui import components
@@ -132,10 +132,7 @@ class OpenedExperiment(Part):
         updates = self.panel.redraw(experiment, asked)
         calibrated = calibration_html(self.repository, experiment)
         card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""
-        head, runs = (
-            joined([header_html(experiment, self.repository), card]),
-            runs_html(experiment.runs, filtered=False),
-        )
+        head, runs = joined([header_html(experiment, self.repository), card]), RUNS.html(experiment.runs)
         if asked.differs("head", head):
             updates |= {self.head: head, self.clock: gr.Timer(active=experiment.under_way)}
         return updates | ({self.runs: runs} if asked.differs("runs", runs) else {})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from dashboard.tables.logs import events_html
+from dashboard.tables.list_page import Listing, ListPage, orders_of, quiet
+from dashboard.tables.logs import DECISIONS, Decision
 from dashboard.tables.run_record import OPTION_TITLES, alike, machine, value_text, weights_html
 from dashboard.ui.components import (
     Column,
@@ -27,9 +29,8 @@ from dashboard.ui.components import (
     table,
     with_interval,
 )
-from dashboard.ui.fields import Pager
 from dashboard.ui.templates import Html, ago, interval, joined, quantity, render
-from dashboard.ui.view import Asked, Updates, View, digest
+from dashboard.ui.view import Asked, Updates, View, together
 from fsd_core.analysis.cells import accuracy_difference, ratio_mixed, speedup
 from fsd_core.analysis.comparability import read_differently
 from fsd_core.config import RunConfig
@@ -42,14 +43,13 @@ from fsd_core.models.model_pairs import pair_title
 from fsd_core.review import history
 from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.review.evidence import Pool, by_weights, is_calibration_round, pooled
-from fsd_core.storage.runs import LONGEST_SEARCH
 from fsd_core.texts import DASH, count
 
 if TYPE_CHECKING:
     from fsd_core.config import SettingConfig
     from fsd_core.review.history import Use
     from fsd_core.settings import Settings
-    from fsd_core.storage.records import LoggedEvent, Prompts, RunView, SettingSummary, SettingView
+    from fsd_core.storage.records import Prompts, RunView, SettingSummary, SettingView
     from fsd_core.storage.repository import Repository
 
 
@@ -130,10 +130,11 @@ def _speed(measured: Pool, baseline: Pool) -> float:
 _COMPARED = 20
 """newest runs of a setting that its link to Compare takes"""
 
-_LIST = (
-    Column("Setting", "wide"), Column("Pair"), Column("Tasks", "wide"), Column("Runs", "num"), Column("Approved for"),
-    Column("Measured"),
-)  # fmt: skip
+_LIST = {
+    "setting": Column("Setting", "wide", "label"), "pair": Column("Pair", "", "pair"), "tasks": Column("Tasks", "wide"),
+    "runs": Column("Runs", "num", "runs", "highest first"), "approved": Column("Approved for"),
+    "measured": Column("Measured", "", "last", "newest first"),
+}  # fmt: skip
 _RUNS = (
     Column("Task"), Column("Prompts", "num"), Column("Seed", "num"), Column("Accuracy", "num"),
     Column("Time per answer", "num"), Column("× target", "num"), Column("× fastest SD", "num"),
@@ -141,39 +142,17 @@ _RUNS = (
 )  # fmt: skip
 
 
-def settings_html(
-    settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool, left_out: bool
-) -> Html:
-    """Return a page of settings.
+class MeasuredSetting(NamedTuple):
+    """A setting of the list, and the uses that approved it."""
 
-    ``approved`` has the uses that approved a setting, by its id. ``left_out`` says whether calibrations measured others
-    while they chose.
-    """
-    if not settings and filtered:
-        return empty_state("No setting matches", "Search for another pair, rule or task.", ("settings", "Show all"))
-    if not settings and left_out:
-        return empty_state(
-            "No setting was measured beyond a choice",
-            "Calibrations measured some while they chose. Tick “Dropped by calibrations” to see them.",
-        )
-    if not settings:
-        return empty_state(
-            "No setting was measured yet",
-            "A setting is a pair and a way to decode: drafter, shape, rule and threshold, sampling.",
-            ("experiments", "Start an experiment"),
-        )
-    rows = [
-        (
-            render("settings/setting.html", "listed", setting),
-            pair_title(setting.pair),
-            ", ".join(setting.tasks),
-            f"{setting.runs:,}",
-            render("settings/setting.html", "uses", approved.get(setting.id, ())),
-            ago(setting.last),
-        )
-        for setting in settings
-    ]
-    return table(_LIST, rows, "Settings")
+    setting: SettingSummary
+    uses: Sequence[Use] = ()
+
+
+SETTINGS: Listing[MeasuredSetting] = Listing(
+    "Settings", _LIST, partial(render, "settings/setting.html", "cell"), render("settings/setting.html", "empty"),
+    orders_of(_LIST), "measured",
+)  # fmt: skip
 
 
 def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Use]) -> Html:
@@ -287,7 +266,7 @@ def _ratio(measured: Pool, baseline: Pool | None) -> str:
     return with_interval(rough(quantity(*ratio, unit="×"), ratio.low is None), interval(ratio.low, ratio.high), mark)
 
 
-def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
+def history_html(events: Sequence[Decision], setting_id: str) -> Html:
     """Return the decisions about the setting, newest first. ``setting_id`` is empty if it cannot be proposed
     yet."""
     nobody = empty_state(
@@ -295,16 +274,45 @@ def history_html(events: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> 
         "Propose it for a use, and reviewers see its evidence.",
         (f"review?propose={setting_id}", "Propose it") if setting_id else None,
     )
-    return joined([section("What was decided"), events_html(events) if events else nobody])
+    return joined([section("What was decided"), DECISIONS.html(events) if events else nobody])
 
 
-SETTINGS_PER_PAGE = 50
 _LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
 
 
 def build(repository: Repository, settings: Settings) -> None:
     """Add the page's components and events to the caller's Blocks context."""
     SettingsPage(repository)
+
+
+class SettingList(ListPage):
+    """All settings that were measured, or those that match."""
+
+    unmatched = "Search for another pair, rule or task."
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository, count = repository, repository.count_settings
+        super().__init__("settings", "setting", SETTINGS, count, self.measured, "Rule, pair, task or id")
+
+    def more_fields(self) -> dict[str, Any]:
+        """Return the field beside the search, by its name in an address."""
+        return {"dropped": quiet("Dropped by calibrations", 190)}
+
+    def filters(self, search: str, **values: Any) -> dict[str, Any]:
+        """Return what the repository filters by. A search also matches settings that calibrations dropped."""
+        return {"search": search, "dropped": bool(values["dropped"] or search.strip())}
+
+    def measured(self, **asked: Any) -> list[MeasuredSetting]:
+        """Return a page of settings with the uses that approved them."""
+        approved: dict[str | None, list[Use]] = {}
+        for use in history.uses_of(self.repository.review_log()):
+            approved.setdefault(use.named("approved"), []).append(use)
+        return [MeasuredSetting(one, approved.get(one.id, ())) for one in self.repository.settings(**asked)]
+
+    def none(self, filters: Mapping[str, Any]) -> Html:
+        """Return what stands in place of no settings."""
+        left_out = not filters["dropped"] and self.count()
+        return render("settings/setting.html", "left_out") if left_out else super().none(filters)
 
 
 class SettingsPage:
@@ -315,26 +323,17 @@ class SettingsPage:
         self.message = show()
         with gr.Column(visible=False) as self.list_part:
             show(heading("Settings", _LEAD))
-            with gr.Row(elem_classes=["run-filters"]):
-                self.search = gr.Textbox(
-                    label="Search", placeholder="Rule, pair, task or id", max_length=LONGEST_SEARCH
-                )
-                self.dropped = gr.Checkbox(
-                    False, label="Dropped by calibrations", container=False, min_width=190, elem_classes=["fsd-quiet"]
-                )
-            self.settings = show(elem_id="settings")
-            self.pager = Pager(SETTINGS_PER_PAGE, "setting")
+            self.list = SettingList(repository)
         self.opened = show()
         view = View(self.message, self.fail)
-        view.turns(self.pager.name, self.pager.steps)
-        outputs = [self.message, self.list_part, self.settings, self.opened, *self.pager.parts]
-        view.listen(self.redraw, [self.search, self.dropped], outputs)
+        self.list.listen(view)
+        view.listen(self.redraw, *together([self.list], outputs=[self.message, self.list_part, self.opened]))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the setting that the address names, or what differs of the list."""
         setting_id = asked.address.get("setting")
         if not setting_id:
-            return self._list(asked) | ({self.list_part: gr.Column(visible=True)} if asked.opening else {})
+            return self.list.redraw(asked) | ({self.list_part: gr.Column(visible=True)} if asked.opening else {})
         try:
             page = setting_page(self.repository, setting_id)
         except UnknownName as error:
@@ -345,24 +344,7 @@ class SettingsPage:
         """Return the page with an error in place of its content."""
         if asked.opening:
             return {self.message: dead_end(str(error), "settings", "See all settings")}
-        return {self.settings: notice(str(error), "bad")}
-
-    def _list(self, asked: Asked) -> Updates:
-        """Return a page of the list, if it differs. A search also matches settings that calibrations dropped."""
-        search, dropped = asked[self.search] or "", bool(asked[self.dropped])
-        with_dropped, of = dropped or bool(search.strip()), digest(search, dropped)
-        total = self.repository.count_settings(search, dropped=with_dropped)
-        page = self.pager.clamp(asked.page(self.pager.name, of), total)
-        summaries = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE, dropped=with_dropped)
-        approved: dict[str, list[Use]] = {}
-        for use in history.uses_of(self.repository.review_log()):
-            if (setting := use.named("approved")) is not None:
-                approved.setdefault(setting, []).append(use)
-        left_out = not with_dropped and not total and self.repository.count_settings() > 0
-        html = settings_html(summaries, approved, filtered=bool(search.strip()), left_out=left_out)
-        if not asked.differs("list", of, page, total, html):
-            return {}
-        return {self.settings: html} | self.pager.updates(page, total, of)
+        return {self.list.items: notice(str(error), "bad")}
 
 
 def setting_page(repository: Repository, setting_id: str) -> Html:
@@ -391,7 +373,7 @@ def _delivered(setting: SettingConfig, form: str, weights: Mapping[str, str]) ->
         return error
 
 
-def _events(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:
+def _events(uses: Sequence[Use], setting_id: str) -> list[Decision]:
     """Return the events about a setting: its proposals, their discussion, and aliases that named it."""
     events = []
     for use in uses:
@@ -399,5 +381,5 @@ def _events(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent
         for logged in use.log:
             named = {getattr(logged.event, "setting", None), getattr(logged.event, "former", None)}
             if logged.event.about in proposal_ids or setting_id in named:
-                events.append((use, logged))
-    return sorted(events, key=lambda pair: pair[1].id, reverse=True)
+                events.append(Decision(use, logged))
+    return sorted(events, key=lambda decision: decision.logged.id, reverse=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import Response
 
-from dashboard.ui.components import Column, link, table
-from dashboard.ui.templates import Html, moment, render
+from dashboard.tables.list_page import Listing, orders_of
+from dashboard.ui.components import Column
+from dashboard.ui.templates import Html, render
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
     AliasMoved,
@@ -51,24 +52,15 @@ def download(text: str, media_type: str, name: str) -> Response:
     return Response(mark + text, media_type=media_type, headers={"Content-Disposition": disposition})
 
 
-_CHANGE_COLUMNS = (Column("When"), Column("Who"), Column("Which"), Column("What", "wide"))
+_FILE = "tables/logs.html"
+_CHANGES = {"when": Column("When"), "who": Column("Who"), "which": Column("Which"), "what": Column("What", "wide")}
 _LONGEST = 120  # displayed characters of a note
 
 
 def changes_html(changes: Sequence[ChangeRow], title: str) -> Html:
     """Return a folded table, the latest change first, or nothing without changes."""
-    if not changes:
-        return Html()
-    rows = [
-        (
-            moment(change.at),
-            render("tables/logs.html", "who", change),
-            render("tables/logs.html", "which", change),
-            sentence(change),
-        )
-        for change in changes
-    ]
-    return render("tables/logs.html", "changes", title, len(rows), table(_CHANGE_COLUMNS, rows, title))
+    listing = Listing(title, _CHANGES, lambda column, one: render(_FILE, "change", column, one, sentence(one)), Html())
+    return render(_FILE, "changes", title, len(changes), listing.html(changes)) if changes else Html()
 
 
 def sentence(change: ChangeRow) -> str:
@@ -94,23 +86,26 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"
 
 
-_REVIEW_COLUMNS = (Column("When"), Column("Who"), Column("Use"), Column("What", "wide"), Column("Words", "wide"))
+_DECISIONS = {
+    "when": Column("When", "", "id", "newest first"), "who": Column("Who", "", "who"), "use": Column("Use"),
+    "what": Column("What", "wide"), "words": Column("Words", "wide"),
+}  # fmt: skip
 _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "decline": "declined"}
 
 
-def events_html(events: Sequence[tuple[Use, LoggedEvent]]) -> Html:
-    """Return events, each with its use, in the order given."""
-    rows = [
-        (
-            moment(logged.at),
-            render("tables/logs.html", "who", logged),
-            link(f"review?use={use.id}", use.name),
-            _event_text(logged.event),
-            written_text(logged.event),
-        )
-        for use, logged in events
-    ]
-    return table(_REVIEW_COLUMNS, rows, "What was decided")
+class Decision(NamedTuple):
+    """An event of the review log with its use."""
+
+    use: Use
+    logged: LoggedEvent
+
+
+def _cell(column: str, decision: Decision) -> Html:
+    event = decision.logged.event
+    return render(_FILE, "decision", column, *decision, _event_text(event), written_text(event))
+
+
+DECISIONS = Listing("What was decided", _DECISIONS, _cell, Html(), orders_of(_DECISIONS), "when")
 
 
 def requirements_text(requirements: Requirements) -> str:
@@ -129,7 +124,7 @@ def requirements_text(requirements: Requirements) -> str:
 
 def setting_link(setting: str | None) -> Html:
     """Return a link to a setting's page."""
-    return render("tables/logs.html", "setting", setting)
+    return render(_FILE, "setting", setting)
 
 
 def _event_text(event: ReviewEvent) -> str:
@@ -137,10 +132,10 @@ def _event_text(event: ReviewEvent) -> str:
     if isinstance(event, UseDescribed):
         return f"described the use “{event.name}”, which asks for {requirements_text(event.requirements)}"
     if isinstance(event, AliasMoved):
-        return render("tables/logs.html", "moved", event)
+        return render(_FILE, "moved", event)
     if isinstance(event, Proposed):
-        return render("tables/logs.html", "proposed", event)
-    return render("tables/logs.html", "of_proposal", event.proposal, deed_text(event))
+        return render(_FILE, "proposed", event)
+    return render(_FILE, "of_proposal", event.proposal, deed_text(event))
 
 
 def deed_text(event: ReviewEvent) -> str:

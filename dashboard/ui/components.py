@@ -144,6 +144,10 @@ class Column(NamedTuple):
 
     title: str
     style: str = ""
+    sorted_by: str = ""
+    """what of the repository a list is sorted by, if it is"""
+    way: str = "A to Z"
+    """how it is sorted at first: so, ``lowest first``, ``highest first`` or ``newest first``"""
     button: Html = Html()  # immutable
     """that sorts by it"""
     sorted: str = ""

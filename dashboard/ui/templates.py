@@ -20,6 +20,7 @@ from markupsafe import Markup
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
+from fsd_core.models.model_pairs import pair_title
 from fsd_core.plugins import folders
 from fsd_core.texts import DASH, count, written
 
@@ -201,7 +202,7 @@ def _environment() -> Environment:
     )
     own: dict[str, Any] = {"ago": ago, "duration": duration, "count": count, "DASH": DASH, "attributes": _attributes}
     pages.globals |= own
-    pages.filters["commands"] = _commands
+    pages.filters |= {"commands": _commands, "moment": moment, "ago": ago, "pair_title": pair_title}
     return pages
 
 

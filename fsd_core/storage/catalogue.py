@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from weakref import WeakMethod
 
 from pydantic import Field, StringConstraints, ValidationError
-from sqlalchemy import delete, func, select
+from sqlalchemy import Select, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from fsd_core.config.model_names import take_names
@@ -239,6 +239,13 @@ class ReportView(NamedTuple):
     content: ReportContent
 
 
+def _searched(statement: Select, search: str) -> Select:
+    for word in search.split():
+        columns = ReportRow.title, ReportRow.who
+        statement = statement.where(or_(*(column.icontains(word, autoescape=True) for column in columns)))
+    return statement
+
+
 class ReportStore(Store):
     def add_report(self, id: str, content: ReportContent, who: str) -> None:
         """Store a report under an id that the caller has made. A second one of the same id is not stored."""
@@ -248,16 +255,19 @@ class ReportStore(Store):
             if session.get(ReportRow, id) is None:
                 session.add(ReportRow(id=id, who=who, **values))
 
-    def reports(self, limit: int = 100, offset: int = 0) -> list[ReportRow]:
-        """Return the reports, newest first."""
-        statement = select(ReportRow).order_by(ReportRow.at.desc(), ReportRow.id).limit(limit).offset(offset)
+    def reports(
+        self, limit: int = 100, offset: int = 0, search: str = "", *, order_by: str = "at", descending: bool = True
+    ) -> list[ReportRow]:
+        """Return the reports that match, in order of ``order_by``: ``at``, ``title`` or ``who``."""
+        column = {"at": ReportRow.at, "title": func.lower(ReportRow.title), "who": func.lower(ReportRow.who)}[order_by]
+        statement = _searched(select(ReportRow), search).order_by(column.desc() if descending else column, ReportRow.id)
         with self._database.session(readonly=True) as session:
-            return list(session.scalars(statement))
+            return list(session.scalars(statement.limit(limit).offset(offset)))
 
-    def count_reports(self) -> int:
-        """Return the number of reports."""
+    def count_reports(self, search: str = "") -> int:
+        """Return the number of reports that match."""
         with self._database.session(readonly=True) as session:
-            return session.scalar(select(func.count(ReportRow.id))) or 0
+            return session.scalar(_searched(select(func.count(ReportRow.id)), search)) or 0
 
     def report(self, id: str) -> ReportView:
         """Return a report. Raises ``UnknownName``, and ``DataDamaged`` if it is not what was saved."""

@@ -603,18 +603,22 @@ class SettingStore(Store):
             return {row.id: (row.label, row.pair) for row in session.execute(statement)}
 
     def settings(
-        self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True
-    ) -> list[SettingSummary]:
-        """Return settings of at least one run, the one measured last first.
+        self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True, order_by: str = "last",
+        descending: bool = True,
+    ) -> list[SettingSummary]:  # fmt: skip
+        """Return settings of at least one run in order of ``order_by``: when they were measured ``last``, ``label``,
+        ``pair`` or ``runs``.
 
         ``dropped``: with those that were only measured while a calibration chose its finalists.
         """
         last = func.max(RunRow.created_at)
+        orders = {"last": last, "label": SettingRow.label, "pair": SettingRow.pair, "runs": func.count(RunRow.id)}
+        order = orders[order_by].desc() if descending else orders[order_by]
         columns = SettingRow.id, SettingRow.pair, SettingRow.label, func.count(RunRow.id), last
         statement = _matching(select(*columns), search, dropped).group_by(
             SettingRow.id, SettingRow.pair, SettingRow.label
         )
-        statement = statement.order_by(last.desc(), SettingRow.id).limit(limit).offset(offset)
+        statement = statement.order_by(order, SettingRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
             rows = session.execute(statement).all()
             measured = (

@@ -21,7 +21,7 @@ from dashboard.compare.compared_runs import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.experiments.experiments_page import experiments_html
 from dashboard.runs.opened_run import header_html, notes_html
-from dashboard.settings import setting_page, settings_html
+from dashboard.settings import SETTINGS, MeasuredSetting, setting_page
 from dashboard.web import calls_of
 from fsd_core.accounts import KEY
 from fsd_core.config import (
@@ -167,7 +167,7 @@ def test_every_door_gives_the_same_models_one_setting(
     (summary,) = repository.settings()
     assert summary.runs == 5
     for shown in (
-        settings_html([summary], {}, False, False), setting_page(repository, setting),
+        SETTINGS.html([MeasuredSetting(summary)]), setting_page(repository, setting),
         comparison_html(compare(repository, [run.id for run in runs], None)),
         experiments_html(repository.experiments(), {}),
     ):  # fmt: skip

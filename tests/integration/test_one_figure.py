@@ -21,7 +21,7 @@ from dashboard.compare.comparison_html import comparison_html
 from dashboard.compare.export import csv_text
 from dashboard.review.opened_proposal import evidence_html, proposal_html
 from dashboard.runs.opened_run import further_tiles_html, tiles_html
-from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_list import RUNS
 from dashboard.settings import setting_page
 from fsd_core.actions.action import Ask
 from fsd_core.calibration.findings import Measurements
@@ -123,7 +123,7 @@ class Places:
         return tile
 
     def list_page(self, key: str) -> str:
-        header, row = Cells(runs_html([self.run], filtered=False)).rows[:2]
+        header, row = Cells(RUNS.html([self.run])).rows[:2]
         titles = [title.rstrip(" ↕↑↓") for title in header]  # a button sorts by each
         return row[titles.index(METRICS[key].listed)]
 

@@ -104,7 +104,16 @@ DEEDS = [
     Deed("{compare}", "save view", {"Name of the view": "Mine"}),
     Deed("/compare", "rename-view", own("view", "{view}") | {"text": "Mine"}, "admin"),
     Deed("/compare", "delete-view", own("view", "{view}"), "admin"),
-    Deed("/runs", "sort", own("order", "oldest"), "viewer", stored=False),
+    *(
+        Deed(page, "sort", own("order", order), "viewer", stored=False)
+        for page, order in (
+            ("/runs", "oldest"),
+            ("/settings", "runs"),
+            ("/reports", "by"),
+            ("{use_page}", "who"),
+            ("/people", "role"),
+        )
+    ),
     Deed("/runs", "save view", {"Name of the view": "Mine", "Search": "js"}),
     Deed("/runs", "rename-view", own("view", "{runs_view}") | {"text": "Mine"}, "admin"),
     Deed("/runs", "delete-view", own("view", "{runs_view}"), "admin"),

@@ -15,7 +15,7 @@ from dashboard.compare.comparison_html import comparison_html, p_values, warning
 from dashboard.compare.export import csv_text, markdown
 from dashboard.experiments.experiments_page import experiments_html
 from dashboard.runs.opened_run import further_tiles_html, provenance_html, sessions_html, tiles_html
-from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_list import RUNS
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_record import settings_table
 from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, delta_text, ratio_mixed
@@ -361,11 +361,11 @@ def marks(html: str) -> list[str | None]:
 
 @pytest.mark.wide
 def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: list[str]) -> None:
-    html = runs_html([repository.run(runs[2])], filtered=False)
+    html = RUNS.html([repository.run(runs[2])])
     (mark,) = [attributes for tag, attributes in Reader(html).elements if tag == "sup"]  # of s/answer alone
     assert mark == {"class": "fsd-mark", "role": "img", "tabindex": "0", "title": WHY, "aria-label": WHY}
     assert Reader(html).text.count(MIXED_MARK) == 1
-    assert marks(runs_html([repository.run(runs[1])], filtered=False)) == []
+    assert marks(RUNS.html([repository.run(runs[1])])) == []
 
 
 def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs: list[str]) -> None:

@@ -22,7 +22,7 @@ from dashboard.compare.export import csv_text, latex, markdown, matched_csv
 from dashboard.experiments.experiments_page import experiments_html
 from dashboard.review.opened_proposal import evidence_html
 from dashboard.runs.opened_run import further_tiles_html, tiles_html
-from dashboard.runs.run_list import COLUMNS, runs_html
+from dashboard.runs.run_list import RUNS
 from dashboard.settings import setting_page
 from fsd_core.analysis.cells import speedup, throughput_ratio
 from fsd_core.calibration.findings import Measurements, SettingResult
@@ -302,11 +302,11 @@ def test_the_command_line_marks_it(few: ComparedRuns, many: ComparedRuns, capsys
 @pytest.mark.wide
 def test_a_run_s_page_and_the_list_mark_it_and_say_why(few: ComparedRuns, many: ComparedRuns) -> None:
     run = strict(few)
-    for html, marks in ((tiles_html(run), 3), (runs_html([run], filtered=False, columns=tuple(COLUMNS)), 5)):
+    for html, marks in ((tiles_html(run), 3), (RUNS.html([run], columns=",".join(RUNS.columns)), 5)):
         assert Reader(html).text.count(MARK) == hints(html) == marks
     assert MARK in Reader(further_tiles_html(run)).text
     whole = strict(many)
-    assert MARK not in tiles_html(whole) + runs_html([whole], filtered=False)
+    assert MARK not in tiles_html(whole) + RUNS.html([whole])
 
 
 def test_compare_and_its_files_for_readers_mark_it(few: ComparedRuns, many: ComparedRuns) -> None:

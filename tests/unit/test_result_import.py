@@ -23,7 +23,7 @@ import fsd_core
 from dashboard.compare import export
 from dashboard.compare.compared_runs import compare
 from dashboard.runs.opened_run import OpenedRun, origin_html, prompts_html, tiles_html
-from dashboard.runs.run_list import runs_html
+from dashboard.runs.run_list import RUNS
 from dashboard.settings import setting_page
 from dashboard.ui.fields import LARGEST_UPLOAD
 from dashboard.ui.templates import joined
@@ -512,7 +512,7 @@ def test_its_pages_open_without_prompts_and_offer_neither_a_resumption_nor_a_pro
     assert "measured elsewhere are kept here" in updates[opened.prompts]
     assert "logged with fsd_core.log_run" in updates[opened.tiles]
     assert "Resume" not in updates[opened.head]
-    assert "Measured elsewhere · ViTTM, 4 process tokens" in runs_html([run], filtered=False)
+    assert "Measured elsewhere · ViTTM, 4 process tokens" in RUNS.html([run])
     page = setting_page(repository, run.setting_id)
     assert "there is nothing here to run" in page
     assert "review?propose=" not in page

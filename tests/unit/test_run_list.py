@@ -18,9 +18,9 @@ from dashboard.experiments.experiments_page import experiments_html
 from dashboard.playground.job_panels import OutputPanel, output_panel_html
 from dashboard.runs.opened_run import displayed_tokens
 from dashboard.runs.opened_run import header_html as run_header_html
-from dashboard.runs.run_list import ALL, USUAL_COLUMNS, RunFilterValues, columns_of, names_of, runs_html
+from dashboard.runs.run_list import ALL, RUNS, RunFilterValues
+from dashboard.settings import SETTINGS, MeasuredSetting
 from dashboard.settings import header_html as setting_header_html
-from dashboard.settings import settings_html
 from fsd_core.analysis.cells import run_names
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.model_names import name_of_models
@@ -64,7 +64,7 @@ def test_filters_offer_the_values_that_occur_and_the_one_that_an_address_asks_fo
 
 
 def test_the_lists_and_the_playground_name_the_pair(repository: Repository) -> None:
-    runs, experiments = runs_html(repository.runs(limit=50), filtered=False), repository.experiments()
+    runs, experiments = RUNS.html(repository.runs(limit=50)), repository.experiments()
     cards = experiments_html(experiments, {})
     for name in (TITLE, OTHER):
         assert f">{name}</td>" in runs
@@ -76,15 +76,15 @@ def test_the_lists_and_the_playground_name_the_pair(repository: Repository) -> N
 
 def test_the_list_has_the_columns_that_are_chosen(repository: Repository) -> None:
     runs = repository.runs(limit=50)
-    assert runs_html(runs, filtered=False) == runs_html(runs, filtered=False, columns=columns_of(""))
-    assert ">Tokens/s" not in runs_html(runs, filtered=False)
-    few = runs_html(runs, filtered=False, columns=columns_of("throughput,accuracy,<b>"))
+    assert RUNS.html(runs) == RUNS.html(runs, columns="nonsense,")
+    assert ">Tokens/s" not in RUNS.html(runs)
+    few = RUNS.html(runs, "newest", "throughput,accuracy,<b>")
     sorted_by = re.findall(r'class="fsd-sort".*?data-keep="(\w+)"', few)
     assert sorted_by == ["label", "accuracy", "tokens_per_second"]  # as they stand in the list
     assert TITLE not in few
-    assert columns_of("nonsense,") == columns_of("") == USUAL_COLUMNS
-    assert (names_of(USUAL_COLUMNS), names_of([])) == ("", "setting")
-    assert columns_of(names_of([])) == ("setting",)
+    assert RUNS.columns_of("nonsense,") == RUNS.columns_of("")
+    assert (RUNS.names_of(RUNS.columns_of("")), RUNS.names_of([])) == ("", "setting")
+    assert RUNS.columns_of(RUNS.names_of([])) == ("setting",)
 
 
 def test_a_comparison_and_its_exports_name_the_pairs(repository: Repository) -> None:
@@ -121,7 +121,7 @@ def test_a_named_pair_is_called_so_at_every_door(home: Path, call: Callable[...,
         alike, mixed = (compare(repository, [run.id for run in runs], None) for runs in (mine, repository.runs()))
         setting = repository.setting(mine[0].setting_id)
         return {
-            "list of runs": str(runs_html(mine, filtered=False)),
+            "list of runs": str(RUNS.html(mine)),
             "run": str(run_header_html(mine[0], None)),
             "filter": str(RunFilterValues.of(repository).choices("pair", ALL)),
             "experiments": str(experiments_html([experiment], {})),
@@ -132,7 +132,7 @@ def test_a_named_pair_is_called_so_at_every_door(home: Path, call: Callable[...,
             "Markdown": markdown(alike, "Mine"),
             "LaTeX": latex(alike),
             "setting": str(setting_header_html(setting, mine, [])),
-            "settings": str(settings_html(repository.settings(), {}, False, False)),
+            "settings": str(SETTINGS.html([MeasuredSetting(one) for one in repository.settings()])),
         }
 
     for door, shown in doors().items():

@@ -1,9 +1,4 @@
-"""Import of an exported file into a database: checked in one of its own, then merged in one transaction.
-
-Allowed values of a measurement in the rows of an imported file. Pages and tables compute with them.
-
-A column of numbers holds any number, and one of JSON anything. Their readers accept less.
-"""
+"""Import of an exported file into a database: checked in one of its own, then merged in one transaction."""
 
 from __future__ import annotations
 
@@ -17,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, MetaData, create_engine, delete, func, select, text, update
 from sqlalchemy import insert as plain_insert
 from sqlalchemy.exc import IntegrityError
@@ -30,10 +25,11 @@ from fsd_core.config.calibration_config import GRANTED, read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, InvalidSetting, NotEnough, Taken
-from fsd_core.frozen import Frozen, content_hash, text_hash
+from fsd_core.frozen import content_hash, text_hash
 from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.catalogue import ReportContent, checked_view_name, checked_view_page, checked_view_query
+from fsd_core.storage.column_types import bounded
 from fsd_core.storage.opening import Database, dialect_insert, open_database, upgrade
 from fsd_core.storage.records import UNENDED
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
@@ -59,90 +55,9 @@ from fsd_core.storage.tables import (
 )
 from fsd_core.storage.workspace_export import TABLES, Archive, damaged, names, opened, plain, read_row, row_values
 
-LARGEST_NUMBER = 1e15
-"""beside which no figure of a measurement stands, and whose square is still a number"""
 LONGEST_TRACE = 32_000_000
 """bytes of JSON; 16 times as many once it is read"""
 _LONGEST_PLACE = 60
-
-_Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
-_Amount = Annotated[float, Field(ge=0, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
-_Count = Annotated[int, Field(ge=0, strict=True)]
-_Figures = list[_Number | None]
-_Fact = str | _Number | bool | None
-
-
-class _Bound(Frozen):
-    """A rate at a number of drafts."""
-
-    drafts: _Count
-    rate: _Number
-    low: _Number | None
-    high: _Number | None
-
-
-class _Bounds(Frozen):
-    """Results of :mod:`fsd_core.evaluation.bounds` at one temperature."""
-
-    temperature: _Number
-    positions: _Count
-    seed: int
-    optima: dict[str, list[_Bound]]
-    verifiers: dict[str, list[_Bound]]
-
-
-class _Metrics(Frozen):
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]  # pyrefly: ignore[bad-override]
-    bounds: list[_Bounds] = Field(default_factory=list)
-    engine: dict[str, _Fact | list[_Number]] | None = None
-    """counts of a running engine"""
-
-
-class _Provenance(Frozen):
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Fact | dict[str, _Fact]]  # pyrefly: ignore[bad-override]
-    versions: dict[str, _Fact] | None = None
-    weights: dict[str, str] | None = None
-
-
-class _Run(Frozen):
-    """Columns of a run beside those that say what was asked for."""
-
-    position: _Count
-    prompts_done: _Count
-    prompts_total: _Count
-    decoding_seconds: _Amount
-    losses: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], _Count] | None
-    metrics: _Metrics | None
-    predicted: _Metrics | None
-    provenance: _Provenance | None
-
-
-class _Session(Frozen):
-    conditions: dict[str, _Fact] | None
-
-
-class _Prompt(Frozen):
-    """The figures of one prompt."""
-
-    position: _Count
-    turn: _Count
-    outcome: Literal["correct", "wrong", "truncated", "failed", "unscored"]
-    stop_reason: Literal["eos", "length", "context", "error"]
-    tokens: _Count
-    thought_tokens: _Count
-    rounds: _Count
-    drafted: _Count
-    accepted: _Count
-    fuzzy: _Count
-    negative_log_likelihood: _Number
-    seconds: _Amount
-    time_to_first_token: _Amount
-    cpu_seconds: _Amount | None
-    latency: _Amount | None
-    energy: _Amount | None
-    device_memory: _Count | None
 
 
 class UnreadableValue(ValueError):
@@ -159,11 +74,12 @@ _ROUNDS: TypeAdapter[Any] = TypeAdapter(
 
 def check_measurements(session: Session) -> None:
     """Check all runs, their measurement sessions and their prompts. Raises ``UnreadableValue``."""
-    for model, row, who in (
-        (_Run, RunRow, (RunRow.id,)),
-        (_Session, MeasurementSessionRow, (MeasurementSessionRow.run_id,)),
-        (_Prompt, GenerationRow, (GenerationRow.run_id, GenerationRow.position)),
+    for row, who in (
+        (RunRow, (RunRow.id,)),
+        (MeasurementSessionRow, (MeasurementSessionRow.run_id,)),
+        (GenerationRow, (GenerationRow.run_id, GenerationRow.position)),
     ):
+        model = bounded(row)
         named = [getattr(row, name) for name in model.model_fields]
         for values in session.execute(select(*who, *named).execution_options(yield_per=500)):
             try:

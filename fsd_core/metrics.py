@@ -246,6 +246,8 @@ class PromptCounts:
     """whether its times count: false where its setting was timed again on other prompts"""
 
 
+Generated = PromptCounts
+"""its former name, which other packages import"""
 Ratio = Callable[[PromptCounts], tuple[float, float]]
 """numerator and denominator of one prompt"""
 

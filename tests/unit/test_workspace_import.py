@@ -23,6 +23,7 @@ from sqlalchemy import text
 
 from dashboard.runs.runs_page import link_html, workspace_routes
 from fsd_core.accounts import KEY
+from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, Taken
@@ -201,6 +202,29 @@ def test_what_never_changes_stays_as_it_is_here(
     before = contents(other)
     take(other, file, tmp_path)
     assert contents(other) == before
+
+
+def test_models_have_the_name_by_which_they_are_known_here(
+    repository: Repository, other: Repository, database_url: str, migrated: Path, tmp_path: Path
+) -> None:
+    """Where they are not known, the oldest of the file's names counts."""
+
+    def add(to: Repository, pair: str, threshold: float) -> str:
+        decoding = run_config(threshold).setting.decoding
+        setting = SettingConfig(pair=pair, identity="1d", decoding=decoding)
+        return to.run(to.create_run(RunConfig(setting=setting, limit=2))).setting_id
+
+    younger, older = sorted(add(repository, "path:/there", threshold) for threshold in (0.1, 0.3))
+    with repository._database.session() as session:
+        session.execute(text(f"UPDATE settings SET pair = 'path:/new' WHERE id = '{younger}'"))
+        session.execute(text(f"UPDATE settings SET created_at = '2020-01-01 00:00:00' WHERE id = '{older}'"))
+    export(database_url, tmp_path / "x.zip", tmp_path)
+    add(other, "path:/here", 0.2)
+    take(other, tmp_path / "x.zip", tmp_path)
+    assert [run.pair for run in other.runs()] == ["path:/here"] * 3
+    with copy_of(migrated, sqlite_url(tmp_path / "empty" / "fsd.db")) as empty:
+        take(empty, tmp_path / "x.zip", tmp_path)
+        assert [run.pair for run in empty.runs()] == ["path:/there"] * 2
 
 
 def test_what_is_here_is_annotated_here(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from fsd_core.plugins import Registry
 from fsd_core.texts import Written, written
@@ -198,52 +198,57 @@ def _text(condition: Condition, conditions: Conditions) -> str:
     return short_commit(text) if condition.key == "git_revision" else text
 
 
-class Generated(Protocol):
-    """Fields of one prompt's generation that metrics read, whether it is fresh or from the database."""
-
-    @property
-    def turn(self) -> int: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def outcome(self) -> str: ...
-    @property
-    def unread(self) -> bool: ...
-    @property
-    def stop_reason(self) -> str: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def thought_tokens(self) -> int: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def drafted(self) -> int: ...
-    @property
-    def accepted(self) -> int: ...
-    @property
-    def fuzzy(self) -> int: ...
-    @property
-    def negative_log_likelihood(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def time_to_first_token(self) -> float: ...
-    @property
-    def cpu_seconds(self) -> float | None: ...
-    @property
-    def latency(self) -> float | None: ...
-    @property
-    def energy(self) -> float | None: ...
-    @property
-    def device_memory(self) -> int | None: ...
-    @property
-    def timed(self) -> bool: ...
+Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 
-Ratio = Callable[[Generated], tuple[float, float]]
+@dataclass(frozen=True)
+class PromptCounts:
+    """Counts of one prompt of one run, from which all metrics are computed."""
+
+    outcome: Outcome
+    stop_reason: str
+    """eos, length, context or error"""
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    fuzzy: int
+    """lenient tokens: drafted, and accepted although the strict test would have rejected them"""
+    negative_log_likelihood: float
+    """of the emitted tokens under the target, in nats"""
+    seconds: float
+    time_to_first_token: float
+    """seconds"""
+    thought_tokens: int = 0
+    """those of them that belong to thoughts, with their marks; 0 for texts of before revision 0011"""
+    prompt_hash: str | None = None
+    """of the token ids that were fed, as rendered; ``None`` for prompts of before revision 0012, and for those that
+    could not be rendered"""
+    turn: int = 0
+    """how many turns of its conversation stand before it, at the positions right before its own"""
+    cpu_seconds: float | None = None
+    """processor time of the process meanwhile; ``None`` if another device computed, and before revision 0018"""
+    latency: float | None = None
+    """wall seconds from its request to its end, whatever else was decoded meanwhile; ``seconds`` are its share of them.
+    ``None`` before revision 0025"""
+    group: str = ""
+    """the group of prompts that it belongs to, which depend on each other; empty for a prompt that stands alone, and
+    before revision 0033"""
+    energy: float | None = None
+    """joules that the GPU took for it; ``None`` where none says, and before revision 0031"""
+    device_memory: int | None = None
+    """bytes of the GPU's memory in use at its end; ``None`` as above"""
+    unread: bool = False
+    """whether it was not cut off, and no answer could be read in it"""
+    text: str = ""
+    """read only if a metric of another package may need it"""
+    timed: bool = True
+    """whether its times count: false where its setting was timed again on other prompts"""
+
+
+Generated = PromptCounts
+"""its former name, which other packages import"""
+Ratio = Callable[[PromptCounts], tuple[float, float]]
 """numerator and denominator of one prompt"""
 
 

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -32,6 +32,7 @@ from fsd_core.statistics.intervals import keyed
 from fsd_core.storage.records import UNENDED, ExperimentView, GenerationView, RunView, other_figures
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Alias
+from fsd_core.storage.tables import GenerationRow
 from fsd_core.texts import without_secrets
 
 if TYPE_CHECKING:
@@ -345,7 +346,7 @@ def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[
 def _write_table(path: Path, generations: list[GenerationView]) -> None:
     """Write the format of MLflow's ``log_table``, which itself would append to the table of an earlier copy."""
     internal = ("id", "run_id", "sitting_id", "created_at")  # only meaningful in the database
-    names = [field.name for field in fields(GenerationView) if field.name not in internal]
+    names = [column.name for column in GenerationRow.__table__.columns if column.name not in internal]
     rows = [[getattr(generation, name) for name in names] for generation in generations]
     path.write_text(json.dumps({"columns": names, "data": rows}), encoding="utf-8")
 

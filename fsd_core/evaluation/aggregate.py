@@ -26,7 +26,7 @@ import numpy as np
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.engines.kinds import with_engine_rates
 from fsd_core.evaluation.versus import answered, by_cluster, cluster_numbers, clusters_of
-from fsd_core.metrics import METRICS, Generated, Metric, taken
+from fsd_core.metrics import METRICS, Metric, PromptCounts, taken
 from fsd_core.models.conversation import split_thoughts
 from fsd_core.settings import get_settings
 from fsd_core.statistics.intervals import (
@@ -41,7 +41,7 @@ from fsd_core.statistics.intervals import (
 from fsd_core.texts import count
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import GenerationView, PromptCounts, RunView
+    from fsd_core.storage.records import GenerationView, RunView
     from fsd_core.tasks.base import Task
 
 
@@ -83,7 +83,7 @@ class Runaways(NamedTuple):
         return f"runaways beyond the baseline's: {self.seen} of {self.n:,}, and up to {self.share} are possible"
 
 
-def runaways(run: Mapping[int, Generated], baseline: Mapping[int, Generated]) -> Runaways | None:
+def runaways(run: Mapping[int, PromptCounts], baseline: Mapping[int, PromptCounts]) -> Runaways | None:
     """Return the run's runaways on the prompts that neither failed; ``None`` without such a prompt."""
     if not (shared := answered(run, baseline)):
         return None
@@ -94,7 +94,7 @@ def runaways(run: Mapping[int, Generated], baseline: Mapping[int, Generated]) ->
     return Runaways(len(ran_away), n, "prompt" if n == len(shared) else together)
 
 
-def _endless(generated: Generated) -> bool:
+def _endless(generated: PromptCounts) -> bool:
     ratio = METRICS["runaway_rate"].ratio
     return ratio is not None and ratio(generated)[0] > 0
 
@@ -108,7 +108,7 @@ def price_of(run: RunView) -> float | None:
     return run.price_per_hour or get_settings().price_per_hour
 
 
-def cost_per_million_tokens(generations: Sequence[Generated], price: float) -> Estimate | None:
+def cost_per_million_tokens(generations: Sequence[PromptCounts], price: float) -> Estimate | None:
     """Return the cost of a million emitted tokens, with its 95 % interval; ``None`` without tokens.
 
     ``price`` is per hour. Failed prompts are left out, as they are of the throughput.
@@ -117,7 +117,7 @@ def cost_per_million_tokens(generations: Sequence[Generated], price: float) -> E
     return _per([(g.seconds * price / _HOUR * _MILLION, g.tokens) for g in done], done)
 
 
-def cost_per_solved_task(generations: Sequence[Generated], price: float) -> Estimate | None:
+def cost_per_solved_task(generations: Sequence[PromptCounts], price: float) -> Estimate | None:
     """Return the cost of a prompt solved, with its 95 % interval; ``None`` where none is, or where one has no score.
 
     ``price`` is per hour. What prompts cost that were not solved, or failed, is part of it.
@@ -128,7 +128,7 @@ def cost_per_solved_task(generations: Sequence[Generated], price: float) -> Esti
     return _per([(g.seconds * price / _HOUR, float(g.outcome == "correct")) for g in timed], timed)
 
 
-def cost_figures(generations: Sequence[Generated], price: float | None) -> dict[str, float | None]:
+def cost_figures(generations: Sequence[PromptCounts], price: float | None) -> dict[str, float | None]:
     """Return the metrics of cost and their intervals; ``{}`` without a price."""
     if price is None:
         return {}
@@ -139,7 +139,7 @@ def cost_figures(generations: Sequence[Generated], price: float | None) -> dict[
     }
 
 
-def _per(pairs: Sequence[tuple[float, float]], generations: Sequence[Generated]) -> Estimate | None:
+def _per(pairs: Sequence[tuple[float, float]], generations: Sequence[PromptCounts]) -> Estimate | None:
     """Return the ratio of the sums of some pairs, one for each generation."""
     total = sum(denominator for _, denominator in pairs)
     if not total:
@@ -151,7 +151,7 @@ def _per(pairs: Sequence[tuple[float, float]], generations: Sequence[Generated])
 HISTOGRAM_BINS = 40
 
 
-def summarise(generations: Sequence[Generated], records: Iterable[list[RoundRecord]] | None) -> dict[str, Any]:
+def summarise(generations: Sequence[PromptCounts], records: Iterable[list[RoundRecord]] | None) -> dict[str, Any]:
     """Return all metrics of a run, ready for JSON. Those that cannot be computed (no label, nothing drafted) are
     ``None``.
 
@@ -232,7 +232,7 @@ def so_far(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
     return replace(run, metrics=with_engine_rates(summarise(list(prompts.values()), None)))
 
 
-def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
+def _ratio(metric: Metric, done: Sequence[PromptCounts]) -> dict[str, float | None]:
     """Return a metric that is a ratio of sums over prompts, with its interval. Return ``{}`` for any other metric."""
     if metric.ratio is None:
         return {}
@@ -250,7 +250,7 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
     )
 
 
-def _between_tokens(done: Sequence[Generated]) -> dict[str, float | None]:
+def _between_tokens(done: Sequence[PromptCounts]) -> dict[str, float | None]:
     """Return the time per output token as servers tell it: the median over prompts, and two percentiles.
 
     Of a prompt it is (latency − time to first token) / (tokens − 1), in seconds. Where a round brings several tokens,

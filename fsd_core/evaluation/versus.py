@@ -20,11 +20,11 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from fsd_core.metrics import METRICS, Generated, Metric, listed, taken
+from fsd_core.metrics import METRICS, Metric, PromptCounts, listed, taken
 from fsd_core.statistics.intervals import (
     Interval,
     Pairs,
@@ -38,8 +38,11 @@ from fsd_core.statistics.intervals import (
 )
 from fsd_core.statistics.paired import paired_difference
 
+if TYPE_CHECKING:
+    from fsd_core.storage.records import GenerationView
 
-def cluster_numbers(generations: Sequence[Generated]) -> np.ndarray:
+
+def cluster_numbers(generations: Sequence[PromptCounts]) -> np.ndarray:
     """Return the cluster of each generation, from 0. A prompt that stands alone is one of its own. → int [n]
 
     ``generations`` are in order of position, and some may be missing.
@@ -54,12 +57,12 @@ def cluster_numbers(generations: Sequence[Generated]) -> np.ndarray:
     return numbered(names)
 
 
-def by_cluster(pairs: Pairs, generations: Sequence[Generated]) -> Pairs:
+def by_cluster(pairs: Pairs, generations: Sequence[PromptCounts]) -> Pairs:
     """Return the sums of numerators and of denominators in each cluster."""
     return summed(pairs, cluster_numbers(generations))
 
 
-def clusters_of(counts: Mapping[int, Generated]) -> dict[int, int]:
+def clusters_of(counts: Mapping[int, PromptCounts]) -> dict[int, int]:
     """Return the cluster of each prompt by position. ``counts`` are in order of position."""
     return dict(zip(counts, cluster_numbers(list(counts.values())).tolist(), strict=True))
 
@@ -137,14 +140,9 @@ def _agreed(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
+Prompts = Mapping[int, PromptCounts]
+"""by position"""
 OF_ANSWERS = ("seconds_per_answer", "tokens_per_second", "mean_tokens", "target_passes", "runaway_rate")
-
-
-class Placed(Generated, Protocol):
-    """A generation that knows the position of its prompt."""
-
-    @property
-    def position(self) -> int: ...
 
 
 class Versus(NamedTuple):
@@ -160,7 +158,7 @@ class Versus(NamedTuple):
         return None if self.low is None or self.high is None else Interval(self.low, self.high)
 
 
-def versus(metric: Metric, run: Mapping[int, Generated], baseline: Mapping[int, Generated]) -> Versus | None:
+def versus(metric: Metric, run: Prompts, baseline: Prompts) -> Versus | None:
     """Return a metric of one run relative to another, both by position of the prompt in one task.
 
     Return ``None`` for a metric that is no ratio, and if the prompts that neither run failed give nothing to divide by.
@@ -187,7 +185,7 @@ def versus(metric: Metric, run: Mapping[int, Generated], baseline: Mapping[int, 
     return Versus(value / other, *(quotient_interval(a, b) or ())) if other else None
 
 
-def answered(run: Mapping[int, Generated], baseline: Mapping[int, Generated], *, timed: bool = False) -> list[int]:
+def answered(run: Prompts, baseline: Prompts, *, timed: bool = False) -> list[int]:
     """Return the positions of the prompts that neither failed; ``timed``: of those whose times count on both sides."""
     return [
         key
@@ -197,7 +195,7 @@ def answered(run: Mapping[int, Generated], baseline: Mapping[int, Generated], *,
     ]
 
 
-def versus_target(run: Sequence[Placed], target: Sequence[Placed]) -> dict[str, float | None]:
+def versus_target(run: Sequence[GenerationView], target: Sequence[GenerationView]) -> dict[str, float | None]:
     """Return metrics of a setting's answers relative to those of the target alone, ready for JSON.
 
     Keys are ``mean_tokens_versus_target`` and so on, each with ``_low`` and ``_high``. Values are ratios, except a
@@ -223,8 +221,6 @@ LEAST_TOLD_APART = 0.03
 """relative difference in time by which the same measurement on a quiet machine differs from one time to the next"""
 
 K = TypeVar("K")
-Prompts = Mapping[int, Generated]
-"""by position"""
 
 
 class TimeRanking(NamedTuple, Generic[K]):
@@ -308,7 +304,7 @@ def _both(run: Prompts, other: Prompts) -> list[int]:
     return [key for key in answered(run, other, timed=True) if run[key].seconds > 0 < other[key].seconds]
 
 
-def steady_seconds(counts: Sequence[Generated]) -> float:
+def steady_seconds(counts: Sequence[PromptCounts]) -> float:
     """Return Σ rounds times the median of seconds per round: a pause of the machine in one prompt hides nothing.
 
     An engine tells no rounds, so its tokens take their place.

@@ -163,7 +163,7 @@ def _pool(runs: tuple[RunView, ...], prompts: Prompts) -> Pool:
     for run in runs:
         done = prompts.get(run.id, {})
         if run.config.again and done:  # from here on only these times count
-            counted = {position: counts._replace(timed=False) for position, counts in counted.items()}
+            counted = {position: replace(counts, timed=False) for position, counts in counted.items()}
         counted |= done
         writers |= dict.fromkeys(done, run.id)
     first, *later = runs

@@ -12,7 +12,9 @@ from sqlalchemy.orm import Session, aliased
 
 from fsd_core.decoding.trace import RoundRecord, pack_rounds, unpack
 from fsd_core.errors import DataDamaged, UnknownName
+from fsd_core.frozen import built
 from fsd_core.metrics import Conditions, foreign_ratios
+from fsd_core.storage.column_types import bounded
 from fsd_core.storage.opening import Store, changed, get_row, unknown
 from fsd_core.storage.records import GenerationRecord, GenerationView, PromptCounts
 from fsd_core.storage.runs import LONGEST_SEARCH, generation_view
@@ -25,10 +27,13 @@ class GenerationStore(Store):
     def record_generation(self, run_id: str, record: GenerationRecord, conditions: Conditions | None = None) -> None:
         """Record a prompt, its trace and the run's progress, all or nothing. A prompt recorded before is left alone.
 
-        ``conditions`` are those under which it was measured. Without them it belongs to no measurement session.
+        ``conditions`` are those under which it was measured. Without them it belongs to no measurement session. Raises
+        ``InvalidSetting`` for a figure that no import would take.
         """
+        columns = record.columns()
+        figures = {name: columns[name] for name in bounded(GenerationRow).model_fields}
+        built(bounded(GenerationRow), lambda path: f"The value {path[0]} of prompt {record.position + 1}", figures)
         data, checksum = pack_rounds(record.records)
-        values = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "records"}
         with self._database.session() as session:
             # The lock on the run's row makes two recorders take turns. SQLite has one writer anyway.
             run = session.scalar(select(RunRow).where(RunRow.id == run_id).with_for_update(of=RunRow))
@@ -41,7 +46,7 @@ class GenerationStore(Store):
             session.add(
                 GenerationRow(
                     run_id=run_id,
-                    **values,
+                    **columns,
                     measurement_session=measurement_session,
                     trace=TraceRow(data=data, sha256=checksum),
                 )
@@ -102,7 +107,7 @@ class GenerationStore(Store):
     def prompts(self, run_ids: Iterable[str]) -> dict[str, dict[int, PromptCounts]]:
         """Return the counts of the prompts of some runs, by run and position, in order of position."""
         result: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
-        names = PromptCounts._fields[: -1 if foreign_ratios() else -2]
+        names = [f.name for f in fields(PromptCounts)][: -1 if foreign_ratios() else -2]
         columns = GenerationRow.run_id, GenerationRow.position, *(getattr(GenerationRow, name) for name in names)
         statement = select(*columns).where(GenerationRow.run_id.in_(result)).order_by(GenerationRow.position)
         with self._database.session(readonly=True) as session:

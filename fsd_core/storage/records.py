@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import Malformed, NotGiven, OutOfRange
-from fsd_core.metrics import Conditions, conditions_of, mixed
+from fsd_core.metrics import Conditions, PromptCounts, conditions_of, mixed
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import ReviewEvent
 
@@ -61,61 +61,20 @@ class TaskView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Generation:
+class _Generation(PromptCounts):
     position: int
     """index of the prompt in the task"""
     example_id: str
     prompt: str
     """the question, without earlier turns"""
-    turn: int = 0
-    """how many turns of its conversation stand before it, at the positions right before its own"""
-    group: str = ""
-    """the group of prompts that it belongs to, which depend on each other; empty for a prompt that stands alone, and
-    before revision 0033"""
-    prompt_hash: str | None = None
-    """of the token ids that were fed, as rendered; ``None`` for prompts of before revision 0012, and for those that
-    could not be rendered"""
     reference: str | None
-    text: str
+    text: str = field()
     answer: str | None
     """extracted from the text"""
-    outcome: str
-    """correct, wrong, truncated, failed or unscored"""
-    stop_reason: str
-    """eos, length, context or error"""
     error: str | None
-    tokens: int
-    thought_tokens: int = 0
-    """those of them that belong to thoughts, with their marks; 0 for texts of before revision 0011"""
-    rounds: int
-    drafted: int
-    accepted: int
-    fuzzy: int
-    """lenient tokens: drafted, and accepted although the strict test would have rejected them"""
-    negative_log_likelihood: float
-    """of the emitted tokens under the target, in nats"""
-    seconds: float
-    time_to_first_token: float
-    """seconds"""
-    cpu_seconds: float | None = None
-    """processor time of the process meanwhile; ``None`` if another device computed, and before revision 0018"""
-    latency: float | None = None
-    """wall seconds from its request to its end, whatever else was decoded meanwhile; ``seconds`` are its share of them.
-    ``None`` before revision 0025"""
-    energy: float | None = None
-    """joules that the GPU took for it; ``None`` where none says, and before revision 0031"""
-    device_memory: int | None = None
-    """bytes of the GPU's memory in use at its end; ``None`` as above"""
 
-    @property
-    def timed(self) -> bool:
-        """Whether its times count in metrics."""
-        return True
-
-    @property
-    def unread(self) -> bool:
-        """Whether it was not cut off, and no answer could be read in it."""
-        return self.outcome == "wrong" and self.answer is None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unread", self.outcome == "wrong" and self.answer is None)
 
     @property
     def only_thought(self) -> bool:
@@ -128,6 +87,10 @@ class GenerationRecord(_Generation):
     """One prompt of one run as it is recorded, with its trace."""
 
     records: list[RoundRecord] = field(default_factory=list)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the values of its row's columns."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("records", "unread", "timed")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,34 +113,6 @@ class MeasurementSession:
     """empty if not recorded"""
     started_at: datetime | None
     """when the first of its prompts was recorded"""
-
-
-class PromptCounts(NamedTuple):
-    """Counts of one prompt of one run, from which all metrics are computed."""
-
-    outcome: str
-    stop_reason: str
-    tokens: int
-    rounds: int
-    drafted: int
-    accepted: int
-    fuzzy: int
-    negative_log_likelihood: float
-    seconds: float
-    time_to_first_token: float
-    thought_tokens: int = 0
-    prompt_hash: str | None = None
-    turn: int = 0
-    cpu_seconds: float | None = None
-    latency: float | None = None
-    group: str = ""
-    energy: float | None = None
-    device_memory: int | None = None
-    unread: bool = False
-    text: str = ""
-    """read only if a metric of another package may need it"""
-    timed: bool = True
-    """whether its times count: false where its setting was timed again on other prompts"""
 
 
 Prompts = Mapping[str, Mapping[int, PromptCounts]]

@@ -9,7 +9,6 @@ worker again, which compares the runs and ends it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -51,7 +50,7 @@ from fsd_core.storage.tables import (
 
 
 def generation_view(row: GenerationRow) -> GenerationView:
-    return GenerationView(**{field.name: getattr(row, field.name) for field in fields(GenerationView)})
+    return GenerationView(**{column.name: getattr(row, column.name) for column in GenerationRow.__table__.columns})
 
 
 def run_view(row: RunRow, experiment_name: str | None) -> RunView:

@@ -25,8 +25,10 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
 from fsd_core.config.model_names import LONGEST_NAME
+from fsd_core.metrics import Outcome
 from fsd_core.roles import Person, same_name
 from fsd_core.rules import Served
+from fsd_core.storage.column_types import Amount, Count, Facts, Losses, Metrics, Number, Provenance, StopReason
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
@@ -324,20 +326,20 @@ class RunRow(_Annotated, Base):
     __tablename__ = "runs"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
-    position: Mapped[int] = mapped_column(default=0)
+    position: Mapped[Count] = mapped_column(default=0)
     setting_id: Mapped[str] = mapped_column(ForeignKey("settings.id"), index=True)
     task: Mapped[str] = mapped_column(index=True)
     seed: Mapped[int]
     config: Mapped[dict[str, Any]]  # RunConfig as JSON
     status: Mapped[str] = mapped_column(String(16), default="queued", index=True)
     error: Mapped[str | None] = mapped_column(Text)
-    prompts_done: Mapped[int] = mapped_column(default=0)
-    prompts_total: Mapped[int]
-    decoding_seconds: Mapped[float] = mapped_column(default=0.0)  # of the prompts done
-    losses: Mapped[dict[str, Any] | None]  # workers lost while generating a prompt, by its position
-    metrics: Mapped[dict[str, Any] | None]  # fsd_core.evaluation.aggregate.summarise
-    provenance: Mapped[dict[str, Any] | None]
-    predicted: Mapped[dict[str, Any] | None]  # some metrics, predicted by replay before the measurement
+    prompts_done: Mapped[Count] = mapped_column(default=0)
+    prompts_total: Mapped[Count]
+    decoding_seconds: Mapped[Amount] = mapped_column(default=0.0)  # of the prompts done
+    losses: Mapped[Losses | None]  # workers lost while generating a prompt, by its position
+    metrics: Mapped[Metrics | None]  # fsd_core.evaluation.aggregate.summarise
+    provenance: Mapped[Provenance | None]
+    predicted: Mapped[Metrics | None]  # some metrics, predicted by replay before the measurement
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -359,7 +361,7 @@ class MeasurementSessionRow(Base):
     __tablename__ = "sittings"
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
-    conditions: Mapped[dict[str, Any]]  # fsd_core.metrics; empty if not recorded
+    conditions: Mapped[Facts]  # fsd_core.metrics; empty if not recorded
     started_at: Mapped[datetime | None]
 
 
@@ -370,34 +372,34 @@ class GenerationRow(Base):
     __table_args__ = (UniqueConstraint("run_id", "position"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
-    position: Mapped[int]  # index of the prompt in the task
+    position: Mapped[Count]  # index of the prompt in the task
     example_id: Mapped[str]
     prompt: Mapped[str] = mapped_column(Text)
     # how many turns of its conversation stand before it, at the positions right before its own
-    turn: Mapped[int] = mapped_column(server_default="0")
+    turn: Mapped[Count] = mapped_column(server_default="0")
     # of prompts that depend on each other; empty: it stands alone
     group: Mapped[str] = mapped_column(String(100), server_default="")
     prompt_hash: Mapped[str | None] = mapped_column(String(16))  # of the token ids that were fed
     reference: Mapped[str | None] = mapped_column(Text)
     text: Mapped[str] = mapped_column(Text)
     answer: Mapped[str | None] = mapped_column(Text)  # extracted from the text
-    outcome: Mapped[str] = mapped_column(String(16))
+    outcome: Mapped[Outcome] = mapped_column(String(16))
     unread: Mapped[bool] = column_property((outcome == "wrong") & answer.is_(None))
-    stop_reason: Mapped[str] = mapped_column(String(16))  # eos, length, context, error
+    stop_reason: Mapped[StopReason] = mapped_column(String(16))
     error: Mapped[str | None] = mapped_column(Text)
-    tokens: Mapped[int]
-    thought_tokens: Mapped[int] = mapped_column(server_default="0")
-    rounds: Mapped[int]
-    drafted: Mapped[int]
-    accepted: Mapped[int]
-    fuzzy: Mapped[int]  # lenient tokens
-    negative_log_likelihood: Mapped[float]  # of the emitted tokens, under the target, in nats
-    seconds: Mapped[float]
-    time_to_first_token: Mapped[float]
-    cpu_seconds: Mapped[float | None]  # of this process meanwhile; None: another device computes, or not recorded
-    latency: Mapped[float | None]  # wall seconds from its request to its end; None: not recorded
-    energy: Mapped[float | None]  # joules of the GPU; None: no GPU says
-    device_memory: Mapped[int | None] = mapped_column(BigInteger)  # bytes in use at its end; None as well
+    tokens: Mapped[Count]
+    thought_tokens: Mapped[Count] = mapped_column(server_default="0")
+    rounds: Mapped[Count]
+    drafted: Mapped[Count]
+    accepted: Mapped[Count]
+    fuzzy: Mapped[Count]  # lenient tokens
+    negative_log_likelihood: Mapped[Number]  # of the emitted tokens, under the target, in nats
+    seconds: Mapped[Amount]
+    time_to_first_token: Mapped[Amount]
+    cpu_seconds: Mapped[Amount | None]  # of this process meanwhile; None: another device computes, or not recorded
+    latency: Mapped[Amount | None]  # wall seconds from its request to its end; None: not recorded
+    energy: Mapped[Amount | None]  # joules of the GPU; None: no GPU says
+    device_memory: Mapped[Count | None] = mapped_column(BigInteger)  # bytes in use at its end; None as well
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)

@@ -1,9 +1,4 @@
-"""Import of an exported file into a database: checked in one of its own, then merged in one transaction.
-
-Allowed values of a measurement in the rows of an imported file. Pages and tables compute with them.
-
-A column of numbers holds any number, and one of JSON anything. Their readers accept less.
-"""
+"""Import of an exported file into a database: checked in one of its own, then merged in one transaction."""
 
 from __future__ import annotations
 
@@ -13,13 +8,14 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_type_hints
+from typing import Any, NamedTuple, Union, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, MetaData, create_engine, delete, func, select, text, update
 from sqlalchemy import insert as plain_insert
 from sqlalchemy.exc import IntegrityError
@@ -30,10 +26,11 @@ from fsd_core.config.calibration_config import GRANTED, read_sweep
 from fsd_core.config.model_names import PAIR_NAME, is_name_of_models
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, InvalidSetting, NotEnough, Taken
-from fsd_core.frozen import Frozen, content_hash, text_hash
+from fsd_core.frozen import content_hash, text_hash
 from fsd_core.roles import ROLES, folded
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.catalogue import ReportContent, checked_view_name, checked_view_page, checked_view_query
+from fsd_core.storage.column_types import bounded
 from fsd_core.storage.opening import Database, dialect_insert, open_database, upgrade
 from fsd_core.storage.records import UNENDED
 from fsd_core.storage.review_events import LONGEST_TEXT, AliasMoved, Proposed, read_event
@@ -59,90 +56,9 @@ from fsd_core.storage.tables import (
 )
 from fsd_core.storage.workspace_export import TABLES, Archive, damaged, names, opened, plain, read_row, row_values
 
-LARGEST_NUMBER = 1e15
-"""beside which no figure of a measurement stands, and whose square is still a number"""
 LONGEST_TRACE = 32_000_000
 """bytes of JSON; 16 times as many once it is read"""
 _LONGEST_PLACE = 60
-
-_Number = Annotated[float, Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
-_Amount = Annotated[float, Field(ge=0, le=LARGEST_NUMBER, allow_inf_nan=False, strict=True)]
-_Count = Annotated[int, Field(ge=0, strict=True)]
-_Figures = list[_Number | None]
-_Fact = str | _Number | bool | None
-
-
-class _Bound(Frozen):
-    """A rate at a number of drafts."""
-
-    drafts: _Count
-    rate: _Number
-    low: _Number | None
-    high: _Number | None
-
-
-class _Bounds(Frozen):
-    """Results of :mod:`fsd_core.evaluation.bounds` at one temperature."""
-
-    temperature: _Number
-    positions: _Count
-    seed: int
-    optima: dict[str, list[_Bound]]
-    verifiers: dict[str, list[_Bound]]
-
-
-class _Metrics(Frozen):
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Number | _Figures | dict[str, _Figures] | None]  # pyrefly: ignore[bad-override]
-    bounds: list[_Bounds] = Field(default_factory=list)
-    engine: dict[str, _Fact | list[_Number]] | None = None
-    """counts of a running engine"""
-
-
-class _Provenance(Frozen):
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, _Fact | dict[str, _Fact]]  # pyrefly: ignore[bad-override]
-    versions: dict[str, _Fact] | None = None
-    weights: dict[str, str] | None = None
-
-
-class _Run(Frozen):
-    """Columns of a run beside those that say what was asked for."""
-
-    position: _Count
-    prompts_done: _Count
-    prompts_total: _Count
-    decoding_seconds: _Amount
-    losses: dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], _Count] | None
-    metrics: _Metrics | None
-    predicted: _Metrics | None
-    provenance: _Provenance | None
-
-
-class _Session(Frozen):
-    conditions: dict[str, _Fact] | None
-
-
-class _Prompt(Frozen):
-    """The figures of one prompt."""
-
-    position: _Count
-    turn: _Count
-    outcome: Literal["correct", "wrong", "truncated", "failed", "unscored"]
-    stop_reason: Literal["eos", "length", "context", "error"]
-    tokens: _Count
-    thought_tokens: _Count
-    rounds: _Count
-    drafted: _Count
-    accepted: _Count
-    fuzzy: _Count
-    negative_log_likelihood: _Number
-    seconds: _Amount
-    time_to_first_token: _Amount
-    cpu_seconds: _Amount | None
-    latency: _Amount | None
-    energy: _Amount | None
-    device_memory: _Count | None
 
 
 class UnreadableValue(ValueError):
@@ -159,11 +75,12 @@ _ROUNDS: TypeAdapter[Any] = TypeAdapter(
 
 def check_measurements(session: Session) -> None:
     """Check all runs, their measurement sessions and their prompts. Raises ``UnreadableValue``."""
-    for model, row, who in (
-        (_Run, RunRow, (RunRow.id,)),
-        (_Session, MeasurementSessionRow, (MeasurementSessionRow.run_id,)),
-        (_Prompt, GenerationRow, (GenerationRow.run_id, GenerationRow.position)),
+    for row, who in (
+        (RunRow, (RunRow.id,)),
+        (MeasurementSessionRow, (MeasurementSessionRow.run_id,)),
+        (GenerationRow, (GenerationRow.run_id, GenerationRow.position)),
     ):
+        model = bounded(row)
         named = [getattr(row, name) for name in model.model_fields]
         for values in session.execute(select(*who, *named).execution_options(yield_per=500)):
             try:
@@ -354,10 +271,77 @@ def _require(condition: object) -> None:
 
 
 _BATCH = 100
-Entry = TypeVar("Entry", ReviewEventRow, ChangeRow)
+_EDITED_COLUMNS = ("name", "note", "tags", "archived", "edits")
+"""columns whose values follow from the log of changes"""
 REQUEST_COLUMNS = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
 """columns of a run that define the request, and never change"""
 _ELSEWHERE = "Import the file into an empty database instead, or delete it here first."
+
+
+class Merge(NamedTuple):
+    """A file's rows, the rows that are here, and which of the file's have been taken."""
+
+    source: Session
+    target: Session
+    taken: defaultdict[type[Base], Counter[tuple[Any, ...]]]
+    """by table and primary key in the file, how many rows are new: 0 if one replaced that here; prompts by their run"""
+
+
+class Policy(NamedTuple):
+    """What becomes of the rows of a table. One whose key is not here is added."""
+
+    replaces: Callable[[Merge, Any, Any], bool]
+    """whether of two rows of one key, the one here and the file's, the latter counts; raises ``Taken`` for two that
+    cannot be the same"""
+    keeps: tuple[str, ...] = ()
+    """columns in which the one here counts nevertheless"""
+    key: tuple[str, ...] = ()
+    """columns by which rows are compared; empty: the primary key, otherwise each database counts that itself"""
+    admits: Callable[[Merge, Any], bool] = lambda merge, row: True
+    """whether a row of the file is looked at"""
+    renames: Callable[[Merge, Any], dict[str, Any]] = lambda merge, row: {}
+    """values of a new row that are not the file's"""
+    then: Callable[[Merge, Any], None] = lambda merge, row: None
+    """what follows once a row was taken"""
+
+
+def _never(merge: Merge, here: Base, row: Base) -> bool:
+    """Rows never change."""
+    return False
+
+
+def _always(merge: Merge, here: Base, row: Base) -> bool:
+    return True
+
+
+def _later(merge: Merge, here: MarkRow | SavedViewRow, row: MarkRow | SavedViewRow) -> bool:
+    return here.at < row.at
+
+
+def _longer_granted(merge: Merge, existing: ExperimentRow, incoming: ExperimentRow) -> bool:
+    """An experiment never changes, but a calibration may be granted time later."""
+    requests = [({**each.config, GRANTED: None}, each.created_at) for each in (existing, incoming)]
+    if requests[0] != requests[1]:
+        raise Taken(f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}")
+    return incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0)
+
+
+def _gone_on(merge: Merge, existing_run: RunRow, incoming_run: RunRow) -> bool:
+    """A run's request and its prompts never change, but it may go on: in the file, or here."""
+    if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in REQUEST_COLUMNS):
+        raise Taken(f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}")
+    existing, incoming = (_prompts(session, existing_run.id) for session in (merge.target, merge.source))
+    if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
+        raise Taken(
+            f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
+            f"record. {_ELSEWHERE}"
+        )
+    further, missing = incoming.keys() - existing.keys(), existing.keys() - incoming.keys()
+    if further and (missing or existing_run.status in UNENDED):
+        raise Taken(
+            f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
+        )
+    return bool(further)
 
 
 class Prompt(NamedTuple):
@@ -368,51 +352,6 @@ class Prompt(NamedTuple):
 
     def same(self, other: Prompt) -> bool:
         return self.digest == other.digest and (self.trace == other.trace or None in (self.trace, other.trace))
-
-
-def new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
-    """Return new experiments. One that is here gets the time that was granted to it later."""
-    new = []
-    for incoming in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
-        existing = target.get(ExperimentRow, incoming.id)
-        if existing is None:
-            new.append(incoming)
-        elif (_request(existing), existing.created_at) != (_request(incoming), incoming.created_at):
-            raise Taken(f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}")
-        elif incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0):
-            existing.config = dict(incoming.config)
-    return new
-
-
-def _request(experiment: ExperimentRow) -> dict[str, Any]:
-    """Return the experiment's configuration, without the time that a calibration was granted later."""
-    return {name: value for name, value in experiment.config.items() if name != GRANTED}
-
-
-def new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
-    """Return the positions of the prompts to add, by run of the file; ``None`` leaves the run alone."""
-    additions: dict[str, list[int] | None] = {}
-    for incoming_run in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
-        incoming = _prompts(source, incoming_run.id)
-        existing_run = target.get(RunRow, incoming_run.id)
-        if existing_run is None:
-            additions[incoming_run.id] = sorted(incoming)
-            continue
-        if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in REQUEST_COLUMNS):
-            raise Taken(f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}")
-        existing = _prompts(target, existing_run.id)
-        if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
-            raise Taken(
-                f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
-                f"record. {_ELSEWHERE}"
-            )
-        further, missing = sorted(incoming.keys() - existing.keys()), existing.keys() - incoming.keys()
-        if further and (missing or existing_run.status in UNENDED):
-            raise Taken(
-                f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
-            )
-        additions[existing_run.id] = further or None
-    return additions
 
 
 def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
@@ -431,166 +370,23 @@ def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
     return prompts
 
 
-def new_events(source: Session, target: Session) -> list[ReviewEventRow]:
-    """Return the entries of the file's review log that are not here."""
-    new: list[ReviewEventRow] = []
-    for use in source.scalars(select(ReviewEventRow.use_id).distinct().order_by(ReviewEventRow.use_id)):
-        log = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
-        new += _continued(f"the use '{use}'", source.scalars(log).all(), target.scalars(log).all())
-    return new
-
-
-def new_changes(source: Session, target: Session) -> list[ChangeRow]:
-    """Return new changes, except those to subjects that exist here but were deleted in the file."""
-    new: list[ChangeRow] = []
-    subjects = select(ChangeRow.kind, ChangeRow.subject).distinct().order_by(ChangeRow.subject)
-    for kind, subject in source.execute(subjects):
-        model = RunRow if kind == "run" else ExperimentRow
-        if source.get(model, subject) is None and target.get(model, subject) is not None:
-            continue
-        log = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
-        new += _continued(f"the {kind} {subject}", source.scalars(log).all(), target.scalars(log).all())
-    return new
-
-
-def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries that the file's log adds to the existing one.
-
-    Raises ``InvalidSetting`` if neither continues the other.
-    """
-    logs = [[row_values(entry, "id") for entry in log] for log in (incoming, existing)]
-    if any(left != right for left, right in zip(*logs, strict=False)):
-        raise Taken(
-            f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
-            "Import the file into an empty database instead."
-        )
-    return incoming[len(existing) :]
-
-
-_EDITED_COLUMNS = ("name", "note", "tags", "archived", "edits")
-"""columns whose values follow from the log of changes"""
-
-
-class Imported(NamedTuple):
-    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``existing``)."""
-
-    experiments: int
-    runs: int
-    prompts: int
-    events: int
-    existing: int
-    tasks: int
-
-
-def import_file(database: Database, file: Path, scratch: Path) -> Imported:
-    """Add what the file has and the database lacks; all or nothing.
-
-    A run that exists here with the same or more prompts is left alone. A run with more prompts in the file gets these.
-    Raises ``InvalidSetting``, with nothing written, if the two have diverged. Also raises what
-    :func:`staged` raises.
-    """
-    with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
-        experiments = new_experiments(source, target)
-        runs = new_prompts(source, target)
-        events = new_events(source, target)
-        changes = new_changes(source, target)
-        tasks = _add_tasks(source, target)
-        _add_settings(source, target)
-        target.add_all(ExperimentRow(**row_values(row)) for row in experiments)
-        target.flush()
-        added = {id: positions for id, positions in runs.items() if positions is not None}
-        existing = len(runs) - len(added)
-        present = _present(target, RunRow, added)
-        for id, positions in added.items():
-            _add_prompts(source, target, id, positions, new=id not in present)
-        _add_marks(source, target)
-        _add_readings(source, target, added)
-        _add_reports(source, target)
-        _add_views(source, target)
-        target.execute(
-            delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
-        )
-        target.add_all(ReviewEventRow(**row_values(row, "id")) for row in sorted(events, key=lambda row: row.id))
-        _add_changes(source, target, changes)
-        prompts = sum(len(positions) for positions in added.values())
-        return Imported(len(experiments), len(added), prompts, len(events), existing, tasks)
-
-
-def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str]:
-    key = model.__table__.columns["id"]
-    wanted = list(ids)
-    present: set[str] = set()
-    for start in range(0, len(wanted), 500):
-        present.update(session.scalars(select(key).where(key.in_(wanted[start : start + 500]))))
-    return present
-
-
-def _add_tasks(source: Session, target: Session) -> int:
-    """Add missing versions and return their number. A version is the hash of its content, so equal versions are the
-    same."""
-    count = 0
-    for incoming in source.scalars(select(OwnPairRow)):
-        if target.get(OwnPairRow, (incoming.name, incoming.version)) is None:
-            target.add(OwnPairRow(**row_values(incoming)))
-    for incoming in source.scalars(select(TaskRow).execution_options(yield_per=1)):
-        if target.get(TaskRow, (incoming.name, incoming.version)) is None:
-            target.add(TaskRow(**row_values(incoming)))
-            target.flush()
-            target.expunge_all()  # so that a large one does not stay in memory
-            count += 1
-    return count
-
-
-def _add_settings(source: Session, target: Session) -> None:
-    """Add missing settings. An id is the hash of the content, so equal ids are the same setting. Models that are known
-    here keep the name that they have here."""
-    for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
-        values = row_values(row)
-        values["pair"] = known_pair(target, row.config.get("identity", "")) or row.pair
-        target.execute(dialect_insert(target, SettingRow).values(values).on_conflict_do_nothing())
-
-
-def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:
-    """Log changes, and give their subjects the names, notes and tags that follow from them."""
-    target.flush()
-    for kind, subject in {(change.kind, change.subject) for change in changes}:
-        model = RunRow if kind == "run" else ExperimentRow
-        incoming, existing = source.get(model, subject), target.get(model, subject)
-        if incoming is not None and existing is not None:
-            # MLflow's copies show the name of the experiment.
-            if isinstance(existing, ExperimentRow) and existing.name != getattr(incoming, "name", None):
-                target.execute(update(RunRow).where(RunRow.experiment_id == subject).values(mlflow_synced_at=None))
-            for name in _EDITED_COLUMNS:
-                if hasattr(existing, name):
-                    setattr(existing, name, getattr(incoming, name))
-    target.add_all(ChangeRow(**row_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
-
-
-def _add_prompts(source: Session, target: Session, run_id: str, positions: list[int], *, new: bool) -> None:
-    """Add a run with the prompts at these positions, or add these to an existing run, which then ends like the
-    file's."""
-    incoming = source.get_one(RunRow, run_id)
-    if new:
-        run = RunRow(**row_values(incoming))
-        target.add(run)
-    else:
-        run = target.get_one(RunRow, run_id)
-        for name, value in row_values(incoming, "id", *REQUEST_COLUMNS, *_EDITED_COLUMNS).items():
-            setattr(run, name, value)
-        run.mlflow_synced_at = None
-    target.flush()
-    session_ids = _session_ids(source, target, run_id)
-    wanted = set(positions)
+def _add_prompts(merge: Merge, run: RunRow) -> None:
+    """Add the run's prompts that are not here, with their traces and measurement sessions."""
+    source, target, taken = merge
+    target.execute(update(RunRow).where(RunRow.id == run.id).values(mlflow_synced_at=None))
+    stored = set(target.scalars(select(GenerationRow.position).where(GenerationRow.run_id == run.id)))
+    session_ids = _session_ids(source, target, run.id)
     columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id")]
     rows = select(*columns, TraceRow.data, TraceRow.sha256).select_from(GenerationRow)
-    rows = rows.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(GenerationRow.run_id == run_id)
+    rows = rows.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(GenerationRow.run_id == run.id)
     rows = rows.order_by(GenerationRow.position).execution_options(yield_per=_BATCH)
     for part in source.execute(rows).mappings().partitions():
         for values in map(dict, part):
             data, checksum = values.pop("data"), values.pop("sha256")
-            if values["position"] in wanted:
+            if values["position"] not in stored:
                 values["sitting_id"] = session_ids.get(values["sitting_id"])
                 target.add(GenerationRow(**values, trace=TraceRow(data=data, sha256=checksum) if data else None))
+                taken[GenerationRow][(run.id,)] += 1
         target.flush()
         target.expunge_all()  # so that a large run does not stay in memory
 
@@ -613,33 +409,122 @@ def _session_ids(source: Session, target: Session, run_id: str) -> dict[int, int
     return ids
 
 
-def _add_readings(source: Session, target: Session, runs: Iterable[str]) -> None:
-    """Add what engines' counters said about runs that are added or went on."""
-    for incoming in source.scalars(select(EngineReadingRow).where(EngineReadingRow.run_id.in_(list(runs)))):
-        target.merge(EngineReadingRow(**row_values(incoming)))
+def _same_entry(merge: Merge, here: ReviewEventRow | ChangeRow, row: ReviewEventRow | ChangeRow) -> bool:
+    """A log is never rewritten, so one of the two continues the other."""
+    if row_values(here, "id") != row_values(row, "id"):
+        what = f"the use '{row.use_id}'" if isinstance(row, ReviewEventRow) else f"the {row.kind} {row.subject}"
+        raise Taken(
+            f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
+            "Import the file into an empty database instead."
+        )
+    return False
 
 
-def _add_marks(source: Session, target: Session) -> None:
-    """Add marks. Of two marks by one person on one output, the later one counts."""
-    for incoming in source.scalars(select(MarkRow)):
-        existing = target.get(MarkRow, (incoming.run_id, incoming.position, incoming.who))
-        if existing is None or existing.at < incoming.at:
-            target.merge(MarkRow(**row_values(incoming)))
+def _of_a_taken_run(merge: Merge, reading: EngineReadingRow) -> bool:
+    return (reading.run_id,) in merge.taken[RunRow]
 
 
-def _add_reports(source: Session, target: Session) -> None:
-    """Add missing reports. A report never changes, so two of one id are the same."""
-    for incoming in source.scalars(select(ReportRow).execution_options(yield_per=1)):
-        if target.get(ReportRow, incoming.id) is None:
-            target.add(ReportRow(**row_values(incoming)))
+def _named_as_here(merge: Merge, setting: SettingRow) -> dict[str, Any]:
+    """Models that are known here keep the name that they have here."""
+    return {"pair": known_pair(merge.target, setting.config.get("identity", "")) or setting.pair}
 
 
-def _add_views(source: Session, target: Session) -> None:
-    """Add missing views. Of two versions of one view the later one counts. A name that is taken here stays whose it
-    is."""
-    for incoming in source.scalars(select(SavedViewRow).order_by(SavedViewRow.id)):
-        existing = target.get(SavedViewRow, incoming.id)
-        of_name = (SavedViewRow.page == incoming.page) & (SavedViewRow.folded == incoming.folded)
-        taken = target.scalar(select(SavedViewRow.id).where(of_name, SavedViewRow.id != incoming.id))
-        if taken is None and (existing is None or existing.at < incoming.at):
-            target.merge(SavedViewRow(**row_values(incoming)))
+def _named_as_no_other(merge: Merge, view: SavedViewRow) -> bool:
+    """A name that is taken here stays whose it is."""
+    of_name = (SavedViewRow.page == view.page) & (SavedViewRow.folded == view.folded)
+    return merge.target.scalar(select(SavedViewRow.id).where(of_name, SavedViewRow.id != view.id)) is None
+
+
+_SUBJECTS: dict[str, type[RunRow | ExperimentRow]] = {"run": RunRow, "experiment": ExperimentRow}
+
+
+def _of_a_kept_subject(merge: Merge, change: ChangeRow) -> bool:
+    """What was deleted in the file, and is here, has its own history here."""
+    row, here = (session.get(_SUBJECTS[change.kind], change.subject) for session in (merge.source, merge.target))
+    return row is not None or here is None
+
+
+def _annotate(merge: Merge, change: ChangeRow) -> None:
+    """Give the subject of a change the name, note and tags that follow from the file's log."""
+    row, here = (session.get(_SUBJECTS[change.kind], change.subject) for session in (merge.source, merge.target))
+    if row is None or here is None:
+        return
+    # MLflow's copies show the name of the experiment.
+    if isinstance(here, ExperimentRow) and here.name != getattr(row, "name", None):
+        merge.target.execute(update(RunRow).where(RunRow.experiment_id == here.id).values(mlflow_synced_at=None))
+    for name in _EDITED_COLUMNS:
+        if hasattr(here, name):
+            setattr(here, name, getattr(row, name))
+
+
+POLICIES: dict[type[Base], Policy] = {
+    OwnPairRow: Policy(_never),
+    TaskRow: Policy(_never),
+    SettingRow: Policy(_never, renames=_named_as_here),
+    ExperimentRow: Policy(_longer_granted, keeps=_EDITED_COLUMNS),
+    RunRow: Policy(_gone_on, keeps=_EDITED_COLUMNS, then=_add_prompts),
+    MarkRow: Policy(_later),
+    EngineReadingRow: Policy(_always, admits=_of_a_taken_run),
+    ReviewEventRow: Policy(_same_entry, key=("use_id", "sequence")),
+    ChangeRow: Policy(_same_entry, key=("subject", "sequence"), admits=_of_a_kept_subject, then=_annotate),
+    ReportRow: Policy(_never),
+    SavedViewRow: Policy(_later, admits=_named_as_no_other),
+}
+"""By table, in an order in which none refers to a later one. Measurement sessions, prompts and traces come with their
+runs."""
+
+
+class Imported(NamedTuple):
+    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``existing``)."""
+
+    experiments: int
+    runs: int
+    prompts: int
+    events: int
+    existing: int
+    tasks: int
+
+
+def import_file(database: Database, file: Path, scratch: Path) -> Imported:
+    """Add what the file has and the database lacks, as :data:`POLICIES` says; all or nothing.
+
+    A run that exists here with the same or more prompts is left alone. A run with more prompts in the file gets these.
+    Raises ``InvalidSetting``, with nothing written, if the two have diverged. Also raises what
+    :func:`staged` raises.
+    """
+    with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
+        merge = Merge(source, target, defaultdict(Counter))
+        for model, policy in POLICIES.items():
+            _merge(merge, model, policy)
+        taken, runs = merge.taken, len(merge.taken[RunRow])
+        back = [id for (id,) in [*taken[ExperimentRow], *taken[RunRow]]]
+        target.execute(delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_(back)))
+        existing = (source.scalar(select(func.count(RunRow.id))) or 0) - runs
+        prompts, events, tasks = (taken[model].total() for model in (GenerationRow, ReviewEventRow, TaskRow))
+        return Imported(taken[ExperimentRow].total(), runs, prompts, events, existing, tasks)
+
+
+def _merge(merge: Merge, model: type[Base], policy: Policy) -> None:
+    """Add a table's rows, one after the other, so that large ones do not stay in memory."""
+    source, target, taken = merge
+    columns, primary = model.__table__.columns, [column.name for column in model.__mapper__.primary_key]
+    order = [columns[name] for name in ("created_at", "position", *primary) if name in columns]
+    for row in source.scalars(select(model).order_by(*order).execution_options(yield_per=1)):
+        if not policy.admits(merge, row):
+            continue
+        same = [columns[name] == getattr(row, name) for name in policy.key or primary]
+        here = target.scalar(select(model).where(*same))
+        values = row_values(row, *(("id",) if policy.key else ()))
+        if here is None:
+            statement = dialect_insert(target, model).values(values | policy.renames(merge, row))
+            # What never changes may have been added here at this very moment.
+            target.execute(statement.on_conflict_do_nothing() if policy.replaces is _never else statement)
+        elif policy.replaces(merge, here, row):
+            for name in values.keys() - set(policy.keeps):
+                setattr(here, name, values[name])
+        else:
+            continue
+        taken[model][tuple(getattr(row, name) for name in primary)] = int(here is None)
+        policy.then(merge, row)
+        target.flush()
+        target.expunge_all()

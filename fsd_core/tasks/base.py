@@ -12,10 +12,11 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from fsd_core.config import RunConfig
 from fsd_core.errors import OutOfRange, UnfitTask
+from fsd_core.metrics import Outcome
 from fsd_core.models.conversation import MARKS, THOUGHT_MARKS, Messages, continued, read_marks, split_thoughts
 from fsd_core.settings import get_settings
 
@@ -103,9 +104,6 @@ def _table_rows(path: Path) -> tuple[Any, ...]:
 
     with path.open("rb") as stream:
         return tuple(parquet.read_table(stream).to_pylist())
-
-
-Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -108,8 +107,7 @@ def record(repository: Repository, run_id: str, generations: Sequence[Generation
         run = session.get_one(RunRow, run_id)
         (measured,) = run.measurement_sessions
         own = {"run_id": run_id, "sitting_id": measured.id}
-        names = [each.name for each in fields(GenerationRecord) if each.name != "records"]
-        rows = [own | {name: getattr(done, name) for name in names} for done in others]
+        rows = [own | done.columns() for done in others]
         ids = session.scalars(insert(GenerationRow).returning(GenerationRow.id, sort_by_parameter_order=True), rows)
         packed = zip(ids.all(), (_packed(_Same(done.records)) for done in others), strict=True)
         traces = [{"generation_id": id, "data": data, "sha256": checksum} for id, (data, checksum) in packed]

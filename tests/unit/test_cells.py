@@ -112,7 +112,7 @@ def test_runs_are_compared_on_the_prompts_that_both_have():
     found = cell(LOOSE, TARGET, ACCURACY, half)
     assert found.paired is not None
     assert (found.paired.n, found.delta and found.delta.value) == (25, pytest.approx(-68))  # 5 of 25 against 22
-    slow = {i: one._replace(seconds=9.0) if i < 25 else one for i, one in counts[TARGET.id].items()}
+    slow = {i: replace(one, seconds=9.0) if i < 25 else one for i, one in counts[TARGET.id].items()}
     assert (
         cell(LOOSE, TARGET, THROUGHPUT, half | {TARGET.id: slow}).delta == cell(LOOSE, TARGET, THROUGHPUT, half).delta
     )
@@ -129,7 +129,7 @@ def test_runs_without_a_prompt_in_common_have_no_difference(metric):
 def test_what_leniency_does_to_answers_is_a_paired_ratio_and_of_runaways_a_difference():
     counts = prompts(LOOSE, TARGET)
     longer = {
-        i: one._replace(tokens=2 * one.tokens + i % 4, stop_reason="length" if i < 10 else "eos")
+        i: replace(one, tokens=2 * one.tokens + i % 4, stop_reason="length" if i < 10 else "eos")
         for i, one in counts[LOOSE.id].items()
     }
     length, passes, runaways = (
@@ -226,7 +226,7 @@ def asked(*hashes, stops=()):
 
 
 def replace_counts(**values):
-    return PromptCounts("correct", "eos", 10, 5, 10, 5, 0, 1.0, 1.0, 0.1)._replace(**values)
+    return replace(PromptCounts("correct", "eos", 10, 5, 10, 5, 0, 1.0, 1.0, 0.1), **values)
 
 
 def test_prompts_that_were_rendered_otherwise_are_told():

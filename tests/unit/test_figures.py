@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+from dataclasses import replace
 from itertools import combinations
 from urllib.parse import urlencode
 from xml.etree import ElementTree
@@ -141,7 +142,7 @@ def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
 
 def test_speedup_is_a_ratio_over_the_prompts_that_both_have():
     counts = prompts(SD, TARGET)
-    noisy = {i: one._replace(seconds=one.seconds * (1.3 if i % 7 else 0.8)) for i, one in counts[SD.id].items()}
+    noisy = {i: replace(one, seconds=one.seconds * (1.3 if i % 7 else 0.8)) for i, one in counts[SD.id].items()}
     ratio = speedup(SD, TARGET, counts | {SD.id: noisy})
     assert ratio is not None
     assert 1.3 < ratio.low < ratio.value < ratio.high < 1.6  # type: ignore[operator]

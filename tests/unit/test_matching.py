@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -159,7 +161,7 @@ def unscored(runs: list[RunView], nats: dict[str, float], seed: int = 0) -> Prom
     for one in runs:
         lost = rng.normal(nats[one.id], 0.1, N) if one.id in nats else np.zeros(N)
         found[one.id] = {
-            i: c._replace(outcome="unscored", negative_log_likelihood=float((base[i] + lost[i]) * c.tokens))
+            i: replace(c, outcome="unscored", negative_log_likelihood=float((base[i] + lost[i]) * c.tokens))
             for i, c in prompts(one)[one.id].items()
         }
     return found
@@ -221,7 +223,7 @@ def test_sampled_texts_that_nothing_scores_are_shown_and_not_ranked():
 
 
 def test_prompts_that_nobody_answered_leave_nothing_to_match():
-    failed = {id: {i: c._replace(tokens=0) for i, c in counts.items()} for id, counts in unscored(RUNS, {}).items()}
+    failed = {id: {i: replace(c, tokens=0) for i, c in counts.items()} for id, counts in unscored(RUNS, {}).items()}
     found = match(RUNS, TARGET, failed)
     assert found.notes == ["The runs have no prompt in common that all of them answered, so there is nothing to match."]
 

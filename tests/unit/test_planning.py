@@ -213,7 +213,7 @@ def test_a_pause_of_the_machine_does_not_hide_what_is_faster(goal: str) -> None:
     """It stood still for a minute, of the 11 s that 32 answers take, in one prompt of those that choose."""
     asked, best = config(goal=goal), LOSSY[3]
     made = world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 1.5)) | {best: (0.0, 3.0)}, 3)
-    made[best][2] = made[best][2]._replace(seconds=made[best][2].seconds + 60)
+    made[best][2] = replace(made[best][2], seconds=made[best][2].seconds + 60)
     outcome, _ = calibrated(asked, made)
     assert (outcome.chosen.decoding, outcome.reason) == (best, "sure")
     assert outcome.chosen.over_exact == pytest.approx(1.5, rel=0.1)  # of the fresh prompts
@@ -327,7 +327,7 @@ def test_what_nothing_scores_promises_no_accuracy_and_is_not_told_as_0_points() 
     def unscored(asked: CalibrationConfig) -> Outcome:
         made = world(asked, truth, 2)
         return calibrated(
-            asked, {one: [count._replace(outcome="unscored") for count in some] for one, some in made.items()}
+            asked, {one: [replace(count, outcome="unscored") for count in some] for one, some in made.items()}
         )[0]
 
     found = unscored(config(goal="acceptance", acceptance=0.9))

@@ -252,7 +252,7 @@ def done(seconds: float) -> dict[int, PromptCounts]:
     """Counts of twenty prompts of about ten tokens."""
     (spread,) = prompts_of(run_view(PLAIN, metrics())).values()
     return {
-        i: one._replace(tokens=10 + i % 3, seconds=seconds * (1 + 0.01 * (i % (5 if seconds == 1.0 else 4))))
+        i: replace(one, tokens=10 + i % 3, seconds=seconds * (1 + 0.01 * (i % (5 if seconds == 1.0 else 4))))
         for i, one in spread.items()
         if i < 20
     }
@@ -380,12 +380,12 @@ def slow(
     for i, one in base.items():
         rounds = round(10 * length * one.tokens)
         seconds = rounds / 10 / tokens * (draft + verification) * one.seconds / one.tokens * (1 + 0.01 * (i % 3))
-        ours[i] = one._replace(
-            tokens=round(10 * length * one.tokens), rounds=round(rounds / tokens), seconds=10 * seconds
+        ours[i] = replace(
+            one, tokens=round(10 * length * one.tokens), rounds=round(rounds / tokens), seconds=10 * seconds
         )
     # Ten times as many of everything, so that no count is rounded; the baseline likewise.
     theirs = {
-        i: one._replace(tokens=10 * one.tokens, rounds=10 * one.tokens, seconds=10 * one.seconds)
+        i: replace(one, tokens=10 * one.tokens, rounds=10 * one.tokens, seconds=10 * one.seconds)
         for i, one in base.items()
     }
     return slowdown(run, SLOWDOWN_TARGET, {run.id: ours, SLOWDOWN_TARGET.id: theirs})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -576,3 +577,21 @@ def test_the_columns_are_added_without_copying_the_texts(tmp_path: Path) -> None
     with sqlite3.connect(file) as now:
         assert now.execute("SELECT rootpage FROM sqlite_master WHERE name = 'generations'").fetchone() == before
     now.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"seconds": float("nan")}, "The value seconds of prompt 1 is nan: expected a finite number."),
+        ({"tokens": -1}, "The value tokens of prompt 1 is -1: expected at least 0."),
+        ({"energy": 1e16}, "The value energy of prompt 1 is 1e+16: expected at most 1e+15."),
+        ({"outcome": "brilliant"}, "The value outcome of prompt 1 is 'brilliant': expected 'correct', 'wrong', "),
+        ({"stop_reason": "bored"}, "The value stop_reason of prompt 1 is 'bored': expected 'eos', 'length', "),
+    ],
+)
+def test_what_no_import_would_take_is_not_recorded(repository: Repository, values: dict[str, Any], told: str) -> None:
+    id = repository.create_run(run_config())
+    repository.start_run(id, {})
+    with pytest.raises(InvalidSetting, match=re.escape(told)):
+        repository.record_generation(id, replace(generation(0), **values))
+    assert (repository.run(id).prompts_done, repository.generations(id)) == (0, [])

@@ -23,16 +23,22 @@ from sqlalchemy import text
 
 from dashboard.runs.runs_page import link_html, workspace_routes
 from fsd_core.accounts import KEY
+from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
+from fsd_core.config.model_names import name_of_models
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, Taken
+from fsd_core.frozen import text_hash
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage import workspace_export, workspace_import
+from fsd_core.storage.catalogue import ReportContent, ReportRun
 from fsd_core.storage.opening import open_database, upgrade
+from fsd_core.storage.records import Edit
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
+from fsd_core.storage.tables import GenerationRow, MeasurementSessionRow, OwnPairRow, TraceRow
 from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import CUT_OFF, import_file
+from fsd_core.storage.workspace_import import CUT_OFF, POLICIES, import_file
 from tests.tools.copies import copy_of
 from tests.tools.plausible import filled_file
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -42,11 +48,14 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"
 CONTENT = '{"scorer": "number"}\n{"prompt": "1 + 1 = ü", "reference": "2"}\n'
 STORED = Path(__file__).parents[1] / "data" / "workspace_0005.zip"
 OURS_ALONE = {"mlflow_run_id", "mlflow_synced_at"}
+MODELS = name_of_models({"target": "/models/a/target", "draft": "/models/a/draft"})
+ANN = Person("Ann", "admin")
 
 
 def contents(repository: Repository) -> dict[str, list]:
     """Every table that travels, without the keys that a database counts itself."""
     named = {
+        "own_pairs": "SELECT * FROM own_pairs ORDER BY name, version",
         "tasks": "SELECT * FROM tasks ORDER BY name, version",
         "settings": "SELECT * FROM settings ORDER BY id",
         "experiments": "SELECT * FROM experiments ORDER BY id",
@@ -55,6 +64,9 @@ def contents(repository: Repository) -> dict[str, list]:
         "LEFT JOIN sittings s ON s.id = g.sitting_id LEFT JOIN traces t ON t.generation_id = g.id "
         "ORDER BY g.run_id, g.position",
         "marks": "SELECT * FROM marks ORDER BY run_id, position, who",
+        "engine_readings": "SELECT * FROM engine_readings ORDER BY id",
+        "reports": "SELECT * FROM reports ORDER BY id",
+        "saved_views": "SELECT * FROM saved_views ORDER BY id",
         "change_log": "SELECT * FROM change_log ORDER BY subject, sequence",
         "review_log": "SELECT * FROM review_log ORDER BY use_id, sequence",
     }
@@ -107,6 +119,13 @@ def fill(repository: Repository) -> None:
     repository.add_task("sums", CONTENT, title="<i>Süms</i>", scorer="number", prompts=1, who="Ann")
     repository.append_events("support", Person("Ann", "admin"), [UseDescribed(name="Support")], 0)
     repository.append_events("code", Person("Bob", "author"), [UseDescribed(name="Code")], 0)
+    repository.record_reading(alone, "e" * 32, {"requests": 1})
+    repository.save_view("f" * 32, "runs", "Nightly", "sort=accuracy", ANN)
+    report = ReportRun(id=alone, name="Alone", digest="a" * 16)
+    empty: dict[str, Any] = {"text": "", "subject": "", "query": "", "figures": [], "tables": []}
+    repository.add_report("d" * 32, ReportContent(title="Knee", runs=[report], **empty), "Ann")
+    with repository._database.session() as session:
+        session.add(OwnPairRow(name="mine", version=text_hash(MODELS), models=MODELS, added_by="Ann"))
 
 
 @pytest.fixture
@@ -164,6 +183,107 @@ def test_the_golden_database_moves(other: Repository, tmp_path: Path) -> None:
     assert len(contents(other)["generations"]) > 5
     assert [run.label for run in other.runs()] == [run.label for run in golden.runs()]
     golden._database.close()
+
+
+def test_each_table_that_travels_has_a_policy() -> None:
+    with_their_run = {MeasurementSessionRow, GenerationRow, TraceRow}
+    assert list(POLICIES) == [model for model in workspace_export.TABLES if model not in with_their_run]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("own_pairs", "added_by"), ("tasks", "title"), ("settings", "label"), ("reports", "who")]
+)
+def test_what_never_changes_stays_as_it_is_here(
+    other: Repository, file: Path, tmp_path: Path, table: str, column: str
+) -> None:
+    take(other, file, tmp_path)
+    with other._database.session() as session:
+        session.execute(text(f"UPDATE {table} SET {column} = 'as here'"))
+    before = contents(other)
+    take(other, file, tmp_path)
+    assert contents(other) == before
+
+
+def test_models_have_the_name_by_which_they_are_known_here(
+    repository: Repository, other: Repository, database_url: str, migrated: Path, tmp_path: Path
+) -> None:
+    """Where they are not known, the oldest of the file's names counts."""
+
+    def add(to: Repository, pair: str, threshold: float) -> str:
+        decoding = run_config(threshold).setting.decoding
+        setting = SettingConfig(pair=pair, identity="1d", decoding=decoding)
+        return to.run(to.create_run(RunConfig(setting=setting, limit=2))).setting_id
+
+    younger, older = sorted(add(repository, "path:/there", threshold) for threshold in (0.1, 0.3))
+    with repository._database.session() as session:
+        session.execute(text(f"UPDATE settings SET pair = 'path:/new' WHERE id = '{younger}'"))
+        session.execute(text(f"UPDATE settings SET created_at = '2020-01-01 00:00:00' WHERE id = '{older}'"))
+    export(database_url, tmp_path / "x.zip", tmp_path)
+    add(other, "path:/here", 0.2)
+    take(other, tmp_path / "x.zip", tmp_path)
+    assert [run.pair for run in other.runs()] == ["path:/here"] * 3
+    with copy_of(migrated, sqlite_url(tmp_path / "empty" / "fsd.db")) as empty:
+        take(empty, tmp_path / "x.zip", tmp_path)
+        assert [run.pair for run in empty.runs()] == ["path:/there"] * 2
+
+
+def test_what_is_here_is_annotated_here(
+    repository: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    """A run goes on in the file, and a calibration is granted time there; names and notes are of the log of changes."""
+    decodings = tuple(candidates({"acceptance": "ensemble", "draft_length": 5}))
+    calibration = repository.create_experiment(CalibrationConfig(decodings=decodings, limit=400), enqueue=False)
+    run = repository.create_run(run_config())
+    repository.start_run(run, {})
+    export(database_url, tmp_path / "early.zip", tmp_path)
+    repository.grant_minutes(calibration, 3, enqueue=False)
+    repository.record_generation(run, generation(0))
+    export(database_url, tmp_path / "late.zip", tmp_path)
+    take(other, tmp_path / "early.zip", tmp_path)
+    other.annotate("experiment", calibration, Edit(name="Named here"), ANN)
+    other.annotate("run", run, Edit(note="noted here", tags=("a",)), ANN)
+    assert take(other, tmp_path / "late.zip", tmp_path) == (0, 1, 1, 0, 0, 0)
+    found, noted = other.experiment(calibration), other.run(run)
+    assert (found.name, found.edits, found.config.more_minutes) == ("Named here", 1, 3)  # pyright: ignore
+    assert (noted.note, noted.tags, noted.edits, noted.prompts_done) == ("noted here", ("a",), 1, 1)
+
+
+def test_the_readings_of_a_run_go_on_with_it(
+    repository: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    run = repository.create_run(run_config())
+    repository.start_run(run, {})
+    for position, name in enumerate(("early", "late")):
+        repository.record_generation(run, generation(position))
+        repository.record_reading(run, "e" * 32, {"requests": 1 + position})
+        export(database_url, tmp_path / f"{name}.zip", tmp_path)
+    for name, requests in (("early", 1), ("late", 2), ("early", 2)):
+        take(other, tmp_path / f"{name}.zip", tmp_path)
+        assert other.readings(run) == [{"requests": requests}]
+
+
+def test_logs_are_compared_by_what_they_are_about(
+    filled: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    """Each database counts the entries of all logs itself."""
+    alone = filled.runs()[0].id
+    filled.annotate("run", alone, Edit(note="there"), ANN)
+    export(database_url, tmp_path / "noted.zip", tmp_path)
+    here = other.create_run(run_config(seed=7))
+    other.annotate("run", here, Edit(note="here"), ANN)
+    other.append_events("here", ANN, [UseDescribed(name="Here")], 0)
+    for added in (2, 0):
+        assert take(other, tmp_path / "noted.zip", tmp_path)[3] == added
+    assert {row["use_id"] for row in contents(other)["review_log"]} == {"here", "support", "code"}
+    assert {row["subject"] for row in contents(other)["change_log"]} == {here, alone}
+    assert (other.run(here).note, other.run(alone).note) == ("here", "there")
+
+
+def test_what_comes_back_is_not_deleted_in_mlflow(filled: Repository, file: Path, tmp_path: Path) -> None:
+    filled.delete_experiment(filled.experiments()[0].id)
+    assert len(filled.mlflow_deletions()) > 1
+    take(filled, file, tmp_path)
+    assert filled.mlflow_deletions() == []
 
 
 def test_keys_of_acts_stay_here(filled: Repository, other: Repository, database_url: str, tmp_path: Path) -> None:

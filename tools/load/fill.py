@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 
 from sqlalchemy import func, insert, select, update
@@ -32,19 +31,14 @@ def fill(repository: Repository, experiments: int, prompts: int) -> None:
 
 def _record(repository: Repository, run: RunView, generations: list[GenerationRecord]) -> None:
     """As ``record_generation`` writes them, in one transaction instead of one each."""
-    names = [field.name for field in fields(GenerationRecord) if field.name != "records"]
     with repository._database.session() as session:
         first = 1 + (session.scalar(select(func.max(GenerationRow.id))) or 0)
-        rows = [{"id": i, "run_id": run.id, **_values(g, names)} for i, g in enumerate(generations, first)]
+        rows = [{"id": i, "run_id": run.id, **g.columns()} for i, g in enumerate(generations, first)]
         traces = [dict(zip(("data", "sha256"), pack_rounds(g.records), strict=True)) for g in generations]
         session.execute(insert(GenerationRow), rows)
         session.execute(insert(TraceRow), [{"generation_id": i, **trace} for i, trace in enumerate(traces, first)])
         done = {"prompts_done": len(generations), "decoding_seconds": sum(g.seconds for g in generations)}
         session.execute(update(RunRow).where(RunRow.id == run.id).values(done))
-
-
-def _values(generation: GenerationRecord, names: list[str]) -> dict[str, object]:
-    return {name: getattr(generation, name) for name in names}
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from dashboard.tables.run_record import lines_link
 from dashboard.ui.api_call import answered
 from dashboard.ui.components import button, notice, show
 from dashboard.ui.fields import UPLOAD, uploaded
-from dashboard.ui.templates import Html, moment, render, script
-from dashboard.ui.view import Act, Asked, Updates, View, count_in
+from dashboard.ui.templates import Html, joined, moment, render, script
+from dashboard.ui.view import Act, Asked, Updates, Values, View, count_in
 from fsd_core.calibration.request import margins_for
-from fsd_core.errors import DataDamaged
+from fsd_core.errors import DataDamaged, FsdError
 from fsd_core.models.pair_check import size
 from fsd_core.settings import get_settings
 from fsd_core.storage.messages import FetchJob
@@ -44,6 +44,7 @@ from fsd_core.texts import count
 
 if TYPE_CHECKING:
     from dashboard.experiments.experiment_form import ExperimentForm
+    from dashboard.experiments.experiments_page import FindPanel
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
     from fsd_core.storage.tables import JobRow, WorkerRow
@@ -54,12 +55,17 @@ _PREVIEWED = 5
 """prompts in a preview"""
 _LONGEST = 400
 """characters of a prompt in a preview"""
+_SCORER_TITLES = [(scorer.name, scorer.title) for scorer in SCORERS.values()]
 _TITLES = {own: own.capitalize() for own in FIELDS} | {"": "Left out"}
 """what a field may be taken for"""
 _OWN_LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
     "reference where the scorer needs one; id if you like; turns for what the user says next. CSV, TSV, XLSX, Parquet "
     "and JSON, plain, gzipped or zipped, are read too, and what their fields hold is told by their names."
+)
+_NOTHING_SCORES = (
+    "Nothing says what is right, so texts are held against the target's own. To have them scored, take a field for the "
+    "reference, and a scorer if another than the one that fits."
 )
 _EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'
@@ -78,19 +84,39 @@ def _chosen_fields(act: Act) -> FieldNames:
     return USUAL_FIELDS._replace(**fields | {own: str(name) for name, own in said.items() if own in FIELDS})
 
 
-def checked_html(checked: CheckedFile, name: str, place: str) -> Html:
-    """Return all problems of the file in the field ``place``, or its first prompts, and what fields are taken for."""
-    fields = (place, checked.fields, _TITLES)
+class Start(NamedTuple):
+    """What a click on one button does with a dropped file: it is added, and then this is begun on it."""
+
+    action: str
+    text: str
+    margin: str = ""
+    """points of accuracy that a search may lose"""
+
+
+def checked_html(
+    checked: CheckedFile, name: str, place: str, scorer: str | None = None, start: Start | None = None
+) -> Html:
+    """Return all problems of the file in the field ``place``, or its first prompts, and what fields are taken for.
+
+    ``scorer`` is the one that somebody chose, and ``None`` where the page has another field for it.
+    """
+    scorers = [] if scorer is None else [("", "As the file says, or as fits"), *_SCORER_TITLES]
+    fields = (place, checked.fields, _TITLES, scorers, scorer)
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         summary = f"The file has {checked.summary}, so it cannot be added yet."
         return render(_PART, "problems", summary, checked.problems, more, checked.notes, fields)
-    scorer = get_scorer(checked.scorer)
-    summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
+    reads = get_scorer(checked.scorer)
+    summary = f"{name}: {count(checked.prompts, 'prompt')} in order. Scorer: {reads.title}. {reads.about}"
     lines = [_task_line(line) for line in checked.lines[:_PREVIEWED]]
     remaining = sum(line.prompts for line in checked.lines[_PREVIEWED:])
     more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
-    return render(_PART, "preview", summary, lines, more, checked.notes, fields)
+    begins = start and (place, *start)
+    return render(_PART, "preview", summary, lines, more, checked.notes, fields, begins)
+
+
+def _name_of(act: Act) -> str:
+    return suggested_name(PurePath(act["file"][:300]).name)
 
 
 def _task_line(line: TaskLine) -> tuple[str, str | None]:
@@ -241,11 +267,13 @@ class CustomTasksPanel:
     """The panel's components as attributes, and what a person does with it."""
 
     def __init__(
-        self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
-    ) -> None:
-        """``form`` gets a task that was added, and ``forget`` is called then."""
+        self, repository: Repository, settings: Settings, form: ExperimentForm, finder: FindPanel,
+        measure: Callable[[Values], str], forget: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``form`` gets a task that was added, and ``forget`` is called then. ``finder`` and ``measure``, which returns
+        a sentence, begin a calibration and an experiment on a dropped file."""
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
-        self.form, self._forget = form, forget
+        self.form, self.finder, self._measure, self._forget = form, finder, measure, forget
         with form.beside_task:
             self.drop_field = show(render(_PART, "drop_field"), js_on_load=UPLOAD, elem_id="own-drop")
         with form.below_task:
@@ -259,7 +287,7 @@ class CustomTasksPanel:
                     label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
                     min_width=160,
                 )  # fmt: skip
-                named = [(spec.title, spec.name) for spec in SCORERS.values()]
+                named = [(title, name) for name, title in _SCORER_TITLES]
                 scorers = [("As the file says, or as fits", AS_THE_FILE_SAYS), *named]
                 self.scorer = gr.Dropdown(
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
@@ -278,9 +306,13 @@ class CustomTasksPanel:
         fields += [self.form.fields[name] for name in CHOSEN_BY_ADDING]
         view.by_script(self.file_field.click, fields, script("experiments/send_file.js", NAME="custom task"))
         view.act("custom task", self.check_or_add, self.answer)
-        before = [self.form.fields[name] for name in CHOSEN_BY_ADDING]
-        view.by_script(self.drop_field.click, before, script("experiments/send_dropped.js", NAME="dropped file"))
+        view.by_script(self.drop_field.click, self._asked, script("experiments/send_dropped.js", NAME="dropped file"))
         view.act("dropped file", self.check_or_use, self.drop_answer)
+
+    @property
+    def _asked(self) -> list[Any]:
+        """The fields that say what is begun on a dropped file."""
+        return [*self.form.fields.values(), *self.finder.fields]
 
     def redraw(self, asked: Asked, listed: Html) -> Updates:
         """Return the list of tasks, and whether the chosen pair knows the form of the file, as far as they differ."""
@@ -293,30 +325,57 @@ class CustomTasksPanel:
         data, grouped = uploaded(act, _EXPECTED, _LARGER), bool(act["group_similar"])
         remedy = "or tick “Group near-duplicates”"
         checked = check(data, act["scorer"] or None, _chosen_fields(act), group_similar=grouped, remedy=remedy)
-        answer = self._checked_or_added(act, asked, checked, "own-file", act["identifier"].strip(), act["title"])
-        return {self.answer: answer}
+        name, before = act["identifier"].strip(), {name: act[name] for name in CHOSEN_BY_ADDING}
+        if act["action"] != "add" or checked.problems:
+            return {self.answer: self._told(act, asked, checked, "own-file", name)}
+        return {self.answer: notice(self._added(act, asked, checked, before, name, act["title"])[1])}
 
     def check_or_use(self, act: Act, asked: Asked) -> Updates:
-        """Show the dropped file as it would be asked, or add it so and choose it in the form."""
+        """Show the dropped file as it would be asked, or add it so, choose it in the form, and begin what the button
+        says."""
         remedy = "or add the file under “Your own tasks” with “Group near-duplicates” ticked"
-        checked = check(uploaded(act, _EXPECTED, _LARGER), None, _chosen_fields(act), remedy=remedy)
-        return {self.drop_answer: self._checked_or_added(act, asked, checked, "own-drop")}
+        data, scorer = uploaded(act, _EXPECTED, _LARGER), act["scorer"]
+        checked = check(data, scorer or None, _chosen_fields(act), remedy=remedy)
+        sent = act.data.get("values") if isinstance(act.data, dict) else None
+        values = Values.read(self._asked, sent, act.key)
+        if act["action"] not in ("add", "find", "measure") or checked.problems:
+            start = self.finder.start_on(checked, values)
+            return {self.drop_answer: self._told(act, asked, checked, "own-drop", "", scorer, start)}
+        before = {name: f"{values[self.form.fields[name]]}" for name in CHOSEN_BY_ADDING}
+        stored, told = self._added(act, asked, checked, before)
+        values[self.form.fields["task"]] = stored.full_name
+        try:
+            if act["action"] == "find":
+                told += f" {self.finder.begin_on(values, asked, act['margin'])}"
+            elif act["action"] == "measure":
+                values[self.form.fields["limit"]] = min(values[self.form.fields["limit"]] or 1, stored.prompts)
+                told += f" {self._measure(values)}"
+        except FsdError as error:
+            return {self.drop_answer: joined([notice(told), notice(str(error), "bad")])}
+        return {self.drop_answer: notice(told)}
 
-    def _checked_or_added(
-        self, act: Act, asked: Asked, checked: CheckedFile, place: str, name: str = "", title: str = ""
-    ) -> Html:
-        """Return the content of the file in the field ``place``, or its problems. Add it if requested and without."""
-        name = name or suggested_name(PurePath(act["file"][:300]).name)
-        if act["action"] != "add" or checked.problems:
-            asked.unused.add(act.key)
-            asked.fill(self.formless, str(formless(line.model_input for line in checked.lines)))
-            told = replace(checked, notes=(*checked.notes, *filter(None, [margins_for(checked)])))
-            return checked_html(told, name, place)
+    def _told(
+        self, act: Act, asked: Asked, checked: CheckedFile, place: str, name: str,
+        scorer: str | None = None, start: Start | None = None,
+    ) -> Html:  # fmt: skip
+        """Return the content of the file in the field ``place``, or its problems."""
+        asked.unused.add(act.key)
+        asked.fill(self.formless, str(formless(line.model_input for line in checked.lines)))
+        notes = [margins_for(checked), _NOTHING_SCORES if scorer is not None and checked.scorer == "none" else ""]
+        told = replace(checked, notes=(*checked.notes, *filter(None, notes)))
+        return checked_html(told, name or _name_of(act), place, scorer, start)
+
+    def _added(
+        self, act: Act, asked: Asked, checked: CheckedFile, before: Mapping[str, str], name: str = "", title: str = ""
+    ) -> tuple[TaskView, str]:
+        """Add the file, choose it in the form, and return it with a sentence. ``before``: as ``choose_task`` takes
+        it."""
+        task = CustomTask.of(checked_name(name or _name_of(act)), checked, title.strip())
         asked.fill(self.formless, "0")
-        stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), asked.person.name)
+        stored = keep(self.repository, task, asked.person.name)
         self._forget()
-        self.form.choose_task(asked, stored.full_name, {name: act[name] for name in CHOSEN_BY_ADDING})
-        return notice(f"{stored.full_name} is in the list of tasks, with {count(stored.prompts, 'prompt')}.")
+        self.form.choose_task(asked, stored.full_name, before)
+        return stored, f"{stored.full_name} is in the list of tasks, with {count(stored.prompts, 'prompt')}."
 
     def tasks(self) -> tuple[list[CustomTask], Html]:
         """Return the latest versions and their list as HTML, after importing changes in the folder."""

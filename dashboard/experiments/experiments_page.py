@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from dashboard.experiments import custom_tasks_panel
-from dashboard.experiments.custom_tasks_panel import CustomTasksPanel
+from dashboard.experiments.custom_tasks_panel import CustomTasksPanel, Start
 from dashboard.experiments.experiment_form import (
     CalibratedEngine,
     ExperimentForm,
@@ -45,7 +47,13 @@ from dashboard.ui.page import absence_notice
 from dashboard.ui.templates import Html, ago, duration, escape, interval, joined, render, texts_done
 from dashboard.ui.view import Act, Asked, Part, Polled, Updates, Values, View
 from fsd_core.actions.calibrations import check_candidates
-from fsd_core.calibration.request import build_calibration, is_told_to_engines
+from fsd_core.calibration.request import (
+    USUAL_MARGIN,
+    WIDEST_MARGIN,
+    build_calibration,
+    is_told_to_engines,
+    sure_margin,
+)
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
@@ -65,6 +73,7 @@ if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
     from fsd_core.storage.records import ExperimentView, RunView
     from fsd_core.storage.repository import Repository
+    from fsd_core.tasks.custom.reading import CheckedFile
 
 
 PER_PAGE = 10
@@ -261,8 +270,31 @@ class FindPanel(Part):
             return {}
         return {bound: gr.Number(visible=kind == goal) for kind, bound in self.bounds.items()}
 
+    def start_on(self, checked: CheckedFile, values: Values) -> Start:
+        """Return what one click begins on a file, with these values of the form's and the panel's fields: a search for
+        the goal that is chosen, or the list where that cannot be shown to be reached."""
+        if values[self.goal] != "accuracy":
+            return Start("find", str(self.start.value))
+        if checked.scorer == "none":
+            return Start("measure", "Compare with the target's own answers")
+        wanted = values[self.bounds["accuracy"]]
+        margin = sure_margin(len(checked.lines), wanted if wanted and 0 < wanted <= WIDEST_MARGIN else USUAL_MARGIN)
+        if margin is None:
+            return Start("measure", "Measure my own list on it")
+        return Start("find", f"Find the setting within {count(margin, 'point')}", f"{margin:g}")
+
+    def begin_on(self, values: Values, asked: Asked, margin: str) -> str:
+        """Begin a search on the task among the values, by the accuracy margin that its button named, if any."""
+        with suppress(ValueError):
+            values[self.bounds["accuracy"]] = points = float(margin)
+            asked.fill(self.bounds["accuracy"], points if math.isfinite(points) else None)
+        return self._begin(values)
+
     def queue_calibration(self, values: Values, asked: Asked) -> Updates:
         """Store the calibration and its job for the worker."""
+        return {self.answer: notice(self._begin(values))}
+
+    def _begin(self, values: Values) -> str:
         choices = self.form.named(values)
         if values[self.replayed]:
             del choices["draft_length"]
@@ -273,8 +305,7 @@ class FindPanel(Part):
         check_folders(config.pair, self.settings)
         begin(self.repository, config, values.key)
         self._forget()
-        told = f"Added: {count(len(config.decodings), 'setting')} to choose from, on up to {config.limit} prompts."
-        return {self.answer: notice(told)}
+        return f"Added: {count(len(config.decodings), 'setting')} to choose from, on up to {config.limit} prompts."
 
 
 def calibration_of(
@@ -372,7 +403,9 @@ class ExperimentsPage:
             with gr.Accordion("More tasks", open=False):
                 self.fetch_answer = show()
                 self.more_tasks = show(js_on_load=components.CLICKS, elem_id="more-tasks")
-            self.custom_tasks = CustomTasksPanel(repository, settings, self.form, self.latest.forget)
+            self.custom_tasks = CustomTasksPanel(
+                repository, settings, self.form, self.finder, self._begin, self.latest.forget
+            )
             self.own_models = OwnModelsPanel(repository, settings, self.form, self.latest.forget)
             self.engines = EnginesPanel(repository, settings, self.form, self.latest.forget)
         self._listen(gr.Timer(_POLL_SECONDS))
@@ -482,12 +515,16 @@ class ExperimentsPage:
 
     def queue_experiment(self, values: Values, asked: Asked) -> Updates:
         """Store the experiment and its job for the worker, and clear the name for the next one."""
+        told = self._begin(values)
+        asked.used(values, self.form.fields["name"])
+        return {self.answer: notice(told)}
+
+    def _begin(self, values: Values) -> str:
         sweep = self.form.sweep(values)
         check_folders(sweep.pair, self.settings)
         begin(self.repository, sweep, values.key)
         self.latest.forget()
-        asked.used(values, self.form.fields["name"])
-        return {self.answer: notice(f"Added: {size_line(sweep)}.")}
+        return f"Added: {size_line(sweep)}."
 
     def on_list_button(self, act: Act, asked: Asked) -> Updates:
         """Do what a button of an experiment asks for."""

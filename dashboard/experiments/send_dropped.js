@@ -1,4 +1,4 @@
-(task, limit) => {
+(...values) => {
   const {button, ...file} = window.fsd.file;
-  window.fsd.act($NAME$, {...file, task, limit}, button);
+  window.fsd.act($NAME$, {...file, values}, button);
 }

@@ -13,13 +13,20 @@ function bytes(file) {
   });
 }
 
-// What a person says that the fields of the file hold, by selects elsewhere on the page that name this element.
-let fields = {};
+// What a person says that the fields of the file hold, and of its scorer, by selects elsewhere on the page that name this
+// element. So do further buttons.
+let fields = {}, scorer = '';
+const isOwn = (other) => other?.dataset?.file && element.closest(`#${CSS.escape(other.dataset.file)}`);
 document.addEventListener('change', ({target}) => {
-  if (!target.dataset?.file || !element.closest(`#${CSS.escape(target.dataset.file)}`)) return;
-  const all = document.querySelectorAll(`select[data-file="${CSS.escape(target.dataset.file)}"]`);
-  fields = Object.fromEntries([...all].map((one) => [one.dataset.field, one.value]));
+  if (!isOwn(target)) return;
+  const all = [...document.querySelectorAll(`select[data-file="${CSS.escape(target.dataset.file)}"]`)];
+  fields = Object.fromEntries(all.filter((one) => one.dataset.field).map((one) => [one.dataset.field, one.value]));
+  scorer = all.find((one) => !one.dataset.field)?.value ?? '';
   send('check');
+});
+document.addEventListener('click', ({target}) => {
+  const button = target.closest?.('button[data-file]');
+  if (isOwn(button)) send(button.dataset.act, button);
 });
 
 async function send(action, button) {
@@ -29,11 +36,14 @@ async function send(action, button) {
   if (file && size <= LARGEST) {
     try { data = await bytes(file); } catch (error) { size = -1; }  // gone or changed since it was chosen
   }
-  window.fsd.file = { action, file: file ? file.name : '', size, data, fields, button };  // the page's own script adds its fields
+  const margin = button?.dataset.margin ?? '';
+  // The page's own script adds its fields.
+  window.fsd.file = { action, file: file ? file.name : '', size, data, fields, scorer, margin, button };
   trigger('click');
 }
 
-input.addEventListener('change', () => { fields = {}; if (input.files.length) send('check'); });
+const anew = () => { fields = {}; scorer = ''; send('check'); };
+input.addEventListener('change', () => { if (input.files.length) anew(); });
 for (const name of ['dragover', 'dragleave', 'drop']) {
   element.addEventListener(name, (event) => {
     event.preventDefault();
@@ -41,8 +51,7 @@ for (const name of ['dragover', 'dragleave', 'drop']) {
     const {files} = event.dataTransfer;
     if (name !== 'drop' || !files.length) return;
     input.files = files;
-    fields = {};
-    send('check');
+    anew();
   });
 }
 for (const button of buttons) button.addEventListener('click', () => send(button.dataset.act, button));

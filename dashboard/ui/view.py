@@ -111,6 +111,14 @@ class Values(dict[Any, Any]):
 
     key: str
 
+    @classmethod
+    def read(cls, fields: Sequence[Any], values: object, key: str) -> Values:
+        """Return the values that an act sent of these fields; those of empty fields if they do not fit."""
+        sent = values if isinstance(values, list) and len(values) == len(fields) else [None] * len(fields)
+        read = cls({field: field_value(field, value) for field, value in zip(fields, sent, strict=True)})
+        read.key = key
+        return read
+
 
 class Act(BaseModel):
     """Something that a person did once. The browser chooses ``key``, and sends the same again if no answer comes."""
@@ -339,10 +347,7 @@ class View:
         """
 
         def press(act: Act, asked: Asked) -> Updates | None:
-            values = act.data if isinstance(act.data, list) and len(act.data) == len(fields) else [None] * len(fields)
-            read = Values({field: field_value(field, value) for field, value in zip(fields, values, strict=True)})
-            read.key = act.key
-            return handler(read, asked)
+            return handler(Values.read(fields, act.data, act.key), asked)
 
         secret = any(map(_is_secret, fields))
         self.by_script(button.click, fields, js or script("ui/press.js", NAME=name, SECRET=secret))

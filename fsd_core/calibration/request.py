@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -136,16 +137,34 @@ def _check_groups(config: CalibrationConfig, task: Task) -> None:
         )
 
 
+USUAL_MARGIN: float = CalibrationConfig.model_fields["margin"].default
+WIDEST_MARGIN = 20
+"""points of accuracy"""
+
+
+def fewest_for(margin: float) -> int:
+    """Return how many prompts a search takes that is sure of an accuracy margin in points."""
+    return CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH, margin=margin).fewest
+
+
+def sure_margin(prompts: int, wanted: float) -> float | None:
+    """Return the accuracy margin in points that a search on so many prompts can be sure of: the ``wanted`` one, or else
+    the least whole number above it, up to 20; ``None`` if there is none."""
+    wider = range(math.floor(wanted) + 1, WIDEST_MARGIN + 1)
+    return next((margin for margin in (wanted, *map(float, wider)) if fewest_for(margin) <= prompts), None)
+
+
 def margins_for(file: CheckedFile) -> str:
     """Return which margins a search can be sure of with a file's prompts; empty if the usual one is one, for a file
     with problems, and where nothing is scored."""
-    usual, prompts = CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH), len(file.lines)
-    if file.scorer == "none" or file.problems or prompts >= usual.fewest:
+    usual, prompts = USUAL_MARGIN, len(file.lines)
+    if file.scorer == "none" or file.problems or prompts >= fewest_for(usual):
         return ""
-    asked = ((margin, usual.model_copy(update={"margin": float(margin)}).fewest) for margin in range(2, 21))
-    least = next((margin for margin, fewest in asked if fewest <= prompts), None)
-    return f"To be sure of {usual.margin:g} points a search takes {usual.fewest} prompts, and these are {prompts}: " + (
-        f"they do for {least} points or more." if least else "too few for any margin of up to 20 points."
+    least = sure_margin(prompts, usual)
+    return f"To be sure of {usual:g} points a search takes {fewest_for(usual)} prompts, and these are {prompts}: " + (
+        f"they do for {least:g} points or more."
+        if least
+        else f"too few for any margin of up to {WIDEST_MARGIN} points."
     )
 
 

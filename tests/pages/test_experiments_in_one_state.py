@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import shutil
+from typing import Any
 
 import pytest
 
@@ -253,6 +254,73 @@ def test_a_dropped_file_is_told_for_how_much_it_does_and_whether_the_pair_knows_
     assert "This pair knows only" not in page.text
     page.choose("Model pair", "Bundled arithmetic pair")
     assert ("200 prompts of this file have another" in page.text) is told
+
+
+def dropped(page: ShownPage, rows: list[dict[str, str]], action: str = "check", **more: Any) -> None:
+    content = "\n".join(json.dumps(row) for row in rows).encode()
+    file = {"file": "own.jsonl", "size": len(content), "data": base64.b64encode(content).decode()}
+    page.do("dropped file", {"action": action, **file, **more, "values": page.beside("dropped file")})
+
+
+def begins(page: ShownPage) -> dict[str, tuple[str | None, str | None]]:
+    """What the page offers to begin on the dropped file: act and margin by the button's text."""
+    buttons = [one for one in page.elements("button") if one.attributes.get("data-file") == "own-drop"]
+    return {one.text: (one.attributes["data-act"], one.attributes.get("data-margin")) for one in buttons}
+
+
+SUMS = [{"question": f"Question: {i} + 1 = ?\nAnswer:", "answer": str(i + 1)} for i in range(320)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "typed", "offered"),
+    [
+        (320, 2, "Find the setting within 2 points"), (320, None, "Find the setting within 2 points"),
+        (200, 2, "Find the setting within 4 points"), (320, 6.5, "Find the setting within 6.5 points"),
+    ],
+)  # fmt: skip
+def test_one_click_looks_for_the_setting_on_a_dropped_file(
+    page: ShownPage, empty: Repository, prompts: int, typed: float | None, offered: str
+) -> None:
+    page.type("Accuracy margin", typed)
+    page.type("Choose draft lengths by replay", False)
+    dropped(page, SUMS[:prompts])
+    margin = offered.split()[-2]
+    assert begins(page) == {offered: ("find", margin)}
+    assert not empty.task_versions()
+    dropped(page, SUMS[:prompts], "find", margin=margin)
+    page.again()
+    (kept,), (view,) = empty.task_versions(), empty.experiments()
+    assert isinstance(view.config, CalibrationConfig)
+    assert (view.config.task, view.config.margin, view.config.limit) == (kept.full_name, float(margin), prompts)
+    assert f"{kept.full_name} is in the list of tasks, with {prompts} prompts. Added: " in page.part("drop-answer")
+    assert (page.field("Task"), page.field("Accuracy margin")) == (kept.full_name, float(margin))
+
+
+def test_a_dropped_file_that_nothing_scores_is_compared_or_gets_a_scorer(page: ShownPage, empty: Repository) -> None:
+    rows = [{"question": f"Name {i} things.", "remarks": f"All {i} of them"} for i in range(9)]
+    dropped(page, rows)
+    assert "Nothing says what is right, so texts are held against the target's own." in page.part("drop-answer")
+    assert begins(page) == {"Compare with the target's own answers": ("measure", None)}
+    assert {"number", "choice", "contains"} < {one.attributes["value"] for one in page.elements("option")}
+    dropped(page, rows, scorer="exact", fields={"question": "prompt", "remarks": "reference"})
+    assert "Scorer: Exact." in page.part("drop-answer")
+    assert begins(page) == {"Measure my own list on it": ("measure", None)}  # too few for any margin
+    dropped(page, rows, scorer="number")
+    assert "so it cannot be added yet" in page.part("drop-answer")
+    assert begins(page) == {}
+    assert not empty.task_versions()
+    dropped(page, rows, "measure")
+    (kept,), (view,) = empty.task_versions(), empty.experiments()
+    assert (kept.scorer, view.config.task, view.config.limit) == ("none", kept.full_name, 9)
+    assert "own@" in page.part("drop-answer")
+
+
+def test_a_dropped_file_stays_where_nothing_can_be_begun_on_it(page: ShownPage, empty: Repository) -> None:
+    page.type("Minutes", None)
+    dropped(page, SUMS, "find", margin="2")
+    assert "is in the list of tasks, with 320 prompts. Minutes is empty: expected a number." in page.part("drop-answer")
+    assert len(empty.task_versions()) == 1
+    assert not empty.experiments()
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ class BuiltPage:
     asking: Collection[Any] = ()
     buttons: dict[Any, tuple[str, Sequence[Any]]] = field(default_factory=dict)
     """by the component: the act, and the fields whose values it sends"""
+    scripts: list[tuple[str, Sequence[Any]]] = field(default_factory=list)
+    """scripts that act, and the fields whose values each gets"""
     turns: dict[Any, tuple[str, int]] = field(default_factory=dict)
     parts: list[Any] = field(default_factory=list)
     """its components, in their order"""
@@ -104,7 +106,7 @@ class Application:
         return page
 
     def _build(self) -> gr.Blocks:
-        listen, button, turns = View.listen, View.button, View.turns
+        listen, button, by_script, turns = View.listen, View.button, View.by_script, View.turns
         by_view: dict[int, BuiltPage] = {}
 
         def page_of(view: View) -> BuiltPage:
@@ -120,6 +122,10 @@ class Application:
         def pressing(view: View, component: Any, name: str, fields: Any, *rest: Any, **named: Any) -> None:
             page_of(view).buttons[component] = name, list(fields)
             button(view, component, name, fields, *rest, **named)
+
+        def scripting(view: View, trigger: Any, fields: Any, js: str) -> None:
+            page_of(view).scripts.append((js, list(fields)))
+            by_script(view, trigger, fields, js)
 
         def turning(view: View, pager: str, steps: Any) -> None:
             steps = [*steps]
@@ -138,6 +144,7 @@ class Application:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(View, "listen", listening)
             patch.setattr(View, "button", pressing)
+            patch.setattr(View, "by_script", scripting)
             patch.setattr(View, "turns", turning)
             for kind in (Polled, WaitingCount):
                 patch.setattr(kind, "__init__", remembering(kind))
@@ -226,6 +233,11 @@ class ShownPage:
         labels = [self._prop(part, "label") for part in fields]
         assert filled.keys() <= {*labels}, labels
         return [filled.get(label, self.values[part]) for label, part in zip(labels, fields, strict=True)]
+
+    def beside(self, name: str) -> list[Any]:
+        """The values of the fields that a script sends with an act, beside the act's own."""
+        (fields,) = (fields for js, fields in self.built.scripts if f'"{name}"' in js)
+        return [self.values[part] for part in fields]
 
     def again(self) -> None:
         """Send the last act once more, under its key."""

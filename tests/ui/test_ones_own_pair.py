@@ -166,9 +166,10 @@ def a_pair_is_added_under_a_name(ann: Page, app: Application, folder: Path) -> N
 
 
 def little_is_asked(ann: Page) -> None:
-    """Two thresholds at one draft length, which is no part of the way."""
+    """Two thresholds at one draft length, and a wide margin, which is no part of the way."""
     for label, few in (("Thresholds", THRESHOLDS), ("Draft lengths", "8")):
         ann.get_by_label(label).first.fill(few)
+    ann.get_by_label("Accuracy margin").fill(str(MARGIN))
     for baseline in ("Draft alone", "Block"):
         rule_box(ann, baseline).uncheck()
     unfold(ann, "More")
@@ -176,7 +177,7 @@ def little_is_asked(ann: Page) -> None:
 
 
 def a_setting_is_found(ann: Page) -> None:
-    """Three clicks lead from the dropped file to the verdict: its use, the margin that it does for, the search."""
+    """One click leads from the dropped file to the verdict: the search by the margin that the file does for."""
     hand = Hand(ann)
     answer = drop(ann, "word-problems.jsonl", file_of(FORM))
     expect(answer).to_contain_text("Reference: answer. Scorer: Number, since every reference is a number.")
@@ -185,18 +186,17 @@ def a_setting_is_found(ann: Page) -> None:
         f"To be sure of 2 points a search takes 309 prompts, and these are {PROMPTS}: they do for 8 points or more."
     )
     expect(ann.get_by_text("This pair knows only")).to_have_count(0)
-    hand.click(ann.get_by_role("button", name="Use this file"))
-    expect(answer).to_contain_text(f"is in the list of tasks, with {PROMPTS} prompts.")
+    hand.click(answer.get_by_role("button", name=f"Find the setting within {MARGIN} points"))
+    expect(answer).to_contain_text(f"is in the list of tasks, with {PROMPTS} prompts. Added: ")
     expect(ann.get_by_label("Task", exact=True)).to_have_value(re.compile("^word-problems"))
-    hand.fill(ann.get_by_label("Accuracy margin"), str(MARGIN))
-    hand.click(ann.get_by_role("button", name="Find the setting"))
+    expect(ann.get_by_label("Accuracy margin")).to_have_value(str(MARGIN))
     found = ann.locator("article.exp").first
     expect(found.locator(".exp-foot p")).to_contain_text(f"{PAIR} · word-problems")
     expect(found).to_contain_text(f"Wanted: within {MARGIN} points of the target's accuracy.")
     it_is_cancelled_and_continued(ann, found)
     expect(found.locator(".exp-verdict")).to_contain_text("Use ", timeout=3 * LONG)
     expect(found.locator(".exp-verdict")).to_contain_text("The target alone solves")
-    assert hand.count == 3
+    assert hand.count == 1
     expect(found.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
     expect(found.get_by_role("button", name="Delete", exact=True)).to_have_attribute(
         "title", re.compile("Deleting needs the role admin, and Ann is author")

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from dashboard.runs.opened_experiment import AnnotationPanel
 from dashboard.runs.run_list import mixed_of
+from dashboard.runs.unread_panel import UnreadPanel
 from dashboard.tables.prompt_pairs import hidden_html
 from dashboard.tables.run_record import lines_link, on_same_prompts, settings_table, sibling_runs, version_facts
 from dashboard.ui import components
@@ -260,7 +261,7 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
 
 def _outcomes(metrics: dict[str, Any]) -> str:
     ends = _ends(metrics, "accuracy")
-    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed", "unread") if metrics.get(name)]
+    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
     if metrics.get("published_differs"):
         counts.append(f"{metrics['published_correct']} correct by the benchmark's published filter")
     return "; ".join(part for part in [ends, *counts] if part)
@@ -345,7 +346,7 @@ def provenance_html(
     for number, session in enumerate(run.measurement_sessions, start=1):
         if session.id in positions:
             start = f"from {moment(session.started_at)}, {which(positions[session.id])}"
-            values[f"Sitting {number}"] = f"{start}: {phrases(session.conditions)}"
+            values[f"Measurement session {number}"] = f"{start}: {phrases(session.conditions)}"
     return render("runs/run.html", "provenance", facts(values))
 
 
@@ -418,7 +419,7 @@ def prompt_html(
 
 PROMPTS_PER_PAGE = 20
 _POLL_SECONDS = 1.5
-OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
+OUTCOMES = ("correct", "wrong", "unread", "truncated", "failed", "unscored")
 _ALL = "all"
 IN_ORDER, WORST = "", "worst"
 
@@ -431,6 +432,7 @@ class OpenedRun(Part):
         self.head = show(js_on_load=components.CLICKS)
         self.answer = show()
         self.tiles = show()
+        self.unread = UnreadPanel(repository)
         self.all_figures = Fold("run-figures", "All figures")
         with self.all_figures.part:
             self.further = show()
@@ -447,11 +449,11 @@ class OpenedRun(Part):
         self.history = self.panel.history = show()
         self._build_prompts()
         self.clock = gr.Timer(_POLL_SECONDS, active=False)
-        self.fields, self.forms = [self.outcome, self.search, self.order], self.panel.forms
+        self.fields, self.forms = [self.outcome, self.search, self.order], [*self.panel.forms, *self.unread.forms]
         self.outputs = [
             self.head, self.answer, self.tiles, self.further, self.categories, self.figures, self.positions,
-            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, self.prompts,
-            self.prompt, self.clock, *self.pager.parts,
+            self.divergences, self.requests, self.provenance, self.history, *self.panel.outputs, *self.unread.outputs,
+            self.prompts, self.prompt, self.clock, *self.pager.parts,
         ]  # fmt: skip
 
     def _build_prompts(self) -> None:
@@ -474,6 +476,7 @@ class OpenedRun(Part):
     def listen(self, view: View) -> None:
         """Attach the events."""
         self.panel.listen(view)
+        self.unread.listen(view)
         self.all_figures.listen(view)
         view.turns(self.pager.name, self.pager.steps)
         view.on(self.prompts.click, self.head.click, self.clock.tick)
@@ -485,7 +488,9 @@ class OpenedRun(Part):
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
         if asked.opening:
             asked.fill(self.order, order)
-        updates = self.panel.redraw(run, asked)
+            if (outcome := asked.address.get("outcome")) in OUTCOMES:
+                asked.fill(self.outcome, outcome)
+        updates = self.panel.redraw(run, asked) | self.unread.redraw(asked, run)
         if asked.differs("run", _state(run), run.archived, run.label):
             updates |= self._run(run)
         unfolded = self.all_figures.is_open(asked)
@@ -515,7 +520,7 @@ class OpenedRun(Part):
         self, asked: Asked, run: RunView, order: str, selected: int | None, hidden: HiddenAnswers
     ) -> Updates:  # fmt: skip
         """Return a page of the prompts, if it differs."""
-        outcome, search = asked[self.outcome], (asked[self.search] or "").strip()
+        outcome, search = asked.current(self.outcome), (asked[self.search] or "").strip()
         filters: dict[str, Any] = {} if outcome == _ALL else {"outcome": outcome}
         if search:
             filters["search"] = search
@@ -611,4 +616,4 @@ class OpenedRun(Part):
 
 def _state(run: RunView) -> list[Any]:
     """Return the values by which a poll notices a change."""
-    return [run.status, run.prompts_done, run.mlflow_run_id]
+    return [run.status, run.prompts_done, run.mlflow_run_id, run.task]

@@ -103,7 +103,11 @@ class RunsPage:
             opened.listen(view)
         for action in components.ACTIONS:
             view.act(action, self.on_button)
-        view.listen(self.redraw, *together((self.list, self.run, self.experiment), outputs=self._parts))
+        view.listen(
+            self.redraw,
+            *together((self.list, self.run, self.experiment), outputs=self._parts),
+            slow=("run", "experiment"),
+        )
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the run, the experiment or the list that the address names."""

@@ -478,15 +478,27 @@ def delete(
     print(" ".join(filter(None, (f"The {kind} {work.id} was deleted.", resting))))
 
 
-def rescore(id: common.Id, json: common.Json = False) -> None:
+def rescore(
+    id: common.Id,
+    answer_pattern: Annotated[
+        str,
+        typer.Option(
+            help="Regular expression that finds answers where nothing else does; it becomes part of the task."
+        ),
+    ] = "",
+    json: common.Json = False,
+) -> None:
     """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
     settings = get_settings()
     repository = run_actions.open_repository(settings)
     work = find_work(repository, id)
 
-    from fsd_core.evaluation.runner import rescore as rescore_run
+    from fsd_core.evaluation import rescoring
 
-    changed = {run.id: rescore_run(repository, run.id) for run in work.runs}
+    if answer_pattern:
+        changed = rescoring.rescore_with(repository, work.runs[0].id, answer_pattern, "command line")
+    else:
+        changed = {run.id: rescoring.rescore(repository, run.id) for run in work.runs}
     common.mirror(repository, [id for id, count in changed.items() if count], settings)
     output.tell_rescored(changed, json)
 

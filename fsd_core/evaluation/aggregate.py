@@ -77,10 +77,10 @@ class Runaways(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Such as ``up to 10 % of answers could be runaways unseen by 30 prompts``."""
+        """Such as ``up to 10 % of answers could be overlong unseen by 30 prompts``."""
         if not self.seen:
-            return f"up to {self.share} of answers could be runaways unseen by {count(self.n, self.unit)}"
-        return f"runaways beyond the baseline's: {self.seen} of {self.n:,}, and up to {self.share} are possible"
+            return f"up to {self.share} of answers could be overlong unseen by {count(self.n, self.unit)}"
+        return f"overlong beyond the baseline's: {self.seen} of {self.n:,}, and up to {self.share} are possible"
 
 
 def runaways(run: Mapping[int, PromptCounts], baseline: Mapping[int, PromptCounts]) -> Runaways | None:

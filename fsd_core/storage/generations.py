@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -71,6 +71,14 @@ class GenerationStore(Store):
             run = get_row(session, RunRow, run_id, "run")
             run.metrics, run.mlflow_synced_at = metrics, None
             run.provenance = run.provenance if provenance is None else provenance
+
+    def move_to_task(self, run_ids: Sequence[str], task: str) -> None:
+        """Let runs, and their experiments, name another version of their task, which asks the same."""
+        with self._database.session() as session:
+            for run in session.scalars(select(RunRow).where(RunRow.id.in_(run_ids))):
+                run.task, run.config = task, {**run.config, "task": task}
+                if run.experiment is not None:
+                    run.experiment.config = {**run.experiment.config, "task": task}
 
     def done_positions(self, run_id: str) -> set[int]:
         """Return the positions of the prompts that need not be done again."""
@@ -260,7 +268,9 @@ def _unpacked(data: bytes, checksum: str) -> list[RoundRecord]:
 
 def _filtered(statement: Select, run_id: str, outcome: str | None, search: str | None) -> Select:
     statement = statement.where(GenerationRow.run_id == run_id)
-    if outcome is not None:
+    if outcome == "unread":
+        statement = statement.where(GenerationRow.unread)
+    elif outcome is not None:
         statement = statement.where(GenerationRow.outcome == outcome)
     if search and search.strip():
         columns = (GenerationRow.prompt, GenerationRow.text, GenerationRow.answer)

@@ -290,6 +290,8 @@ def test_rescore_judges_again(call: Call, toy: str) -> None:
     status, out, err = call("rescore", run_id[:8])
     assert (status, out, err) == (0, f"Run {run_id}: 0 verdicts changed\n", "")
     assert json.loads(call("rescore", run_id, "--json")[1]) == {"changed": {run_id: 0}}
+    status, _, err = call("rescore", run_id, "--answer-pattern", "(5)")
+    assert (status, "are read as its authors read them" in err) == (2, True)
     status, _, err = call("rescore", "no-such-run")
     assert status == 2
     assert "no run and no experiment" in err

@@ -29,7 +29,8 @@ from fsd_core.config import (
 from fsd_core.errors import Cancelled, OutOfRange, UnfitTask, UnknownName
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import RunObserver, execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.replays.recording import record

@@ -36,7 +36,8 @@ from fsd_core.errors import (
 from fsd_core.evaluation import bounds, runner
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.harness import negative_log_likelihood, prompt_seed, run_example, run_examples, thought_tokens
-from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import RunObserver, execute_runs
 from fsd_core.metrics import sessions_sentence
 from fsd_core.models.loading import LoadedPair, load_pair, make_pair
 from fsd_core.models.prompt import encode_prompt

@@ -17,7 +17,8 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.options import method
 from fsd_core.engines.kinds import measured_on
 from fsd_core.errors import Cancelled, EngineUnavailable, InvalidSetting, UnknownName
-from fsd_core.evaluation.runner import RunObserver, execute_runs, rescore
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import RunObserver, execute_runs
 from fsd_core.library.measuring import compare
 from fsd_core.models.conversation import THOUGHT_MARKS
 from fsd_core.models.loading import LoadedPair

@@ -11,7 +11,7 @@ import pytest
 from fsd_core import plugins
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.errors import UnknownName
-from fsd_core.evaluation.runner import rescore
+from fsd_core.evaluation.rescoring import rescore
 from fsd_core.roles import LOCAL, Person
 from fsd_core.storage.records import Edit
 from fsd_core.storage.repository import Repository
@@ -20,6 +20,7 @@ from fsd_core.worker import run_actions
 from tests.tools.plausible import add_finished, finish, sweep
 from tests.tools.shown_page import Application, ShownPage
 from tests.tools.tracking_examples import generation
+from tests.unit.test_rescoring import LETTER, measured
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "author")
 
@@ -321,3 +322,38 @@ def test_a_run_of_a_feature_s_task_opens_without_it(
     assert "On 3 prompts." in application.open(f"compare?runs={run},{other}", ANN).text
     with pytest.raises(UnknownName, match=f"There is no task '{task}': expected one of arithmetic"):
         rescore(repository, run)
+
+
+def test_answers_that_could_not_be_read_are_a_figure_a_list_and_a_form(
+    application: Application, empty: Repository
+) -> None:
+    run = empty.experiment(measured(empty, 2)).runs[0]
+    assert "2 unread" not in application.open("runs", ANN).text
+    assert "25 % 3 unread" in " ".join(application.open("runs", ANN).rows("Runs"))
+    page = application.open(f"runs?run={run.id}", ANN)
+    assert "In 3 of 4 answers nothing could be read, so they count as wrong. Show them" in page.text
+    assert f"runs?run={run.id}&outcome=unread" in page.links()
+    page = application.open(f"runs?run={run.id}&outcome=unread", ANN)
+    assert page.field("Outcome") == "unread"
+    assert len(page.rows("Prompts of the run")) == 3
+    page.type("Regular expression for the answer", LETTER)
+    page.press("Try it")
+    tried = page.part("unread-answer")
+    assert "It reads 2 of 3 answers; right: 1." in tried
+    assert "Read: D. Expected: E. wrong" in tried
+    assert empty.run(run.id).task == run.task
+    page.press("Score again with it", lost=True)
+    assert "Scored again, 1 of 4 answers left unread: 2 runs of letters@" in page.part("unread-answer")
+    assert "In 1 of 4 answers nothing could be read" in page.text
+    assert page.field("Regular expression for the answer") == ""
+    page.press("Try it")
+    assert "The regular expression '' matches even an empty text" in page.text
+
+
+def test_a_task_of_the_program_offers_no_expression(application: Application, empty: Repository) -> None:
+    run = empty.experiment(add_finished(empty, limit=2)).runs[0]
+    unread = {one.id: ("wrong", None) for one in empty.generations(run.id)}
+    empty.set_scores(run.id, unread, {**(run.metrics or {}), "unread": 2})
+    page = application.open(f"runs?run={run.id}", ANN)
+    with pytest.raises(AssertionError, match="0 fields"):
+        page.field("Regular expression for the answer")

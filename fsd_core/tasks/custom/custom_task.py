@@ -31,7 +31,7 @@ from fsd_core.tasks import TASKS, get_task
 from fsd_core.tasks.base import Example, Score, Task, in_turns
 from fsd_core.tasks.custom.reading import CheckedFile, check, read_file
 from fsd_core.tasks.custom.rows import TaskLine
-from fsd_core.tasks.custom.scorers import Scorer, get_scorer
+from fsd_core.tasks.custom.scorers import Scorer, found_by, get_scorer, usable_pattern
 from fsd_core.texts import count, slug
 
 if TYPE_CHECKING:
@@ -112,8 +112,20 @@ class CustomTask(Task):
             return replace(example, prompt=line.model_input)
         return replace(example, prompt=transcript(line.model_input), messages=line.model_input)
 
+    def with_pattern(self, pattern: str) -> CustomTask:
+        """Return the task with a regular expression that finds the answer where its scorer finds none, as another
+        version. Raises ``InvalidSetting`` for one that cannot be used."""
+        try:
+            usable_pattern(pattern)
+        except ValueError as error:
+            raise Malformed(f"The regular expression {pattern[:60]!r} {error}.") from None
+        return CustomTask.of(self.view.name, replace(self._file, answer_pattern=pattern), self.view.title)
+
     def score_answer(self, text: str, example: Example, stop_reason: str) -> Score:
-        return self.scorer.judge(text, example, stop_reason)
+        score, pattern = self.scorer.judge(text, example, stop_reason), self._file.answer_pattern
+        if pattern and score == Score("wrong", None) and (found := found_by(pattern, text)) is not None:
+            return self.scorer.judge(found, example, "eos")
+        return score
 
 
 def _with_content(view: TaskView, content: str) -> CustomTask:

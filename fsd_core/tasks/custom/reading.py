@@ -41,7 +41,7 @@ from fsd_core.tasks.custom.rows import (
     unused_sentence,
     without_nulls,
 )
-from fsd_core.tasks.custom.scorers import SCORERS, Scorer, get_scorer
+from fsd_core.tasks.custom.scorers import SCORERS, Scorer, get_scorer, usable_pattern
 from fsd_core.texts import count, whole
 
 logger = logging.getLogger(__name__)
@@ -233,6 +233,8 @@ class Header(BaseModel):
     """begin and end marks of thoughts, in place of the usual ones"""
     title: Annotated[StrictStr, Field(max_length=_LONGEST_TITLE), AfterValidator(_title)] = ""
     scorer: InstanceOf[str] | None = None
+    answer_pattern: Annotated[StrictStr, AfterValidator(usable_pattern)] = ""
+    """regular expression that finds the answer where the scorer finds none"""
 
 
 _UNFIT = {
@@ -240,6 +242,7 @@ _UNFIT = {
     "thought_marks": f"The thought_marks cannot be used: expected at most {_MOST_MARKS} pairs of texts of 1 to "
     f'{_LONGEST_MARK} characters, such as [["<plan>", "</plan>"]].',
     "title": f"The title cannot be used: expected at most {_LONGEST_TITLE} printable characters.",
+    "answer_pattern": "The answer_pattern cannot be used: expected a regular expression of RE2 that finds something.",
     "scorer": f"The scorer is no text: expected one of {', '.join(SCORERS)}.",
 }
 
@@ -249,7 +252,8 @@ def read_header(number: int, row: dict[str, Any], findings: Findings) -> Header:
     if unknown := sorted(row.keys() - _UNFIT.keys()):
         findings.wrong(
             number,
-            f"The field {unknown[0][:40]!r} is not known beside scorer: expected title, thought_marks or all_turns.",
+            f"The field {unknown[0][:40]!r} is not known beside scorer: expected title, thought_marks, "
+            "answer_pattern or all_turns.",
         )
     try:
         return Header.model_validate(row)
@@ -311,13 +315,16 @@ class CheckedFile:
     """sentences on what the file holds and the task does not"""
     thought_marks: tuple[tuple[str, str], ...] = ()
     """begin and end marks of thoughts; the usual ones if empty"""
+    answer_pattern: str = ""
+    """regular expression that finds the answer where the scorer finds none"""
     fields: tuple[tuple[str, str], ...] = ()
     """the first fields of the file, each with what it is taken for: one of ``FIELDS``, its own name, or nothing"""
 
     @property
     def content(self) -> str:
         """The task in its canonical form, which is stored, and hashed for its version."""
-        header = {"scorer": self.scorer} | ({"thought_marks": self.thought_marks} if self.thought_marks else {})
+        named = {"thought_marks": self.thought_marks, "answer_pattern": self.answer_pattern}
+        header = {"scorer": self.scorer} | {name: value for name, value in named.items() if value}
         rows = [header, *(line.as_json() for line in self.lines)]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
@@ -386,7 +393,7 @@ def check(
     notes = (*_readings(names, fields, why, scorer_name), *findings.notes, *_notes(read, scorer_name, findings.unit))
     checked = CheckedFile(
         scorer_name, header.title, tuple(lines), listed, len(findings.problems) - len(listed), notes,
-        header.thought_marks, _taken_for(rows, shaped, fields),
+        header.thought_marks, header.answer_pattern, _taken_for(rows, shaped, fields),
     )  # fmt: skip
     return grouped(checked) if group_similar else noted(checked, remedy) if remedy else checked
 

@@ -112,7 +112,8 @@ def _compiled(pattern: str) -> re2._Regexp:
     return re2.compile(pattern, options)
 
 
-def _pattern(reference: str) -> str:
+def usable_pattern(reference: str) -> str:
+    """Return a regular expression that can be searched for. Raises ``ValueError`` with what is wrong with it."""
     if len(reference) > LONGEST_PATTERN:
         raise ValueError(f"has {len(reference):,} characters: expected an expression of at most {LONGEST_PATTERN:,}")
     if re.search(r"\{\d{5,}", reference):  # RE2 reads nine digits and more as plain characters
@@ -128,6 +129,15 @@ def _pattern(reference: str) -> str:
     if matches_nothing:
         raise ValueError("matches even an empty text, so every answer would be right")
     return reference
+
+
+def found_by(pattern: str, text: str) -> str | None:
+    """Return what a usable regular expression finds last in a text, its first group if it has one; ``None`` if it finds
+    nothing."""
+    compiled, last = _compiled(pattern), None
+    for last in compiled.finditer(text):  # noqa: B007
+        pass
+    return None if last is None else last[1] if compiled.groups else last[0]
 
 
 def _judge_pattern(text: str, example: Example, stop_reason: str) -> Score:
@@ -147,7 +157,8 @@ _ALL = (
     Scorer("exact", "Exact", "The text is the reference, apart from spaces around it.", _exact, _judge_exact),
     Scorer("contains", "Contains", "The reference stands in the text; capitals and spacing do not matter.", _part,
            _judge_contains),
-    Scorer("regex", "Regular expression", "The reference is a regular expression that is found in the text.", _pattern,
+    Scorer("regex", "Regular expression", "The reference is a regular expression that is found in the text.",
+           usable_pattern,
            _judge_pattern),
     Scorer("none", "None: fidelity", "Nothing is right or wrong: texts are held against the target's own.", str,
            lambda text, example, stop_reason: Score("unscored", None), needs_reference=False),

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 import gradio as gr
 import orjson
 from cachetools import TTLCache
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from gradio.block_function import BlockFunction
 from gradio.blocks import Blocks
 from gradio.state_holder import SessionState, StateHolder
@@ -56,6 +56,7 @@ from dashboard.server.requests import (
 from dashboard.server.sign_in import login_routes, logout_routes
 from dashboard.ui.api_call import ApiCall, answer_in_json, call_of, offer
 from dashboard.ui.components import link
+from dashboard.ui.first_paint import first_paint, sheet_routes
 from dashboard.ui.page import (
     FAVICON,
     HEAD,
@@ -90,6 +91,11 @@ class Pages(gr.Blocks):
 
     _is_built = False
     """whether all pages are there"""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.openings: dict[str, Callable[[Request], Mapping[Any, Any]]] = {}
+        """what each page answers when it is opened, by its path"""
 
     def end(self) -> None:
         """Say that all pages are there. Gradio describes them when they are queued and mounted."""
@@ -297,6 +303,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
         # Where a proxy says who somebody is, who connects must stay who it is, whatever a header says of clients.
         app.add_middleware(ForwardedHeaders, proxies=settings.proxies, clients=settings.access != "proxy")
     app.include_router(preview_routes())
+    app.include_router(sheet_routes())
     app.include_router(reference_routes())
     app.include_router(export_routes(repository))
     app.include_router(figure_routes(repository))
@@ -317,7 +324,8 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login, settings.session_cookie))
     pages = build_pages(repository, settings)
-    replace_gradios_preview({page.path: page.title for page in PAGES}, settings.installation)
+    first = partial(first_paint, pages, pages.openings)
+    replace_gradios_preview({page.path: page.title for page in PAGES}, settings.installation, first)
     with warnings.catch_warnings():
         # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
@@ -344,17 +352,17 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     return app
 
 
-def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
+def build_pages(repository: Repository, settings: Settings) -> Pages:
     """Return all pages, each under a header with the navigation and the worker's status."""
     blocks = Pages(title="FSD Lab", analytics_enabled=False, fill_width=True)
     with blocks:  # before the pages, whose events would take the endpoints' names
         offer(calls_of(repository, settings))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
-    waiting, pages = WaitingCount(repository), pages_of(settings)
+    waiting, pages, mlflow = WaitingCount(repository), pages_of(settings), settings.mlflow_url
     for page in pages:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, pages, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting)
+            build_header(status, pages, page, visitor_sign_in_link(settings, f"/{page.path}"), note, waiting, mlflow)
             page.build(repository, settings)
     blocks.end()
     # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +26,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from dashboard.ui.first_paint import HEAD_STYLE
 from dashboard.ui.templates import Html, render
 from dashboard.ui.view import person_mark
 from fsd_core.accounts import person_in
@@ -129,7 +130,7 @@ class WholePath:
 PREVIEW_PATH = "/preview.png"
 PICTURE = Path(__file__).parent / "preview.png"
 _GRADIOS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>')
-_CHARSET = '<meta charset="utf-8" />'
+_CHARSET, _APP = '<meta charset="utf-8" />', "<gradio-app"
 
 
 def preview_routes() -> APIRouter:
@@ -149,8 +150,11 @@ def preview(request: Request) -> Html:
     return render("server/pages.html", "preview", address)
 
 
-def replace_gradios_preview(titles: Mapping[str, str], installation: str) -> None:
-    """Give Gradio's pages our tags and a title each, by path: it has no option for them, and names itself.
+def replace_gradios_preview(
+    titles: Mapping[str, str], installation: str, first: Callable[[str, Request], Html]
+) -> None:
+    """Give Gradio's pages our tags and a title each, by path, and what they show ``first``: it has no option for them,
+    and names itself.
 
     A tag names the ``installation`` and the person, for what a browser keeps for one person alone (``drafts.js``).
     """
@@ -162,9 +166,14 @@ def replace_gradios_preview(titles: Mapping[str, str], installation: str) -> Non
         title = f"{titles.get(config.get('current_page', ''), 'Nothing here')} – FSD Lab"
         config["title"] = title  # a page's own copy, from which Gradio's script sets the title once more
         person = person_mark(person_in(request.scope))
-        return render("server/pages.html", "gradios_head", title, preview(request), installation, person)
+        tags = render("server/pages.html", "gradios_head", title, preview(request), installation, person)
+        return Html(f"{tags}<style>{HEAD_STYLE}</style>")
+
+    def body(request: Request, config: dict[str, Any]) -> Html:
+        return first(config.get("current_page", ""), request)
 
     templates.env.globals["fsd_head"] = head  # pyrefly: ignore[unsupported-operation]
+    templates.env.globals["fsd_body"] = body  # pyrefly: ignore[unsupported-operation]
 
 
 class _OwnPreview(FunctionLoader):
@@ -173,11 +182,8 @@ class _OwnPreview(FunctionLoader):
     def __init__(self, gradios: BaseLoader, environment: Environment) -> None:
         def source(name: str) -> tuple[str, str | None, Any]:
             text, file, current = gradios.get_source(environment, name)
-            return (
-                _GRADIOS.sub("", text).replace(_CHARSET, _CHARSET + "{{ fsd_head(request, config) }}", 1),
-                file,
-                current,
-            )
+            text = _GRADIOS.sub("", text).replace(_CHARSET, _CHARSET + "{{ fsd_head(request, config) }}", 1)
+            return text.replace(_APP, "{{ fsd_body(request, config) }}" + _APP, 1), file, current
 
         super().__init__(source)
 

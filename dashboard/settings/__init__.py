@@ -327,7 +327,9 @@ class SettingsPage:
         self.opened = show()
         view = View(self.message, self.fail)
         self.list.listen(view)
-        view.listen(self.redraw, *together([self.list], outputs=[self.message, self.list_part, self.opened]))
+        view.listen(
+            self.redraw, *together([self.list], outputs=[self.message, self.list_part, self.opened]), slow=("setting",)
+        )
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the setting that the address names, or what differs of the list."""

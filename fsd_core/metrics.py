@@ -376,7 +376,7 @@ _BUILT_IN = (
         "per answer", better=-1, as_ratio=True, digits=1, ratio=lambda g: (g.rounds, bool(g.rounds)),
     ),
     Metric(
-        "runaway_rate", "Runaways", "Answers that did not end by themselves: stopped by the limit or a full context",
+        "runaway_rate", "Overlong", "Answers that did not end by themselves: stopped by the limit or a full context",
         "%", 100.0, -1, digits=1, ratio=lambda g: (float(g.stop_reason in ("length", "context")), 1), counted=True,
     ),
     Metric(

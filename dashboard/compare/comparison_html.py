@@ -108,7 +108,7 @@ def _delta(cell: Cell, told: CellText) -> Html:
             f"n = {paired.prompts_text}" if paired.design_effect > 1 or paired.sequential else f"n = {paired.n}",
         ]
     if cell.rare is not None:
-        notes.append(f"runaways up to {cell.rare.share}")
+        notes.append(f"overlong up to {cell.rare.share}")
     return render(_FILE, "delta", _TONES[cell.verdict], text, mixed_mark(cell.delta_mixed), told.ends, notes)
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 CHOICES = ("Left", "Right", "Tie", "Both bad")
 
 
+_NOTHING_DIFFERS = "Both wrote the same answers, so there is nothing to vote on."
+
+
 class Ballot(NamedTuple):
     """Two answers to one prompt, side by side."""
 
@@ -76,7 +79,7 @@ class BlindVote(Part):
             sides = {"Left": ballot.left.text, "Right": ballot.right.text}
             answers = render("review/discussion.html", "ballot", ballot.left.prompt, sides)
         else:
-            done = "You have voted on every prompt whose answers differ."
+            done = "You have voted on every prompt whose answers differ." if voted else _NOTHING_DIFFERS
             if stopped:
                 done = "You stopped voting on this proposal: the answers stand below with their names."
             answers = render("review/discussion.html", "faded", done) if pairing else ""

@@ -220,7 +220,7 @@ def _measured(evidence: Evidence) -> Html:
     if (share := taken_of(prompts)) is not None:
         entries.append(Tile("Taken by other programs", percent(share, digits=0), "of the decoding time"))
     runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
-    entries.append(Tile("Runaways", runaways, _stopped(evidence)))
+    entries.append(Tile("Overlong", runaways, _stopped(evidence)))
     caption = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
     return render("review/proposal.html", "measured", evidence, caption, tiles(entries))
 

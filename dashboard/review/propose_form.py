@@ -11,7 +11,7 @@ import gradio as gr
 from dashboard.tables.run_record import calibration_text, sibling_runs
 from dashboard.ui.components import link, notice, show
 from dashboard.ui.fields import optional_number, read
-from dashboard.ui.templates import Html, joined, render
+from dashboard.ui.templates import joined, render
 from dashboard.ui.view import Asked, Part, Updates, Values, View
 from fsd_core.calibration.summary import verdict
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -189,19 +189,20 @@ class ProposeForm(Part):
     def __init__(self, service: ReviewService) -> None:
         self.service = service
         self.head = show()
-        with gr.Column(visible=False) as self.first_use:
-            show(render("review/proposal.html", "first_use"))
-            self.use_form = UseForm()
-        with gr.Row(elem_classes=["rev-forms"]):
-            self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220, visible=False)
-            self.evidence = EvidenceFields()
-        self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
-        self.reviewers = reviewers_field()
-        self.send = gr.Button("Propose", variant="primary")
+        with gr.Column() as self.unsent:
+            with gr.Column(visible=False) as self.first_use:
+                show(render("review/proposal.html", "first_use"))
+                self.use_form = UseForm()
+            with gr.Row(elem_classes=["rev-forms"]):
+                self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220, visible=False)
+                self.evidence = EvidenceFields()
+            self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_TEXT)
+            self.reviewers = reviewers_field()
+            self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
         self._choices = [self.use, *self.evidence.both]
         self.forms = [*self._choices, self.rationale, self.reviewers, *self.use_form.typed, self.use_form.margin]
-        self.outputs = [self.head, self.first_use, *self._choices, self.reviewers]
+        self.outputs = [self.head, self.unsent, self.first_use, *self._choices, self.reviewers]
 
     def listen(self, view: View) -> None:
         """Attach the event."""
@@ -267,14 +268,15 @@ class ProposeForm(Part):
         except UnderReview as error:
             former = self.service.review(error.proposal).proposal
             if former.is_by(asked.person.name) and set(former.runs) == set(runs) and not former.said:  # a second click
-                return {self.answer: _proposed(error.proposal)}
+                return self._proposed(error.proposal)
             asked.unused.add(values.key)
             return {self.answer: notice(render("review/proposal.html", "under_review", error.proposal), "bad")}
-        return {self.answer: _proposed(id)}
+        return self._proposed(id)
 
-
-def _proposed(id: str) -> Html:
-    return notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))
+    def _proposed(self, id: str) -> Updates:
+        """Return a link to the proposal in place of the form."""
+        told = notice(joined(["Proposed. ", link(f"review?proposal={id}", "Open it")]))
+        return {self.answer: told, self.unsent: gr.Column(visible=False)}
 
 
 def _second_key(key: str) -> str:

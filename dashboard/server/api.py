@@ -327,7 +327,7 @@ def _reference() -> Html:
 _OPEN = {
     "GET": (
         r"/",
-        r"/favicon\.ico|/preview\.png|/theme\.css|/manifest\.json|/pwa_icon",
+        r"/favicon\.ico|/preview\.png|/theme\.css|/first\.css|/manifest\.json|/pwa_icon",
         r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
         r"/gradio_api/queue/data",  # the responses of the queue that Gradio's client uses
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # reports that a page is open

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from dashboard.server.requests import root_of
 from dashboard.server.sign_in import bare_page
-from dashboard.ui.templates import render
+from dashboard.ui.templates import render, script
 from fsd_core.accounts import person_in
 from fsd_core.middleware import looks_for_page
 from fsd_core.review.blinding import hidden_answers
@@ -71,6 +71,10 @@ _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=0)  # a con
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0, pool=10.0)  # seconds
 
 
+_START = "static-files/fsd-start.js"
+"""below ``/mlflow``, where MLflow has its own scripts"""
+
+
 class _Forwarded(StreamingResponse):
     """MLflow's response, streamed. Its connection is also closed when the browser has gone."""
 
@@ -121,6 +125,14 @@ class _Server:
             return None
 
 
+async def _with_start(answer: httpx.Response) -> Response:
+    """Return MLflow's page with our script before its own."""
+    await answer.aread()
+    await answer.aclose()
+    page = answer.text.replace("<head>", f'<head><script src="{_START}"></script>', 1)
+    return HTMLResponse(page, headers={"Content-Security-Policy": POLICY, "Cache-Control": "no-store"})
+
+
 def _is_hidden(repository: Repository, request: Request) -> bool:
     """Whether a file of a run holds answers that are put to a blind vote of the person who asks."""
     query = parse_qs(request.scope["query_string"].decode("latin-1"))
@@ -139,6 +151,10 @@ def mlflow_routes(settings: Settings, repository: Repository) -> APIRouter:
     def first_page(request: Request) -> RedirectResponse:
         return RedirectResponse(f"{root_of(request)}{MLFLOW_PATH}/", 308)  # its links are relative
 
+    @router.get(f"{MLFLOW_PATH}/{_START}")
+    def start() -> Response:
+        return Response(script("server/mlflow_start.js"), media_type="text/javascript")
+
     @router.api_route(f"{MLFLOW_PATH}/{{path:path}}", methods=["GET", "POST"])
     async def forward(request: Request, path: str) -> Response:
         if settings.mlflow_is_server:  # the server has its own pages
@@ -156,6 +172,8 @@ def mlflow_routes(settings: Settings, repository: Repository) -> APIRouter:
         if answer is None:
             problem = await run_sync(mlflow_problem, settings.home)
             return _unavailable(request, problem or MLFLOW_STARTING, reload=True)
+        if not path and answer.is_success and request.method == "GET":
+            return await _with_start(answer)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router

@@ -97,7 +97,7 @@ function comment(side) {
 
 function mark(side, kind) {
   const button = side.querySelector(`button[data-mark="${kind}"]`);
-  if (!button) return;
+  if (!button || button.disabled) return;
   if (kind === 'note') note(side, button);
   else if (kind === 'comment') comment(side);
   else send(side, { verdict: button.getAttribute('aria-pressed') === 'true' ? 'none' : kind });

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import gradio as gr
 
-from dashboard.ui.components import notice, show
+from dashboard.ui.components import LOOKS, notice, refusal, show
 from dashboard.ui.fields import turned
 from dashboard.ui.templates import Html, copy_link, joined, render, script
 from dashboard.ui.view import Act, Asked, Part, Updates, View, digest
@@ -208,7 +208,8 @@ def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], ma
 def _marking(marks: Sequence[MarkRow], me: str, comments: bool) -> Html:
     """Return the buttons, with the marks of ``me`` pressed, and everybody's marks."""
     previous = next((mark for mark in marks if same_name(mark.who, me)), None)
-    return render("tables/pairs.html", "marking", VERDICTS, marks=marks, previous=previous, comments=comments)
+    barred = [refusal(LOOKS.get(), act) for act in ("mark", "comment on")]
+    return render("tables/pairs.html", "marking", VERDICTS, marks, previous, comments, barred)
 
 
 PAGE_SIZES = (5, 20, 50)

@@ -227,6 +227,13 @@ def estimate(metrics: Mapping[str, Any], key: str) -> Ends:
     return metrics.get(key), metrics.get(f"{key}_low"), metrics.get(f"{key}_high")
 
 
+def unread_mark(metrics: Mapping[str, Any]) -> Html:
+    """Return the mark of an accuracy that counts answers as wrong of which nothing could be read; nothing for any
+    other."""
+    unread = metrics.get("unread")
+    return render(_PIECES, "unread_mark", unread, metrics["n"]) if unread else Html()
+
+
 def figure(metrics: Mapping[str, Any], key: str, unit: str = "") -> Html:
     """Return a metric with the digits that its interval supports, seconds (``unit="s"``) as a duration."""
     value, low, high = estimate(metrics, key)
@@ -237,7 +244,7 @@ def figure(metrics: Mapping[str, Any], key: str, unit: str = "") -> Html:
         text = percent(value, low, high)
     else:
         text = duration(value) if unit == "s" else quantity(value, low, high, unit)
-    return rough(text, metric.is_rough(value, low))
+    return joined([rough(text, metric.is_rough(value, low)), unread_mark(metrics) if key == "accuracy" else ""])
 
 
 LOOKS: ContextVar[Person] = ContextVar("looks", default=LOCAL)
@@ -250,7 +257,7 @@ _NEEDS = {
         "archive": "Archiving", "unarchive": "Archiving", "annotate": "Writing notes", "mark": "Marking an output",
         "custom task": "Adding a task", "dropped file": "Adding a task", "fetch": "Fetching a task",
         "keep prompt": "Adding a prompt", "measure bounds": "Measuring bounds",
-        "check models": "Checking models", "save view": "Saving a view",
+        "check models": "Checking models", "score again": "Scoring again", "save view": "Saving a view",
         "rename-view": "Renaming a view", "save report": "Saving a report", "make a use": "Making a use",
         "propose": "Proposing a setting", "choose evidence": "Choosing other evidence", "comment": "Commenting",
         "ask for verdicts": "Asking for a review", "waive": "Answering for a requirement",

@@ -86,6 +86,7 @@ _SHEETS = (
     "ui/theme.css",
     "ui/annotations.css",
     "ui/sharing.css",
+    "ui/first_paint.css",
     "playground/playground.css",
     "experiments/experiment_list.css",
     "compare/comparison.css",
@@ -231,15 +232,17 @@ def build_header(
     sign_in_link: str = "",
     note: str = "",
     waiting: Callable[[Person], int] = lambda person: 0,
+    mlflow: str | None = None,
 ) -> None:
     """Add the header to the page that is being built. ``status_now`` returns the worker's status, and ``waiting`` how
     many proposals wait for somebody.
 
-    ``sign_in_link`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page.
+    ``sign_in_link`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page. ``mlflow``
+    is the address of MLflow's pages, if there are any.
     """
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
-        show(navigation(pages, current))
+        show(navigation(pages, current, mlflow))
         with gr.Row(elem_classes=["fsd-right"]):
             person = show(elem_classes=["fsd-person"])
             status = show(elem_classes=["fsd-status"])
@@ -269,10 +272,10 @@ def person_html(person: Person, sign_in_link: str = "", waiting: int = 0) -> str
     return render("ui/page.html", "person", person, waiting)
 
 
-def navigation(pages: Sequence[Page], current: Page) -> Html:
-    """Return the bar with the product's name and the pages, the current one marked."""
+def navigation(pages: Sequence[Page], current: Page, mlflow: str | None = None) -> Html:
+    """Return the bar with the product's name and the pages, the current one marked, and MLflow's."""
     mark = FAVICON.read_text(encoding="utf-8").replace("<svg ", '<svg aria-hidden="true" ')
-    return render("ui/page.html", "navigation", Html(mark), pages, current)
+    return render("ui/page.html", "navigation", Html(mark), pages, current, mlflow)
 
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 44.0, 44.0, 416.0, 150.0

@@ -49,7 +49,7 @@ for (const name of ['dragover', 'dragleave', 'drop']) {
     event.preventDefault();
     element.classList.toggle('over', name === 'dragover');
     const {files} = event.dataTransfer;
-    if (name !== 'drop' || !files.length) return;
+    if (name !== 'drop' || !files.length || input.matches(':disabled')) return;
     input.files = files;
     anew();
   });

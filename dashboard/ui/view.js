@@ -80,6 +80,15 @@ window.fsd = (() => {
   // Counts the scripts that were run before a question.
   const count = () => String(scripts += 1);
 
+  // What a person may not do is not shown enabled, and says why.
+  const bar = (barred) => {
+    for (const one of document.querySelectorAll('[data-needs]')) {
+      const why = barred[one.dataset.needs];
+      one.disabled = Boolean(why);
+      if (why) one.title = why; else one.removeAttribute('title');
+    }
+  };
+
   // Takes note of an answer, once, and returns what it fills in: fields that still hold what was sent. The next question
   // may come before the answer is heard, or before the fields hold what it fills in.
   const take = (answer, values) => {
@@ -96,7 +105,9 @@ window.fsd = (() => {
         drafts.answered(one, heard.kept.includes(one.key));
       }
       acts = acts.filter((one) => !heard.done.includes(one.key));
+      if (opening) setTimeout(() => document.getElementById('fsd-first')?.remove(), FILLING_MS);
       opening = false;
+      bar(heard.barred);
     }
     if (!latest || latest.number !== heard.number) return {};
     return Object.fromEntries(Object.entries(latest.fill).filter(([i]) => same(values[i], latest.sent[i])));

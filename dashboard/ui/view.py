@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -27,15 +28,16 @@ import gradio as gr
 from cachetools import TTLCache
 from fastapi import Request
 from gradio.blocks import Block
+from gradio.context import Context
 from pydantic import BaseModel, Field, StringConstraints
 
 from dashboard.ui.components import LOOKS, PRIVATE_EVENT, check_role, notice, page_load, refusal
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.accounts import person_in
 from fsd_core.actions.action import Action, Ask
-from fsd_core.errors import FsdError, Stale
+from fsd_core.errors import FsdError, Refused, Stale
 from fsd_core.frozen import text_hash
-from fsd_core.roles import NOBODY, Person, folded
+from fsd_core.roles import NOBODY, Person, folded, require
 from fsd_core.settings import here
 from fsd_core.texts import whole
 
@@ -307,6 +309,7 @@ class View:
         self._fields: list[Any] = []
         self._written: dict[Any, None] = {}  # fields that scripts send
         self._acts: dict[str, tuple[Callable[[Act, Asked], Updates | None], gr.HTML]] = {}
+        self._needs: dict[str, tuple[str, str]] = {}
         self._buttons: dict[gr.Button, tuple[str, gr.HTML]] = {}  # with the act of each, and the place of its answers
         self._triggers: list[Any] = [self._rest.change, self._scripts.change]
 
@@ -314,12 +317,18 @@ class View:
         """Ask at these events."""
         self._triggers += triggers
 
-    def act(self, name: str, handler: Callable[[Act, Asked], Updates | None], place: gr.HTML | None = None) -> None:
+    def act(
+        self, name: str, handler: Callable[[Act, Asked], Updates | None], place: gr.HTML | None = None,
+        needs: tuple[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """Let ``handler`` do what a script of the page calls ``name``, and return what it changes on the page.
 
-        Its errors are displayed in ``place`` as sentences.
+        Its errors are displayed in ``place`` as sentences. ``needs`` is the role, and what it is needed for, of an act
+        that ``check_role`` does not know. Whoever has not the role sees what is marked ``data-needs`` disabled.
         """
         self._acts[name] = handler, place or self._place
+        if needs:
+            self._needs[name] = needs
 
     def deed(
         self, name: str, action: Action[..., Any], ask: Callable[[Person], Ask], place: gr.HTML,
@@ -378,6 +387,7 @@ class View:
         forms: Sequence[Any] = (),
         kept: Sequence[Any] = (),
         lasting: Sequence[Any] = (),
+        slow: Collection[str] | None = None,
     ) -> None:
         """Attach the event, after everything else.
 
@@ -388,11 +398,14 @@ class View:
             forms: further fields that ``redraw`` may read and fill in
             kept: those of ``fields`` that the browser fills in again after a reload
             lasting: those of ``kept`` that it also fills in when a link leads to the page again
+            slow: names in addresses by which the first answer takes too long to be in the page's HTML; ``None`` for all
         """
 
         def answer(values: Updates, request: gr.Request) -> Updates:
             return self.answer(redraw, values, request)
 
+        if slow is not None and (openings := getattr(Context.root_block, "openings", None)) is not None:
+            openings[getattr(Context.root_block, "current_page", "")] = partial(self.opening, redraw, slow)
         asking = sorted({*fields}, key=_id)
         self._fields = sorted({*fields, *forms}, key=_id)
         inputs = sorted([self._answer, *self._fields], key=_id)  # as Gradio sorts a set
@@ -456,6 +469,7 @@ class View:
             "kept": [*asked.unused],
             "changes": question.changes, "address": asked.new_address,
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},
+            "barred": {name: reason for name in self._acts if (reason := self._refusal(asked.person, name))},
         }  # fmt: skip
         more = {self._rest: str(question.number)} if asked.postponed else {}
         LOOKS.reset(before)
@@ -463,6 +477,15 @@ class View:
         written = [field for field in self._fields if "value" in _properties(updates.get(field, {}))]
         assert not written, f"values are filled in and not answered: {written}"
         return updates | more | {self._answer: json.dumps(heard)}
+
+    def opening(self, redraw: Callable[[Asked], Updates], slow: Collection[str], request: Request) -> Updates:
+        """Return the answer to a browser that opens the page at this address; nothing for one that names what is
+        ``slow``."""
+        if any(name in request.query_params for name in slow):
+            return {}
+        question = Question(address=dict(request.query_params))
+        sent = {field: field.value for field in self._fields} | {self._answer: question.model_dump_json()}
+        return self.answer(redraw, sent, gr.Request(request))
 
     def _barred(self, asked: Asked, updates: Updates) -> Updates:
         """Return what disables the buttons of acts for other roles, with the reasons, as far as the page differs."""
@@ -477,12 +500,24 @@ class View:
         told = {place: notice(" ".join(texts), "warn") for place, texts in reasons.items()}
         return barred | {place: joined([updates.get(place, ""), text]) for place, text in told.items()}
 
+    def _check_role(self, person: Person, act: str) -> None:
+        check_role(person, act)
+        if act in self._needs:
+            require(person, *self._needs[act])
+
+    def _refusal(self, person: Person, act: str) -> str:
+        try:
+            self._check_role(person, act)
+        except Refused as error:
+            return str(error)
+        return ""
+
     def _do(self, act: Act, asked: Asked) -> Updates:
         handler, place = self._acts.get(act.name, (None, self._place))
         try:
             if handler is None:
                 raise Stale("This page has no such button: reload it.")
-            check_role(asked.person, act.name)
+            self._check_role(asked.person, act.name)
             with _LOCKS[int(act.key, 16) % len(_LOCKS)]:  # its first sending may still be under way
                 return handler(act, asked) or {}
         except FsdError as error:

@@ -39,7 +39,7 @@ _COLUMNS = {
     "margin": "Points that may be lost", "margin_share": "The same as a share", "verdict": "Sentence of the test",
     "non_inferiority_p": "p of that test", "slower_because": "Parts that make the run slower than the baseline",
     "break_even_acceptance_length": "Tokens per pass at which it would be as fast",
-    "runaways_at_most": "Share of answers that may be runaways that these prompts did not show",
+    "runaways_at_most": "Share of answers that may be overlong and that these prompts did not show",
     "prompts_to_decide": "Prompts in all that would decide the test",
     "speed_mixed": "Conditions that differ within the run's times",
     "speed_ratio_mixed": "Conditions that differ between its times and the baseline's",

@@ -176,7 +176,7 @@ class MissingTopology(TopologySettings):
 
 
 class BeamsTopology(TopologySettings):
-    """``drafts`` beams in each of ``length`` layers, drawn with replacement from the draft's joint law."""
+    """``drafts`` beams in each of ``length`` layers, drawn with replacement from the draft's joint distribution."""
 
     title, judged_as = "Beams", BEAMS
     implementation = "fsd_core.decoding.beams:BeamDrafting"
@@ -286,8 +286,8 @@ class ChainTopology(TopologySettings):
     kind: Literal["chain"] = CHAIN
     length: int = length_option(32)
     length_by: LengthBy = option(
-        FIXED, "Drafts end", "What may end a draft before its draft length: nothing, too low a probability of its last "
-        "token or of the whole chain, or the acceptance so far", plural="Drafts end", before=FIXED,
+        FIXED, "Draft stopping", "What may end a draft before its draft length: nothing, too low a probability of its "
+        "last token or of the whole chain, or the acceptance so far", plural="Draft stopping", before=FIXED,
     )  # fmt: skip
     least_probability: float = option(
         0.4, "Least probability", "Stop drafting below this probability of the last token, or of the whole chain",

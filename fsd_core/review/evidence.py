@@ -500,5 +500,8 @@ def _ratio(
     if rare is not None and worst is not None:
         text += f"; {rare.sentence}, with them {number_text(worst, digits)} times"
         if met and rare.prompts_lacking and better * worst < better * bound:
-            return f"{text}. {count(rare.prompts_lacking, f'more {rare.unit}')} would show runaways of 1 %", "undecided"
+            return (
+                f"{text}. {count(rare.prompts_lacking, f'more {rare.unit}')} would show 1 % of overlong answers",
+                "undecided",
+            )
     return text, "met" if met else "not met" if failed else "undecided"

@@ -12,7 +12,6 @@ from dashboard.ui.components import notice, show
 from dashboard.ui.fields import UPLOAD, uploaded
 from dashboard.ui.templates import Html, render, script
 from dashboard.ui.view import Act, Asked, Updates, View
-from fsd_core.roles import require
 from fsd_core.rules.measured import LONGEST_SERIES_NAME
 from fsd_core.texts import count
 from fsd_plugins.results.reading import RESULT_TOOLS, ReadFile, added_text, import_results, read_result
@@ -45,11 +44,10 @@ class ImportPanel:
         """Attach the event."""
         fields = [self.task, self.model, self.family]
         view.by_script(self.file.click, fields, script("results/send_results.js", NAME=_ACT))
-        view.act(_ACT, self.check_or_add, self.answer)
+        view.act(_ACT, self.check_or_add, self.answer, needs=("author", "Importing results"))
 
     def check_or_add(self, act: Act, asked: Asked) -> Updates:
         """Say what the file holds, or add it."""
-        require(asked.person, "author", "Importing results")
         data = uploaded(act, f"a result of one of {RESULT_TOOLS}", "`fsd-lab import-results` takes")
         read = read_result(data, PurePath(act["file"][:300]).name)
         if act["action"] != "add":

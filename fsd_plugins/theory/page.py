@@ -489,8 +489,9 @@ COUPLING = (
 )
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
 WIDTHS = (
-    "For beams, p and q are the joint laws over all pairs of a beam and a token. The bars are those of drafts drawn "
-    "with replacement, in turn. DSBD's layer is as wide as the coloured bars reach, before it looks at the drafts."
+    "For beams, p and q are the joint distributions over all pairs of a beam and a token. The bars are those of "
+    "drafts drawn with replacement, in turn. DSBD keeps as many beams as the coloured bars reach, before it looks at "
+    "the drafts."
 )
 _EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
 

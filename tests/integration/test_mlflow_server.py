@@ -266,6 +266,16 @@ def test_odd_addresses_are_refused(pages: Pages, query: str) -> None:
     assert send_request(pages.url, "GET", "/health")[0] == 200
 
 
+def test_its_page_begins_with_our_script(pages: Pages) -> None:
+    status, _, page = send_request(pages.url, "GET", "/")
+    assert status == 200
+    address = re.search(rb'<head><script src="([^"]+)"></script>', page)
+    assert address is not None
+    status, headers, script = send_request(pages.url, "GET", f"/{address[1].decode()}")
+    assert (status, headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+    assert b"#/experiments" in script
+
+
 def test_the_files_of_a_run_are_read(pages: Pages) -> None:
     run = pages.runs[2]
     status, _, listed = send_request(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={run}")

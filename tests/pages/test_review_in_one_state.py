@@ -129,9 +129,11 @@ def test_a_proposal_whose_answer_is_lost_is_made_once(
     page.press("Propose", lost=True)
     (made,) = service.use(use).proposals
     assert f"review?proposal={made}" in page.links()
-    page.press("Propose")  # once more, later
+    page.again()
     assert f"review?proposal={made}" in page.links()
     assert len(service.use(use).proposals) == 1
+    with pytest.raises(AssertionError, match="0 buttons 'Propose'"):
+        page.button("Propose")
 
 
 def test_what_was_answered_is_not_said_to_be_proposed_once_more(

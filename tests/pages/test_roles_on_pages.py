@@ -13,7 +13,8 @@ from sqlalchemy import Table
 
 from dashboard.compare.compare_page import PARTS, frozen_comparison
 from dashboard.compare.compared_runs import compare
-from dashboard.ui.components import refusal
+from dashboard.tables.prompt_pairs import _marking
+from dashboard.ui.components import LOOKS, refusal
 from fsd_core import accounts
 from fsd_core.config.model_names import name_of_models
 from fsd_core.review.review_service import ReviewService
@@ -28,7 +29,7 @@ from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
 from tests.tools.every_page import every_page
 from tests.tools.plausible import add_finished, filled_file, sweep
-from tests.tools.shown_page import Application, ShownPage
+from tests.tools.shown_page import Application, Read, ShownPage
 
 ANN = Person("Ann", "author")
 PEOPLE = {role: Person(name, role) for name, role in zip(("Eve", "Dan", "Bob", "Cat"), ROLES, strict=True)}
@@ -119,6 +120,8 @@ DEEDS = [
     Deed("/runs", "delete-view", own("view", "{runs_view}"), "admin"),
     Deed("/runs", "import results", upload(RESULT.read_bytes(), file="bench.json")),
     Deed("{run_page}", "annotate run", {"Note": "Mine"}),
+    Deed("{run_page}", "try reading", {"Regular expression for the answer": "x"}, "viewer", stored=False),
+    Deed("{run_page}", "score again", {"Regular expression for the answer": "x"}, stored=False),
     Deed("/runs?experiment={failed}", "annotate experiment", {"Note": "Mine"}),
     Deed("/runs?experiment={queued}", "cancel", own("experiment", "{queued}")),
     Deed("/runs?experiment={failed}", "resume", own("experiment", "{failed}")),
@@ -343,4 +346,22 @@ def test_who_may_not_do_a_thing_sees_it_disabled_with_the_reason(
                 if not person.may(needs[act]):
                     assert "disabled" in one.attributes, f"{act} on {address}"
                     assert one.attributes["title"] == refusal(person, act), f"{act} on {address}"
+        for fields in page.elements("fieldset"):
+            if act := fields.attributes.get("data-needs"):
+                seen.add(act)
+                assert bool(page.barred.get(act)) is not person.may("author"), f"{act} on {address}"
+    assert {"custom task", "dropped file", "import results"} < seen
     assert seen > {"roll back", "approve", "delete", "waive", "archive", "start", "forget endpoint", "change the use"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_may_not_mark_an_output_sees_it_disabled_with_the_reason(role: str) -> None:
+    before = LOOKS.set(person := PEOPLE[role])
+    buttons = [one for one in Read(_marking([], "Ann", True)).elements if one.tag == "button"]
+    LOOKS.reset(before)
+    assert len(buttons) == 4
+    for one in buttons:
+        act = "comment on" if one.text == "Comment on it" else "mark"
+        assert ("disabled" in one.attributes) is not person.may("author")
+        if reason := refusal(person, act):
+            assert one.attributes["title"] == reason

@@ -166,6 +166,8 @@ class ShownPage:
         self._shown: dict[str, str] = {}
         self._number = 0
         self._last: dict[str, Any] = {}
+        self.barred: dict[str, str] = {}
+        """why this person may not do some acts, by their names"""
 
     # --- what a person does ------------------------------------------------------------------------------------------
 
@@ -342,7 +344,7 @@ class ShownPage:
         return gr.Request(Request(scope), session_hash="window")
 
     def _take(self, updates: Updates, heard: Mapping[str, Any]) -> None:
-        self._shown = heard["shown"]
+        self._shown, self.barred = heard["shown"], heard["barred"]
         if heard["address"] is not None:
             self.address = dict(parse_qsl(heard["address"].removeprefix("?")))
         for part, update in updates.items():

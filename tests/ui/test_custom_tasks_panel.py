@@ -212,14 +212,18 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_viewer_adds_nothing(page: Page, closed: Site) -> None:
     sign_in(page, closed, "Viewer", "/experiments")
     unfold(page)
-    choose(page, "mine.jsonl", lines({"prompt": "x"}))
-    refused = page.locator("#own-answer").get_by_role("alert")
-    expect(refused).to_contain_text("Adding a task needs the role author, and Viewer is viewer")
+    why = re.compile("Adding a task needs the role author, and Viewer is viewer")
+    for needed in ("custom task", "dropped file"):
+        fields = page.locator(f"fieldset[data-needs='{needed}']")
+        expect(fields).to_be_disabled()
+        expect(fields).to_have_attribute("title", why)
+        expect(fields.locator("input")).to_be_disabled()
+    dropped = page.evaluate_handle(
+        "() => { const all = new DataTransfer(); all.items.add(new File(['{}'], 'x.json')); return all; }"
+    )
+    page.get_by_label("Or drop your own file").dispatch_event("drop", {"dataTransfer": dropped})
     settled(page)
-    for act in ("Check", "Add"):
-        page.get_by_role("button", name=act, exact=True).click()
-        settled(page)
-        expect(refused).to_be_visible()
+    expect(page.locator("#drop-answer")).to_be_empty()
     assert closed.repository.task_versions() == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.plausible import add_finished, sweep
@@ -118,6 +118,21 @@ def test_what_is_measured_is_a_line_on_every_page(page: Page, site: Site) -> Non
         page.goto(site.url + path)
         expect(line).to_be_visible()
         assert line.evaluate("e => e.getBoundingClientRect().top") == 0
+
+
+def test_a_page_is_in_english_and_shows_its_answer_before_gradios_scripts_run(browser: Browser, site: Site) -> None:
+    with closing(browser.new_context(locale="de-DE")) as context:
+        page = context.new_page()
+        held: list[Route] = []
+        page.route("**/assets/index-*.js", held.append)
+        page.goto(site.url, wait_until="commit")
+        at_first = "document.querySelector('#fsd-first')?.getBoundingClientRect().height ?? 0"
+        page.wait_for_function(f"{at_first} > 300")
+        for one in held:
+            one.continue_()
+        expect(page.get_by_role("link", name="Try it on a prompt")).to_be_visible()
+        expect(page.locator("#fsd-first")).to_have_count(0)
+        assert page.evaluate("document.documentElement.lang") == "en"
 
 
 def test_a_touched_figure_has_no_bar_over_its_title(browser: Browser, site: Site) -> None:

@@ -68,6 +68,21 @@ def test_a_run_of_ours_and_its_copy_lead_to_each_other(window: Page, pages: Page
     assert back.url == f"{pages.site}/runs?run={run.id}"
 
 
+def test_they_open_on_our_experiments_without_an_assistant_and_what_is_chosen_stays(window: Page, pages: Pages) -> None:
+    window.goto(f"{pages.site}/runs")
+    with window.expect_popup() as opened:
+        window.get_by_role("link", name="MLflow", exact=True).click()
+    page = opened.value
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+    assert page.url == f"{pages.url}/#/experiments"
+    expect(page.get_by_text("Welcome to MLflow")).to_have_count(0)
+    expect(page.get_by_text("Information about UI telemetry")).to_have_count(0)
+    page.get_by_text("GenAI", exact=True).click()
+    page.reload()
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+    assert page.evaluate("localStorage.getItem('mlflow.workflowType_v1')") == '"genai"'
+
+
 def test_below_a_path_of_a_proxy_they_lead_to_each_other_too(fresh: Page, pages: Pages) -> None:
     root, requests = "/tools/lab", []
     run = Repository(open_database(pages.settings.resolved_database_url)).runs()[0]

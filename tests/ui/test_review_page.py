@@ -139,7 +139,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(requirements.nth(0)).to_contain_text(
         re.compile(r"Accuracymet[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
     )
-    speed = r"Speedmet\d\.\d+ times as fast \[\d.*, \d.*\] by time per answer; up to 3 % of answers could be runaways"
+    speed = r"Speedmet\d\.\d+ times as fast \[\d.*, \d.*\] by time per answer; up to 3 % of answers could be overlong"
     expect(requirements.nth(1)).to_contain_text(re.compile(speed))
     proposal = ann.url
     expect(ann.get_by_role("button", name="Approve")).to_be_disabled()

@@ -316,7 +316,7 @@ def test_turns_of_one_conversation_count_once_and_are_named() -> None:
     run = {i: _answer(9, turn=i % 3) for i in range(90)}
     found = runaways(run, run)
     assert found == Runaways(0, 30, "conversation")
-    assert found.sentence == "up to 10 % of answers could be runaways unseen by 30 conversations"
+    assert found.sentence == "up to 10 % of answers could be overlong unseen by 30 conversations"
 
 
 def test_what_a_long_answer_moves_is_told_of_them() -> None:
@@ -326,7 +326,7 @@ def test_what_a_long_answer_moves_is_told_of_them() -> None:
 
 
 def test_it_is_said_in_words() -> None:
-    assert Runaways(0, 30).sentence == "up to 10 % of answers could be runaways unseen by 30 prompts"
-    assert Runaways(0, 299).sentence == "up to 1.0 % of answers could be runaways unseen by 299 prompts"
-    assert Runaways(2, 30).sentence == "runaways beyond the baseline's: 2 of 30, and up to 20 % are possible"
+    assert Runaways(0, 30).sentence == "up to 10 % of answers could be overlong unseen by 30 prompts"
+    assert Runaways(0, 299).sentence == "up to 1.0 % of answers could be overlong unseen by 299 prompts"
+    assert Runaways(2, 30).sentence == "overlong beyond the baseline's: 2 of 30, and up to 20 % are possible"
     assert (Runaways(0, 30).prompts_lacking, Runaways(0, 300).prompts_lacking) == (269, 0)

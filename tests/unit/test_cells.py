@@ -374,7 +374,7 @@ def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs
     assert (marks(tiles_html(run)), marks(further_tiles_html(run))) == ([WHY], [WHY] * 3)
     assert SENTENCE in Reader(sessions_html(run, repository.session_positions(run.id))).text
     facts = Reader(provenance_html(run, repository.session_positions(run.id))).text
-    assert "Sitting 1" in facts
+    assert "Measurement session 1" in facts
     assert "prompts 5 to 6: on cpu, on Some processor, in float32, with 1 thread and at commit c0ffeec0ffee" in facts
     assert marks(tiles_html(whole) + further_tiles_html(whole)) == []
     positions = repository.session_positions(whole.id)

@@ -196,7 +196,7 @@ def test_words_of_the_pages_are_in_the_docs(word: str) -> None:
 
 
 def test_tables_and_tiles_carry_hints_and_show_no_markup() -> None:
-    shown = table([Column("Accuracy", "num"), Column("<b>")], [["1", "2"]], "Table") + tiles([Tile("Runaways", "0 %")])
+    shown = table([Column("Accuracy", "num"), Column("<b>")], [["1", "2"]], "Table") + tiles([Tile("Overlong", "0 %")])
     assert shown.count('class="fsd-term"') == 2
     assert METRICS["accuracy"].explanation in shown
     assert "<b>" not in shown

@@ -194,7 +194,7 @@ def test_few_prompts_show_no_rare_runaway(service: ReviewService, runs: dict[str
     speed, length = service.review(proposed(service, runs, "0.05", close)).evidence[0].findings
     assert (speed.outcome, length.outcome) == ("undecided", "undecided")
     unseen = (
-        r"; up to 12 % of answers could be runaways unseen by 24 prompts, with them \d\.\d\d times\. 275 more prompts"
+        r"; up to 12 % of answers could be overlong unseen by 24 prompts, with them \d\.\d\d times\. 275 more prompts"
     )
     assert re.search(r"1\.67 times as fast \[1\.58, 1\.75\] by time per answer" + unseen, speed.text), speed.text
     assert re.search(r"times as long \[1\.\d+, 1\.14\]" + unseen, length.text), length.text
@@ -202,7 +202,7 @@ def test_few_prompts_show_no_rare_runaway(service: ReviewService, runs: dict[str
     lenient, exact = (service.review(proposed(service, runs, which, missed)).evidence[0] for which in ("0.1", "sd"))
     assert [check.outcome for check in lenient.findings] == ["undecided", "not met"]
     assert exact.runaways is None
-    assert not any("runaways" in check.text for check in exact.findings)
+    assert not any("overlong" in check.text for check in exact.findings)
 
 
 def test_runs_that_were_asked_otherwise_decide_nothing(

@@ -110,6 +110,11 @@ def test_a_dropped_file_is_guessed_shown_and_used(page: Page, site: Site) -> Non
         "Prompt: frage. Reference: antwort. Scorer: Number, since every reference is a number."
     )
     expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "<b>4</b> + 3 = ?"])
+    expect(page.get_by_role("button", name="Measure my own list on it")).to_be_visible()  # too few for a search
+    page.get_by_label("Model pair", exact=True).fill("smollm2")  # of which no form is told
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("This pair knows only")).to_have_count(0)
+    expect(page.get_by_role("button", name="Measure my own list on it")).to_be_visible()
     assert "dropped" not in {task.name for task in site.repository.task_versions()}
     use.click()
     expect(answer).to_contain_text("is in the list of tasks, with 2 prompts.")

@@ -206,6 +206,15 @@ ReferenceField = Annotated[
     str, typer.Option(metavar="FIELD", help="Field that holds what is right. [default: told by its name]")
 ]
 IdField = Annotated[str, typer.Option(metavar="FIELD", help="Field that holds the line's own name. [default: id]")]
+ContextField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field that belongs to the prompt. [default: told by its name]")
+]
+ChoicesField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field of what is asked as lettered options. [default: told by its name]")
+]
+CategoryField = Annotated[
+    str, typer.Option(metavar="FIELD", help="Field of the kind of prompt. [default: told by its name]")
+]
 AllTurns = Annotated[bool, typer.Option("--all-turns", help="Ask the user turns of conversations one after another.")]
 GroupSimilar = Annotated[
     bool,
@@ -214,7 +223,7 @@ GroupSimilar = Annotated[
 
 
 def _checked_file(file: Path, scorer: str | None, *fields: Any, all_turns: bool, group_similar: bool) -> CheckedFile:
-    """Return the content of a file, whose ``fields`` hold prompt, reference and id.
+    """Return the content of a file, whose ``fields`` are those of :class:`FieldNames`.
 
     Raises ``InvalidSetting`` after every problem was printed to standard error.
     """
@@ -256,11 +265,14 @@ def check_task(
     prompt_field: PromptField = "",
     reference_field: ReferenceField = "",
     id_field: IdField = "",
+    context_field: ContextField = "",
+    choices_field: ChoicesField = "",
+    category_field: CategoryField = "",
     all_turns: AllTurns = False,
     group_similar: GroupSimilar = False,
 ) -> None:
     """Report everything that is wrong with a file, line by line. Nothing is stored."""
-    fields = prompt_field, reference_field, id_field
+    fields = prompt_field, reference_field, id_field, context_field, choices_field, category_field
     checked = _checked_file(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
     print(f"{file} has {count(checked.prompts, 'prompt')}, scored by {checked.scorer}.")
 
@@ -274,6 +286,9 @@ def add_task(
     prompt_field: PromptField = "",
     reference_field: ReferenceField = "",
     id_field: IdField = "",
+    context_field: ContextField = "",
+    choices_field: ChoicesField = "",
+    category_field: CategoryField = "",
     all_turns: AllTurns = False,
     group_similar: GroupSimilar = False,
 ) -> None:
@@ -281,7 +296,7 @@ def add_task(
     from fsd_core.tasks.custom.custom_task import CustomTask, checked_name, keep, suggested_name
 
     name = checked_name(suggested_name(file.name) if name is None else name)
-    fields = prompt_field, reference_field, id_field
+    fields = prompt_field, reference_field, id_field, context_field, choices_field, category_field
     checked = _checked_file(file, scorer, *fields, all_turns=all_turns, group_similar=group_similar)
     view = keep(_repository(), CustomTask.of(name, checked, title), _WHO)
     print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")

@@ -132,6 +132,9 @@ def load_task(
     prompt_field: str = "",
     reference_field: str = "",
     id_field: str = "",
+    context_field: str = "",
+    choices_field: str = "",
+    category_field: str = "",
     all_turns: bool = False,
     group_similar: bool = False,
 ) -> CustomTask:
@@ -146,6 +149,9 @@ def load_task(
         prompt_field: Field that holds the prompt or the conversation. Empty takes one by its name.
         reference_field: Field that holds what is right. Empty takes one by its name.
         id_field: Field that holds the name of a line. Empty takes ``id``.
+        context_field: Field that belongs to the prompt, behind it. Empty takes one by its name.
+        choices_field: Field of what is asked as lettered options. Empty takes one by its name.
+        category_field: Field of the kind of prompt. Empty takes one by its name.
         all_turns: Whether the user turns of conversations are asked one after another, behind what the setting wrote.
         group_similar: Whether near-duplicates are made groups. Prompts of a group depend on each other, so the group
             counts once in intervals and promises.
@@ -161,7 +167,7 @@ def load_task(
     'sums@98192fd31a8ecfc5'
     """
     path = Path(path)
-    names = FieldNames(prompt_field, reference_field, id_field)
+    names = FieldNames(prompt_field, reference_field, id_field, context_field, choices_field, category_field)
     checked = check(read_file(path), scorer, names, all_turns=all_turns, group_similar=group_similar)
     checked.require(str(path))
     return CustomTask.of(checked_name(suggested_name(path.name) if name is None else name), checked, title)

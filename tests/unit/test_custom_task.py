@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
@@ -140,6 +141,23 @@ def test_the_folder_does_not_take_a_name_back_from_who_added_to_it_since(
     theirs = keep(repository, task_of("b"), "Ann").full_name
     TaskFolder(tmp_path).take_in(repository)  # as of a process that has just begun
     assert find_task("mine", repository).name == theirs
+
+
+def test_the_folder_takes_files_as_people_have_them(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "Tickets 2026.csv").write_text("question;answer\nWhat is 1 + 1?;2\n")
+    (tmp_path / "sums.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": "2 + 3 = ?", "reference": 5}\n'))
+    (tmp_path / "sums.json").write_text('[{"prompt": "3 + 3 = ?", "reference": 6}]')
+    (tmp_path / "notes.md").write_text("# Nothing of it")
+    (tmp_path / ".hidden.csv").write_text("question\nWhat?\n")
+    folder = TaskFolder(tmp_path)
+    assert folder.take_in(repository) == ("sums.jsonl.gz would be the same task as sums.json: rename one of them.",)
+    assert {view.name: view.scorer for view in repository.task_versions()} == {
+        "tickets-2026": "number",
+        "sums": "number",
+    }
+    (tmp_path / "sums.json").unlink()
+    assert folder.take_in(repository) == ()
+    assert len(repository.task_versions("sums")) == 2
 
 
 def test_programs_are_offered_them_and_start_experiments_on_them(repository: Repository, tmp_path: Path) -> None:

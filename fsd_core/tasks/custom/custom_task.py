@@ -228,8 +228,12 @@ _FOLDER = "task folder"
 MOST_FILES = 200
 
 
+_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".xlsx", ".parquet", ".gz", ".zip"})
+
+
 class TaskFolder:
-    """A folder of files NAME.jsonl. Each new content of a file becomes the latest version of its task. Thread-safe."""
+    """A folder of files such as NAME.jsonl and NAME.csv. Each new content of a file becomes the latest version of its
+    task. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -247,7 +251,11 @@ class TaskFolder:
         for removed in self._seen.keys() - files.keys():
             del self._seen[removed]
             self._refused.pop(removed, None)
+        first: dict[str, str] = {}  # files by the names of their tasks
         for name, stamp in files.items():
+            if (same := first.setdefault(suggested_name(name), name)) != name:
+                self._refused[name] = f"{name} would be the same task as {same}: rename one of them."
+                continue
             if self._seen.get(name) == stamp:
                 continue
             self._refused.pop(name, None)
@@ -261,7 +269,8 @@ class TaskFolder:
     def _files(self) -> dict[str, tuple[int, int]]:
         """Return time and size of each file, by name."""
         try:
-            paths = sorted(path for path in self.folder.glob("*.jsonl") if path.is_file())[:MOST_FILES]
+            named = (path for path in self.folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+            paths = sorted(path for path in named if path.is_file() and path.name[0] != ".")[:MOST_FILES]
             stats = {path.name: path.stat() for path in paths}
         except OSError:  # gone meanwhile, or not readable: the next call tries again
             return {}
@@ -270,7 +279,8 @@ class TaskFolder:
     def _import_file(self, repository: Repository, path: Path) -> None:
         checked = check(read_file(path))
         checked.require(path.name)
-        task = CustomTask.of(checked_name(path.stem), checked)
+        usual = path.suffix == ".jsonl"  # whose name is that of the task, and is refused where it cannot be one
+        task = CustomTask.of(checked_name(path.stem if usual else suggested_name(path.name)), checked)
         versions = repository.task_versions(task.view.name)
         is_stored = task.view.version in {view.version for view in versions}
         # A version that somebody else added since stays the latest. The folder's own earlier version gives way.

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
@@ -293,6 +294,33 @@ def _prompts(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
     if not isinstance(prompts, dict):
         return {}
     return {str(run_id): [p for p in positions if isinstance(p, int)] for run_id, positions in prompts.items()}
+
+
+class Stop:
+    """An event that a signal handler may set while the thread that it interrupts waits for it.
+
+    ``threading.Event`` may then wait for itself for good: its lock may be held by that very thread.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._wake = SimpleQueue[None]()  # whose put is made for signal handlers
+
+    def set(self) -> None:
+        """Set it for good."""
+        self._is_set = True
+        self._wake.put(None)
+
+    def is_set(self) -> bool:
+        """Return whether it was set."""
+        return self._is_set
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, for so many seconds at most. Return whether it was."""
+        with suppress(Empty):
+            self._wake.get(timeout=timeout)
+            self._wake.put(None)  # for others that wait
+        return self._is_set
 
 
 def handle_hangup(handler: Callable[[int, FrameType | None], object]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Any, TypeVar
 
 from fsd_core.calibration.running import calibrate
@@ -32,7 +31,7 @@ from fsd_core.storage.messages import (
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import JobRow
-from fsd_core.system import LockMetadata
+from fsd_core.system import LockMetadata, Stop
 from fsd_core.tasks import download
 from fsd_core.worker import playground
 from fsd_core.worker.device import DeviceFactory
@@ -143,7 +142,7 @@ class JobExecutor:
     """Executes claimed jobs of one worker and stores how they ended."""
 
     def __init__(
-        self, settings: Settings, device: DeviceFactory, stop: Event, lease: float, name: str, recorded_as: str,
+        self, settings: Settings, device: DeviceFactory, stop: Stop, lease: float, name: str, recorded_as: str,
         only: str | None, *, scheduled: bool,
     ) -> None:  # fmt: skip
         """``stop`` is set once the worker is to end. ``scheduled``: the jobs of single runs are executed elsewhere. The

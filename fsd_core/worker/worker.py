@@ -157,7 +157,7 @@ class Worker:
             check_worker_name(name, settings.resolved_database_url)
         self._name, self._only, self._scheduler = name, only, scheduler
         self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
-        self._stop = threading.Event()
+        self._stop = system.Stop()
         self._executor = JobExecutor(
             settings, device, self._stop, lease, name, recorded_as or name, only, scheduled=scheduler is not None
         )

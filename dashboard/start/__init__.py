@@ -14,7 +14,6 @@ from dashboard.ui.templates import Html, ago, moment, render, texts_done
 from dashboard.ui.view import Asked, Updates, View
 from fsd_core.calibration.findings import SettingResult, TargetAccuracy
 from fsd_core.calibration.summary import finalist_row, headline, use_text, within_text
-from fsd_core.config.model_names import called
 from fsd_core.config.options import method
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import MODEL_PAIRS, calibration_of, pair_title
@@ -102,7 +101,7 @@ def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) ->
             f"Measured here, {moment(e.created_at)}",
             headline(config, outcome),
             _figures(it, outcome.target) if it.sure else [],
-            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {called(config.pair)}.",
+            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {pair_title(config.pair)}.",
             calibration_picture(config, outcome),
             [
                 (f"playground?setting={setting}", "Try it on a prompt"),

@@ -124,7 +124,7 @@ def test_a_page_is_in_english_and_shows_its_answer_before_gradios_scripts_run(br
     with closing(browser.new_context(locale="de-DE")) as context:
         page = context.new_page()
         held: list[Route] = []
-        page.route("**/assets/index-*.js", held.append)
+        page.route("**/assets/index-*.js", lambda route: held.append(route))
         page.goto(site.url, wait_until="commit")
         at_first = "document.querySelector('#fsd-first')?.getBoundingClientRect().height ?? 0"
         page.wait_for_function(f"{at_first} > 300")

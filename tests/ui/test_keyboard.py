@@ -148,8 +148,8 @@ def test_runs_are_chosen_and_compared_by_the_keyboard(page: Page, site: Site, pa
     tab_to(page, "^Speed")
     expect(page.locator("#fsd-about")).to_contain_text("Times as fast as the baseline")
     expect(page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")).to_have_count(3)
-    tab_to(page, "^Figures")
-    page.keyboard.press("ArrowRight")
+    tab_to(page, "^Settings")
+    page.keyboard.press("Space")
     expect(page.get_by_role("table", name="Settings of the runs").locator("tbody tr")).to_have_count(3)
     expect(page.get_by_role("table", name="Metrics of the runs")).to_have_count(0)
 

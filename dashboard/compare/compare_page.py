@@ -247,7 +247,7 @@ class ReportForm(Part):
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        with gr.Accordion("Save as a report", open=False, elem_id="save-report") as self.part:
+        with gr.Accordion("Save as a report", open=False, elem_id="save-report"):
             self.report_title = gr.Textbox(
                 label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE,
                 max_lines=1,
@@ -261,12 +261,7 @@ class ReportForm(Part):
                 self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
             self.answer = show()
         self.forms = [self.report_title, self.text, self.kept]
-        self.outputs = [self.part, self.answer]
-
-    def redraw(self, asked: Asked) -> Updates:
-        """Return the form unfolded where a link says ``open=report``. What is compared is read at a click."""
-        is_open = asked.opening and "report" in asked.address.get("open", "").split(",")
-        return {self.part: gr.Accordion(open=True)} if is_open else {}
+        self.outputs = [self.answer]
 
     def listen(self, view: View, link: gr.Textbox) -> None:
         """Attach the event. ``link`` holds the address of the comparison at a click."""
@@ -426,12 +421,14 @@ class ComparePage:
 
     def _tab(self, asked: Asked) -> str:
         """Return the chosen tab: at first that of the address, whose ``open=…`` or prompt names one too."""
-        address, tab = asked.address, "figures"
+        address, named = asked.address, [asked[self.tab]]
         if asked.opening:
-            named = address.get("tab", ""), address.get("open", "").partition(",")[0]
-            tab = next((one for one in named if one in TABS), "prompts" if named_prompt(address) else tab)
-        elif asked[self.tab] in TABS:
-            tab = asked[self.tab]
+            named = [
+                address.get("tab"),
+                address.get("open", "").partition(",")[0],
+                "prompts" * bool(named_prompt(address)),
+            ]
+        tab = next((one for one in named if one in TABS), "figures")
         asked.fill(self.tab, tab)
         return tab
 
@@ -460,7 +457,7 @@ class ComparePage:
         def comparison() -> ComparedRuns:
             return compare(self.repository, choice.ids, choice.baseline_id, choice.margin)
 
-        updates = self._choices(asked, choice) | self.report.redraw(asked) | self.views.redraw(asked)
+        updates = self._choices(asked, choice) | self.views.redraw(asked)
         if asked.differs("tab", tab):
             updates |= {part: gr.Column(visible=name == tab) for name, part in self.tabs.items()}
         pinned = [[run.id for run in runs], baseline and baseline.id]

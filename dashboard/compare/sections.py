@@ -446,10 +446,11 @@ class PromptPairsPanel(Section):
             {field: gr.Dropdown(names) for field in self.runs} if asked.differs("names of the pair", names) else {}
         )
         pair = self.chosen(asked, now.runs, now.baseline, now.prompt)
-        at_first = asked.shown.get(_PAIR) is None
-        asked.shown[_PAIR] = " ".join(map(str, pair))
         prompt = now.prompt if now.prompt and (now.prompt.run_a, now.prompt.run_b) == pair else None
-        return offers | self._prompts(asked, now, pair, prompt, at_first)
+        if prompt and _PAIR not in asked.shown:
+            asked.fill(self.reader.filter, "all")
+        asked.shown[_PAIR] = " ".join(map(str, pair))
+        return offers | self._prompts(asked, now, pair, prompt)
 
     def query(self, asked: Asked, now: Comparing) -> str:
         """Return the address's prompt, until two other runs are chosen."""
@@ -458,11 +459,8 @@ class PromptPairsPanel(Section):
         return prompt.query if prompt and same else ""
 
     def _prompts(
-        self, asked: Asked, now: Comparing, pair: tuple[str | None, str | None], prompt: NamedPrompt | None,
-        at_first: bool,
-    ) -> Updates:  # fmt: skip
-        if at_first and prompt:
-            asked.fill(self.reader.filter, "all")
+        self, asked: Asked, now: Comparing, pair: tuple[str | None, str | None], prompt: NamedPrompt | None
+    ) -> Updates:
         run_a, run_b = pair
         if not run_a or not run_b:
             hint = notice("Choose two runs to see where they disagree.")
@@ -480,7 +478,7 @@ class PromptPairsPanel(Section):
         ids = {run.id: run.ids for run in now.runs}
         return self.reader.redraw(
             asked, RunPair(ids[run_a], ids[run_b], names[run_a], names[run_b]), [now.stages[run_a], now.stages[run_b]],
-            which="all" if at_first and prompt else None, linked=linked, about=summary, slow=True,
+            which=asked.current(self.reader.filter), linked=linked, about=summary, slow=True,
         )  # fmt: skip
 
 

@@ -171,7 +171,11 @@ _LETTER, _LINE, _MARK, _STEP = 6.0, 14, 7, 10
 leader"""
 _EDGE = 12
 """pixels that a label may extend beyond the plot, into the margin"""
-_SIDES = ((1, 1), (-1, -1), (-1, 1), (1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
+_NEAR = 14
+_SIDES = (
+    (0.7, 0.7), (-0.7, -0.7), (-0.7, 0.7), (0.7, -0.7), (0, 1), (0, -1), (1, 0), (-1, 0),
+    (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4),
+)  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -187,15 +191,7 @@ class Place(NamedTuple):
         return max(abs(self.right), abs(self.up)) > _NEAR
 
 
-_NEAR = 14
-PLACES = (
-    *(Place(9 * right if up else 10 * right, (9 if right else _NEAR) * up) for right, up in _SIDES),
-    *(
-        Place(round(r * x), round(r * y))
-        for r in (28, 46, 68, 94, 124)
-        for x, y in (*_SIDES, (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4))
-    ),
-)
+PLACES = tuple(Place(round(r * x), round(r * y)) for r in (_NEAR, 30, 50, 76, 108, 150) for x, y in _SIDES)
 """the best first; from the farther ones a leader goes to the point"""
 
 
@@ -238,11 +234,10 @@ def places(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[
 def _is_free(
     point: tuple[float, float], text: str, place: Place, others: Mapping[tuple[int, int], Sequence[Box]]
 ) -> bool:
-    for size, boxes in others.items():
-        label, *leader = _boxes(point, text, place, size)
-        if label.left < -_EDGE or label.right > size[0] + _EDGE or label.bottom < 0 or label.top > size[1] + _EDGE:
-            return False
-        if any(box.meets(other) for other in boxes for box in (label, *leader)):
+    for (width, height), boxes in others.items():
+        own = _boxes(point, text, place, (width, height))
+        is_inside = own[0].left > -_EDGE and own[0].right < width + _EDGE and 0 < own[0].bottom < height + _EDGE - _LINE
+        if not is_inside or any(box.meets(other) for other in boxes for box in own):
             return False
     return True
 

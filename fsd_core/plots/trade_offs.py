@@ -64,6 +64,12 @@ class TradeoffPoint(NamedTuple):
     quality: Estimate
     on_front: bool = False
 
+    @property
+    def label(self) -> str:
+        """The name, of a rule with a knob without the rule's title, such as ``js ≤ 0.1 · γ 14``."""
+        decoding = self.run.decoding
+        return self.name if decoding.threshold is None else self.name.replace(f"{decoding.acceptance.title} · ", "", 1)
+
 
 class QualityMeasure(NamedTuple):
     """A metric of text quality."""
@@ -142,13 +148,14 @@ def _quality(run: RunView, measure: QualityMeasure) -> Estimate | None:
 def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
     """Draw quality over throughput. Up and to the right is better. The run whose id is ``marked`` gets a ring."""
     points = [point for group in data.groups for point in group.points]
-    texts = short_names(points)
     first = sorted(points, key=lambda p: (p.run.id != marked, not p.on_front))
     spread = _spread(points) if points else ((0.0, 1.0), (0.0, 1.0))
-    found = places([_share(p, *spread) for p in first], [texts[p.run.id] for p in first])
+    (left, right), (low, high) = spread
+    shares = [((p.speed.value - left) / (right - left), (p.quality.value - low) / (high - low)) for p in first]
+    found = places(shares, [p.label for p in first])
     placed = {p.run.id: place for p, place in zip(first, found, strict=True) if place}
-    same = Counter(texts.values())
-    told = {id for id, place in placed.items() if not place.wide and same[texts[id]] == 1}
+    same = Counter(p.label for p in points)
+    told = {p.run.id for p in first if same[p.label] == 1 and p.run.id in placed and not placed[p.run.id].wide}
     legend = [group.name for group in data.groups if told.isdisjoint(p.run.id for p in group.points)]
     fig = figure(
         f"{data.measure.title} against throughput",
@@ -176,7 +183,7 @@ def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
         )  # fmt: skip
     for point in points:
         if place := placed.get(point.run.id):
-            label(fig, point.speed.value, point.quality.value, escape(texts[point.run.id]), place)
+            label(fig, point.speed.value, point.quality.value, escape(point.label), place)
     ringed = next((point for point in points if point.run.id == marked), None)
     if ringed is not None:
         fig.add_scatter(
@@ -184,13 +191,6 @@ def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
             marker={"symbol": "circle-open", "size": 24, "color": TEXT, "line": {"width": 3}},
         )  # fmt: skip
     return fig
-
-
-def short_names(points: Sequence[TradeoffPoint]) -> dict[str, str]:
-    """Return what tells a run apart among those of its colour, by id: its name, of a rule with a knob without the
-    rule's title, such as ``js ≤ 0.1 · γ 14``."""
-    titles = {p.run.id: f"{p.run.decoding.acceptance.title} · " for p in points if p.run.decoding.threshold is not None}
-    return {p.run.id: p.name.replace(titles.get(p.run.id, ""), "", 1) for p in points}
 
 
 Range = tuple[float, float]
@@ -206,11 +206,6 @@ def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
 def _around(ends: Sequence[float]) -> Range:
     padding = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
     return min(ends) - padding, max(ends) + padding
-
-
-def _share(p: TradeoffPoint, x: Range, y: Range) -> tuple[float, float]:
-    """Return where a point is in the plot, from 0 to 1."""
-    return (p.speed.value - x[0]) / (x[1] - x[0]), (p.quality.value - y[0]) / (y[1] - y[0])
 
 
 def _with_ends(estimate: Estimate, digits: int = 1, unit: str = " %") -> str:

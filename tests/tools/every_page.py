@@ -9,8 +9,8 @@ from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 
 AUTHOR = Person("Ann", "author")
-EVERY_TAB = ("&open=report", "&tab=settings", "&tab=prompts")
-"""opens a tab of Compare each, in an address; the first one with the folded form of a report"""
+EVERY_TAB = ("&tab=figures", "&tab=settings", "&tab=prompts")
+"""opens a tab of Compare each, in an address"""
 
 
 def every_page(repository: Repository) -> dict[str, str]:

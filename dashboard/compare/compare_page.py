@@ -93,9 +93,16 @@ def picker_html(offered: Offered, selected: Sequence[str], list_id: str = "") ->
     return render("compare/picker.html", "picker", selected, groups, list_id)
 
 
+def subject_html(runs: Sequence[RunView]) -> Html:
+    """Return which experiments the runs are of: the name of each, its date, and how many of the runs are its own."""
+    counts = Counter((run.experiment_id, *_group(run)) for run in runs)
+    return render("compare/comparison.html", "subject", counts.most_common()) if counts else Html()
+
+
 def _group(run: RunName | RunView) -> tuple[str, str]:
     """Return the heading of a run's group. All runs of an experiment have the same creation time."""
-    return (run.experiment_name, f"{run.created_at:%d %b %H:%M}") if run.experiment_name else (WITHOUT_EXPERIMENT, "")
+    name = run.experiment_name
+    return (name, f"{run.created_at:%d %b %Y %H:%M}") if name else (WITHOUT_EXPERIMENT, "")
 
 
 def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
@@ -235,32 +242,26 @@ def _matched(comparison: ComparedRuns) -> list[ReportTable]:
 _FIRST = ["tradeoff", "throughput", "metrics"]
 
 
-class ReportForm(Section):
-    """The form and its button."""
+class ReportForm(Part):
+    """The folded form and its button."""
 
-    name = "report"
-    title = "Save as a report"
-    parts = ()
-
-    def build(self) -> None:
-        """Make the form."""
-        self.report_title = gr.Textbox(
-            label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE, max_lines=1
-        )
-        self.text = gr.Textbox(
-            label="Report text", placeholder="Markdown: what was measured, and what follows from it", lines=5,
-            max_lines=20, max_length=LONGEST_REPORT_TEXT,
-        )  # fmt: skip
-        self.kept = gr.CheckboxGroup([(title, name) for name, title in PARTS.items()], value=_FIRST, label="Keep")
-        with gr.Row():
-            self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
-        self.answer = show()
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        with gr.Accordion("Save as a report", open=False, elem_id="save-report"):
+            self.report_title = gr.Textbox(
+                label="Report title", placeholder="What the report is about", max_length=LONGEST_REPORT_TITLE,
+                max_lines=1,
+            )  # fmt: skip
+            self.text = gr.Textbox(
+                label="Report text", placeholder="Markdown: what was measured, and what follows from it", lines=5,
+                max_lines=20, max_length=LONGEST_REPORT_TEXT,
+            )  # fmt: skip
+            self.kept = gr.CheckboxGroup([(title, name) for name, title in PARTS.items()], value=_FIRST, label="Keep")
+            with gr.Row():
+                self.button = gr.Button("Save the report", variant="primary", scale=0, min_width=160)
+            self.answer = show()
         self.forms = [self.report_title, self.text, self.kept]
         self.outputs = [self.answer]
-
-    def draw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return nothing: what is compared is read at a click."""
-        return {}
 
     def listen(self, view: View, link: gr.Textbox) -> None:
         """Attach the event. ``link`` holds the address of the comparison at a click."""
@@ -289,10 +290,12 @@ _WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}});
 
 _LEAD = "Which setting to use: what each gains in speed, and costs in accuracy."
 
+TABS = {"figures": "Figures", "settings": "Settings", "prompts": "Prompts"}
+"""titles of the tabs below the answer, by the names that addresses have for them; the first is open at first"""
 SECTIONS: tuple[type[Section], ...] = (
-    AllFigures, MatchedPanel, FurtherFigures, LoadSection, CostSection, SettingsSection, PromptPairsPanel, ReportForm,
+    AllFigures, MatchedPanel, FurtherFigures, LoadSection, CostSection, SettingsSection, PromptPairsPanel,
 )  # fmt: skip
-"""folded parts below the answer, in their order"""
+"""what is in the tabs, in its order"""
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -325,13 +328,15 @@ class ComparePage:
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         show(heading("Compare", _LEAD))
+        self.subject = show()
         self._build_choices()
         self.warnings = show()
         self.empty = show()
         with gr.Column(visible=False) as self.results:
             self.answer = AnswerPanel()
-            self.sections = [section(repository) for section in SECTIONS]
             self._build_link()
+            self._build_tabs()
+            self.report = ReportForm(repository)
         self.views = SavedViewsPanel(
             repository, "compare", "Choose runs, a baseline and a margin, type a name, and save them for the team."
         )
@@ -346,6 +351,15 @@ class ComparePage:
             self.baseline = gr.Dropdown([], label="Baseline", min_width=240, scale=3, allow_custom_value=True)
             self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", min_width=140)
         self.picker = show(js_on_load=PICK_RUNS, elem_id="runs-to-compare")
+
+    def _build_tabs(self) -> None:
+        titles = [(title, name) for name, title in TABS.items()]
+        self.tab = gr.Radio(titles, value="figures", label="Details", show_label=False, elem_id="compare-tabs")
+        self.tabs: dict[str, gr.Column] = {}
+        self.sections: list[Section] = []
+        for name in TABS:
+            with gr.Column(visible=name == "figures") as self.tabs[name]:
+                self.sections += [section(self.repository) for section in SECTIONS if section.tab == name]
 
     def _build_link(self) -> None:
         with gr.Row(equal_height=True):
@@ -366,20 +380,20 @@ class ComparePage:
         view.on(self.picker.click, self.clock.tick)
         self.answer.listen(view)
         for section in self.sections:
-            section.fold.listen(view)
-            section.listen(view, self.link)
+            section.listen(view)
+        self.report.listen(view, self.link)
         self.views.listen(view, [self.link], self._query_at)
         # Of ticks and an experiment, the later choice counts.
         self.experiment.change(
             None, self.experiment, None, js=_WANT_EXPERIMENT, trigger_mode="multiple", **PRIVATE_EVENT
         )
         self.link.change(None, self.link, self.link, js=_SHOW_ADDRESS)
-        fields = [self.experiment, self.baseline, self.margin]
+        fields = [self.experiment, self.baseline, self.margin, self.tab]
         outputs = [
-            self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results, self.link,
-            self.exports, self.clock,
+            self.subject, self.experiment, self.baseline, self.picker, self.warnings, self.empty, self.results,
+            *self.tabs.values(), self.link, self.exports, self.clock,
         ]  # fmt: skip
-        view.listen(self.redraw, *together([self.answer, self.views, *self.sections], fields, outputs))
+        view.listen(self.redraw, *together([self.answer, self.report, self.views, *self.sections], fields, outputs))
 
     # --- what is asked -------------------------------------------------------------------------------------------
 
@@ -405,6 +419,19 @@ class ComparePage:
         margin = None if margin is None else float(margin)
         return Choice(ids, runs, self._baseline_id(asked, runs), margin, problem, wanted.get("list"))
 
+    def _tab(self, asked: Asked) -> str:
+        """Return the chosen tab: at first that of the address, whose ``open=…`` or prompt names one too."""
+        address, named = asked.address, [asked[self.tab]]
+        if asked.opening:
+            named = [
+                address.get("tab"),
+                address.get("open", "").partition(",")[0],
+                "prompts" * bool(named_prompt(address)),
+            ]
+        tab = next((one for one in named if one in TABS), "figures")
+        asked.fill(self.tab, tab)
+        return tab
+
     def _query_at(self, values: Values) -> str:
         """Return the query of the comparison that was shown at a click."""
         return urlsplit(str(values[self.link] or "")).query
@@ -420,9 +447,9 @@ class ComparePage:
     # --- the page ------------------------------------------------------------------------------------------------
 
     def redraw(self, asked: Asked) -> Updates:
-        """Return what differs of the page: the answer first, then the picture, and of the sections those that are
-        open."""
-        choice = self._choice(asked)
+        """Return what differs of the page: the answer first, then the picture, and of the sections those of the open
+        tab."""
+        choice, tab = self._choice(asked), self._tab(asked)
         runs, baseline, stages = choice.runs, choice.baseline, progress(choice.runs)
         prompt = _compared(named_prompt(asked.address), runs)
 
@@ -431,6 +458,8 @@ class ComparePage:
             return compare(self.repository, choice.ids, choice.baseline_id, choice.margin)
 
         updates = self._choices(asked, choice) | self.views.redraw(asked)
+        if asked.differs("tab", tab):
+            updates |= {part: gr.Column(visible=name == tab) for name, part in self.tabs.items()}
         pinned = [[run.id for run in runs], baseline and baseline.id]
         if asked.differs("compared", pinned, choice.margin, stages, choice.problem):
             updates |= self._around(asked, choice, comparison())
@@ -440,8 +469,9 @@ class ComparePage:
         now = Comparing(runs, baseline, choice.margin, stages, prompt, comparison)
         updates |= self.answer.redraw(asked, now)
         for section in self.sections:
-            updates |= section.redraw(asked, now)
-        query = "?" + "&".join(part for part in [now.query, *(one.query(asked, now) for one in self.sections)] if part)
+            updates |= section.redraw(asked, now, section.tab == tab)
+        parts = [now.query, *[f"tab={tab}"] * (tab != "figures" or prompt is not None)]
+        query = "?" + "&".join([*parts, *filter(None, (one.query(asked, now) for one in self.sections))])
         asked.new_address = query
         if asked.differs("link", query):
             updates[self.link] = query
@@ -451,7 +481,8 @@ class ComparePage:
         """Return an error in place of a comparison. The clock asks again."""
         if not asked.opening:
             asked.shown["opened"] = "yes"  # the fields hold a person's choices, which the address does not replace
-        return {section.fold.part: gr.Accordion(open=False) for section in self.sections} | {
+        return {
+            self.subject: "",
             self.warnings: notice(str(error), "bad"),
             self.empty: "",
             self.results: gr.Column(visible=False),
@@ -503,6 +534,7 @@ class ComparePage:
             )
         none = self.repository.experiments(limit=5, offset=0, archived=False) if not comparison.rows else ()
         return {
+            self.subject: subject_html(choice.runs),
             self.warnings: joined(problems),
             self.empty: "" if comparison.rows else no_runs_html(none),
             self.results: gr.Column(visible=bool(comparison.rows)),

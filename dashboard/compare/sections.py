@@ -1,8 +1,9 @@
-"""The folded parts of Compare, each drawn once somebody opens it.
+"""The parts of Compare below the answer, each drawn once somebody opens its tab.
 
 A new one is a subclass of :class:`Section` in a module of its own, and a line in ``SECTIONS`` of
 :mod:`dashboard.compare.compare_page`. It names itself, makes its components in :meth:`Section.build`, and returns what
-differs of them from :meth:`Section.draw`, which is called only while it is open, with what is compared at that moment.
+differs of them from :meth:`Section.draw`, which is called only while its tab is open, with what is compared at that
+moment.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.compare.export import query_of
 from dashboard.tables.prompt_pairs import Pairing, PairReader, RunPair
-from dashboard.ui.components import KEEP_PLACE, empty_state, notice, show
-from dashboard.ui.fields import Fold, optional_number, read
+from dashboard.ui.components import KEEP_PLACE, notice, section, show
+from dashboard.ui.fields import optional_number, read
 from dashboard.ui.templates import addressed, joined, render, script
 from dashboard.ui.view import Asked, Part, Updates, View, digest
-from fsd_core.analysis.cells import run_names
+from fsd_core.analysis.cells import measured, run_names
 from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
 from fsd_core.analysis.recommendation import load_lines, load_sentences
@@ -71,6 +72,11 @@ class Comparing(NamedTuple):
         return {id: stage for id, stage in self.stages.items() if stage.prompts_done}
 
     @property
+    def measured(self) -> dict[str, RunProgress]:
+        """How far the runs are that have figures."""
+        return {id: stage for id, stage in self.stages.items() if stage.measured}
+
+    @property
     def query(self) -> str:
         """Query of the comparison's address, without a prompt."""
         return query_of(self.runs, self.baseline, self.margin)
@@ -79,58 +85,51 @@ class Comparing(NamedTuple):
 class Section(Part):
     """The section's components as attributes."""
 
-    name: ClassVar[str]
-    """in ``fold-NAME``, the id of its element"""
-    title: ClassVar[str]
+    tab: ClassVar[str] = "figures"
+    title: ClassVar[str] = ""
+    """its heading below those of the tab's other sections"""
     parts: ClassVar[tuple[str, ...]]
     """names under which :meth:`draw` asks what differs of ``drawn``"""
 
     drawn: Sequence[Any] = ()
-    """figures and HTML of the comparison, which are ``outputs`` too; they are emptied once a folded section holds
-    another comparison's"""
+    """figures and HTML of the comparison, which are ``outputs`` too; they are emptied once a section of another tab
+    holds another comparison's"""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.fold = Fold(self.name, self.title)
-        with self.fold.part:
+        with gr.Column(visible=not self.title) as self.part:
+            if self.title:
+                show(section(self.title))
             self.build()
-        self.outputs = [self.fold.part, *self.drawn, *self.outputs]
+        self.outputs = [self.part, *self.drawn, *self.outputs]
 
     def build(self) -> None:
         """Make the components, and say which it reads and changes."""
         raise NotImplementedError
 
-    def listen(self, view: View, link: gr.Textbox) -> None:
-        """Attach further events. ``link`` holds the address of the comparison."""
-
-    def at_first(self, asked: Asked, now: Comparing) -> bool:
-        """Return whether it is open before anybody has opened or closed it: where a link says ``open=NAME``."""
-        return self.name in asked.address.get("open", "").split(",")
+    def listen(self, view: View) -> None:
+        """Attach further events."""
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return the updates of the section."""
+        """Return the updates of the section: ``part`` is shown if it has a heading and something to say."""
         raise NotImplementedError
 
     def query(self, asked: Asked, now: Comparing) -> str:
         """Return its part of the page's address, after :meth:`draw`, such as ``a=…&b=…&prompt=8``."""
         return ""
 
-    def redraw(self, asked: Asked, now: Comparing) -> Updates:
-        """Return what differs of an open section, and of a folded one nothing, except that it forgets what it showed of
-        another comparison: who opens it must not see that."""
-        memory, compared = f"drawn {self.name}", digest(now.pinned, now.margin, now.stages)
-        is_open = self.fold.is_open(asked, at_first=self.at_first(asked, now))
-        updates: Updates = {}
-        if asked.opening and is_open:
-            updates[self.fold.part] = gr.Accordion(open=True)
+    def redraw(self, asked: Asked, now: Comparing, is_open: bool) -> Updates:
+        """Return what differs of a section in the open tab, and of another one nothing, except that it forgets what it
+        showed of another comparison: who opens its tab must not see that."""
+        memory, compared = f"drawn {self.parts[0]}", digest(now.pinned, now.margin, now.stages)
         if is_open:
             asked.shown[memory] = compared
-            return updates | self.draw(asked, now)
-        if asked.shown.get(memory, compared) != compared:
-            for part in (memory, *self.parts):
-                asked.shown.pop(part, None)
-            return {part: "" if isinstance(part, gr.HTML) else None for part in self.drawn}
-        return updates
+            return self.draw(asked, now)
+        if asked.shown.get(memory, compared) == compared:
+            return {}
+        for part in (memory, *self.parts):
+            asked.shown.pop(part, None)
+        return {part: "" if isinstance(part, gr.HTML) else None for part in self.drawn}
 
 
 def chosen_run(
@@ -157,7 +156,6 @@ _NO_PRICE = "The price per hour cannot be used: expected a number above 0, or no
 class CostSection(Section):
     """Cost per million tokens and per solved task, with energy and memory where they were measured."""
 
-    name = "cost"
     title = "Cost and energy"
     parts = ("cost",)
 
@@ -169,13 +167,13 @@ class CostSection(Section):
         self.fields = [self.price]
         self.drawn = [self.table]
 
-    def at_first(self, asked: Asked, now: Comparing) -> bool:
-        return super().at_first(asked, now) or bool(_named_price(asked))
+    def redraw(self, asked: Asked, now: Comparing, is_open: bool) -> Updates:
+        if asked.opening:
+            asked.fill(self.price, _named_price(asked))
+        return super().redraw(asked, now, is_open)
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the table, if it differs."""
-        if asked.opening:
-            asked.fill(self.price, _named_price(asked))
         if not asked.differs("cost", now.pinned, now.stages, asked.current(self.price)):
             return {}
         try:
@@ -184,8 +182,7 @@ class CostSection(Section):
             return {self.table: notice(str(error), "warn")}
         comparison = now.comparison()
         rows = comparison.rows if price is None else at_price(comparison.rows, comparison.prompts, price)
-        table = cost_table(rows) or empty_state("No price is known", "Type what an hour of the machine costs.")
-        return {self.table: table}
+        return {self.part: gr.Column(visible=True), self.table: cost_table(rows)}
 
     def query(self, asked: Asked, now: Comparing) -> str:
         with suppress(InvalidSetting):
@@ -213,7 +210,6 @@ def _price(text: str | None) -> float | None:
 class LoadSection(Section):
     """Throughput and times, over how many prompts are decoded at once and over how many arrive in a second."""
 
-    name = "load"
     title = "Over load"
     parts = ("over load",)
 
@@ -231,19 +227,14 @@ class LoadSection(Section):
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the figures and sentences, if they differ."""
-        measured = {id: stage for id, stage in now.stages.items() if stage.measured}
-        if not asked.differs("over load", now.pinned, measured, slow=True):
+        if not asked.differs("over load", now.pinned, now.measured, slow=True):
             return {}
         result = now.comparison()
         lines = load_lines(result.runs, result.baseline, result.prompts)
         kinds = {line.by_rate for line in lines}
         rows = {row: gr.Row(visible=by_rate in kinds) for by_rate, row in self.rows.items()}
-        if not lines:
-            told = empty_state(
-                "No setting was measured under two loads", "Give an experiment several batch sizes, such as 1, 2, 4."
-            )
-            return {self.told: told, **rows}
         return {
+            self.part: gr.Column(visible=bool(lines)),
             self.told: render("compare/load.html", "sentences", load_sentences(lines)),
             **rows,
             **{
@@ -260,13 +251,12 @@ FURTHER = {name: draw for name, draw in COMPARISON_FIGURES.items() if name != FI
 class FurtherFigures(Section):
     """Acceptance, answers and speed of all runs, in two columns."""
 
-    name = "further"
     title = "Further figures"
     parts = ("figures", "divergences")
 
     def build(self) -> None:
         """Make the figures, first down one column, then down the next."""
-        with gr.Row(equal_height=False) as self.row:
+        with gr.Row(equal_height=False):
             with gr.Column(min_width=340):
                 self.plots = [gr.Plot(show_label=False) for _ in range(3)]
                 self.run = gr.Dropdown([], label="Run of the divergences", allow_custom_value=True)
@@ -275,7 +265,7 @@ class FurtherFigures(Section):
                 self.plots += [gr.Plot(show_label=False) for _ in range(3)]
         self.fields = [self.run]
         self.drawn = [*self.plots, self.histogram]
-        self.outputs = [self.row, self.run]
+        self.outputs = [self.run]
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return the figures that differ. Before a run has done a prompt there are none.
@@ -288,7 +278,7 @@ class FurtherFigures(Section):
             figures = [draw(result.runs, result.baseline, result.prompts) for draw in FURTHER.values()]
             for name, figure in zip(FURTHER, figures, strict=True):
                 addressed(figure, name, now.query)
-            updates |= {self.row: gr.Row(visible=bool(now.begun)), **dict(zip(self.plots, figures, strict=True))}
+            updates |= {self.part: gr.Column(visible=bool(now.begun)), **dict(zip(self.plots, figures, strict=True))}
         judged, names = acceptance.runs_with_judged_tokens(now.runs), run_names(now.runs)
         choices = [(names[run.id], run.id) for run in judged]
         if asked.differs("runs of divergences", choices):
@@ -313,7 +303,6 @@ BRING_INTO_VIEW = script("compare/bring_into_view.js")
 class MatchedPanel(Section):
     """Which rule loses least at one cost, and which costs least within a loss."""
 
-    name = "matched-points"
     title = "At matched points"
     parts = ("matched",)
 
@@ -340,14 +329,13 @@ class MatchedPanel(Section):
         self.drawn = [self.curves, self.reach, self.lengths, self.predicted, self.tables]
         self.outputs = [self.row]
 
-    def listen(self, view: View, link: gr.Textbox) -> None:
+    def listen(self, view: View) -> None:
         view.on(*(event for field in self.forms for event in (field.submit, field.blur)))
 
     def draw(self, asked: Asked, now: Comparing) -> Updates:
         """Return all figures and tables, if they differ."""
         values = [asked[field] or "" for field in (*self.fields, *self.forms)]
-        measured = {id: stage for id, stage in now.stages.items() if stage.measured}
-        if not asked.differs("matched", now.pinned, now.margin, measured, values, slow=True):
+        if not asked.differs("matched", now.pinned, now.margin, now.measured, values, slow=True):
             return {}
         return self._draw(now.comparison(), now.query, *values)
 
@@ -370,7 +358,9 @@ class MatchedPanel(Section):
         has_curves = bool(matched.compared)
         has_reach = has_curves and matched.quality.is_ranked
         query += f"&cost={cost}"
+        told = has_curves or lengths.curves or predictions or (measured(comparison.runs) and matched.notes)
         updates |= {
+            self.part: gr.Column(visible=bool(told)),
             self.row: gr.Row(visible=has_curves or bool(lengths.curves)),
             self.curves: gr.Plot(
                 addressed(curves.draw_matched_curves(matched), "matched", query) if has_curves else None,
@@ -410,8 +400,7 @@ _PAIR = "pair"
 class PromptPairsPanel(Section):
     """Outputs of run A and run B for each prompt."""
 
-    name = "prompts"
-    title = "Prompt by prompt"
+    tab = "prompts"
     parts = ("prompts",)
 
     def build(self) -> None:
@@ -427,12 +416,8 @@ class PromptPairsPanel(Section):
         self.drawn = [self.summary, self.reader.summary, self.reader.pairs]
         self.outputs = [*self.runs, *self.reader.outputs]
 
-    def listen(self, view: View, link: gr.Textbox) -> None:
+    def listen(self, view: View) -> None:
         self.reader.listen(view)
-
-    def at_first(self, asked: Asked, now: Comparing) -> bool:
-        """Return whether the address names a prompt, or the section."""
-        return now.prompt is not None or super().at_first(asked, now)
 
     def chosen(
         self, asked: Asked, runs: Sequence[RunView], baseline: RunView, prompt: NamedPrompt | None
@@ -461,8 +446,10 @@ class PromptPairsPanel(Section):
             {field: gr.Dropdown(names) for field in self.runs} if asked.differs("names of the pair", names) else {}
         )
         pair = self.chosen(asked, now.runs, now.baseline, now.prompt)
-        asked.shown[_PAIR] = " ".join(map(str, pair))
         prompt = now.prompt if now.prompt and (now.prompt.run_a, now.prompt.run_b) == pair else None
+        if prompt and _PAIR not in asked.shown:
+            asked.fill(self.reader.filter, "all")
+        asked.shown[_PAIR] = " ".join(map(str, pair))
         return offers | self._prompts(asked, now, pair, prompt)
 
     def query(self, asked: Asked, now: Comparing) -> str:
@@ -474,8 +461,6 @@ class PromptPairsPanel(Section):
     def _prompts(
         self, asked: Asked, now: Comparing, pair: tuple[str | None, str | None], prompt: NamedPrompt | None
     ) -> Updates:
-        if asked.opening and prompt:
-            asked.fill(self.reader.filter, "all")
         run_a, run_b = pair
         if not run_a or not run_b:
             hint = notice("Choose two runs to see where they disagree.")
@@ -493,14 +478,13 @@ class PromptPairsPanel(Section):
         ids = {run.id: run.ids for run in now.runs}
         return self.reader.redraw(
             asked, RunPair(ids[run_a], ids[run_b], names[run_a], names[run_b]), [now.stages[run_a], now.stages[run_b]],
-            which="all" if asked.opening and prompt else None, linked=linked, about=summary, slow=True,
+            which=asked.current(self.reader.filter), linked=linked, about=summary, slow=True,
         )  # fmt: skip
 
 
 class AllFigures(Section):
     """Every metric of every run, with its interval and its difference from the baseline."""
 
-    name = "all-figures"
     title = "All figures"
     parts = ("all figures",)
 
@@ -514,14 +498,14 @@ class AllFigures(Section):
         if not asked.differs("all figures", now.pinned, now.margin, now.stages):
             return {}
         comparison = now.comparison()
-        return {self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)])}
+        html = joined([comparison_html(comparison), worst_prompts_html(comparison)])
+        return {self.part: gr.Column(visible=True), self.table: html}
 
 
 class SettingsSection(Section):
     """The settings of the runs, by default those in which they differ."""
 
-    name = "settings"
-    title = "Settings"
+    tab = "settings"
     parts = ("settings",)
 
     def build(self) -> None:

@@ -304,7 +304,7 @@ def _predicted_link(e: ExperimentView) -> str:
     predicted = [run.id for run in e.runs if run.predicted]
     if not predicted:
         return ""
-    return f"compare?runs={','.join([e.runs[0].id, *predicted])}&baseline={e.runs[0].id}&open=matched-points#predicted"
+    return f"compare?runs={','.join([e.runs[0].id, *predicted])}&baseline={e.runs[0].id}#predicted"
 
 
 def _row(result: SettingResult) -> tuple[str, ...]:

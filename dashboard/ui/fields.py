@@ -329,15 +329,9 @@ class Fold:
         for trigger, is_open in ((self.part.expand, True), (self.part.collapse, False)):
             view.by_script(trigger, [], script("ui/fold.js", NAME=self._wanted, OPEN=is_open))
 
-    def is_open(self, asked: Asked, *, at_first: bool = False) -> bool:
-        """Return whether the browser shows what is in it: what a person did last, or else whether it was ever open
-        ``at_first``."""
-        last = asked.wanted(self._wanted)
-        if isinstance(last, bool):
-            return last
-        if at_first:
-            asked.shown[self._wanted] = "open"
-        return self._wanted in asked.shown
+    def is_open(self, asked: Asked) -> bool:
+        """Return whether the browser shows what is in it."""
+        return asked.wanted(self._wanted) is True
 
 
 LARGEST_UPLOAD = 1_000_000

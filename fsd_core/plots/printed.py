@@ -391,8 +391,12 @@ def _annotations(figure: Any, plots: dict[tuple[str, str], PrintedPlot]) -> None
         axes = _plot_of(note, plots).axes
         anchors = {"middle": "center", None: "center", "auto": "center"}
         is_beside_line = note.xanchor == "left" and note.xref != "paper"
+        offset, arrow = (4 if is_beside_line else 0, 0), None
+        if note.showarrow is not False:
+            offset = note.ax * POINTS_PER_PIXEL, -note.ay * POINTS_PER_PIXEL
+            arrow = {"arrowstyle": "-", "linewidth": 0.5, "color": print_colour(note.arrowcolor), "shrinkB": 3}
         axes.annotate(
-            fill(plain(note.text), CHARACTERS), (note.x, note.y), (4 if is_beside_line else 0, 0), fontsize=8,
+            fill(plain(note.text), CHARACTERS), (note.x, note.y), offset, fontsize=8, arrowprops=arrow,
             xycoords=_transform(axes, note), textcoords="offset points",
             ha=anchors.get(note.xanchor, note.xanchor), va=anchors.get(note.yanchor, note.yanchor),
         ).set_in_layout(False)  # fmt: skip

@@ -14,7 +14,7 @@ screen. A label without a free position is left out; hovering shows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape as _escape
 from itertools import product
 from textwrap import wrap
@@ -159,18 +159,40 @@ def name_rows(fig: go.Figure, names: Sequence[str], mark: tuple[float, float]) -
     return fig.update_yaxes(title_text=None)
 
 
-FIGURE_SIZES = tuple(product((240, 360, 560, 1100), (150, 330)))
+FIGURE_SIZES = tuple(product((250, 340, 490, 1000), (220, 300)))
 """widths and heights of the plot in pixels, the range in which a figure may be drawn"""
+WIDE = tuple(size for size in FIGURE_SIZES if size[0] >= 490)
+"""those of a window that is wide enough for more labels (comparison.css)"""
 LABEL_FONT = 11
-_LETTER, _LINE, _GAP, _MARK = 6.3, 15, 7, 6
-"""pixels: letter width and line height of that font, distance from a mark's centre to its label, radius of a mark"""
-_EDGE = 14
+MOST_LABELLED = 60
+"""points; among more of them none would find a label that is beside it"""
+_LETTER, _LINE, _MARK, _STEP = 6.0, 14, 7, 10
+"""pixels: letter width and line height of that font, radius of a mark, distance of the places that are tried on a
+leader"""
+_EDGE = 12
 """pixels that a label may extend beyond the plot, into the margin"""
-PLACES = {
-    "top right": (1, 1), "bottom left": (-1, -1), "top left": (-1, 1), "bottom right": (1, -1), "top center": (0, 1),
-    "bottom center": (0, -1), "middle right": (1, 0), "middle left": (-1, 0),
-}  # fmt: skip
-"""side of the mark on which its label is, (right, up), by plotly's name; the best first"""
+_NEAR = 14
+_SIDES = (
+    (0.7, 0.7), (-0.7, -0.7), (-0.7, 0.7), (0.7, -0.7), (0, 1), (0, -1), (1, 0), (-1, 0),
+    (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4),
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where a label is: pixels from its point to its nearer edge (right) and to its middle (up)."""
+
+    right: int
+    up: int
+    wide: bool = False
+    """whether there is room only in a wide window"""
+
+    @property
+    def has_leader(self) -> bool:
+        return max(abs(self.right), abs(self.up)) > _NEAR
+
+
+PLACES = tuple(Place(round(r * x), round(r * y)) for r in (_NEAR, 30, 50, 76, 108, 150) for x, y in _SIDES)
+"""the best first; from the farther ones a leader goes to the point"""
 
 
 class Box(NamedTuple):
@@ -187,47 +209,62 @@ class Box(NamedTuple):
         )
 
 
-def places(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[str | None]:
-    """Return the position of each point's text, one of ``PLACES``.
+def places(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[Place | None]:
+    """Return where each point's text is: as near as is free at every size, or else at those of a wide window.
 
-    It is ``None`` for an empty text and if no position is free. ``points``: 0 to 1 from left to right and from bottom
-    to top of the plot.
+    It is ``None`` for an empty text and if no place is free; the first texts choose first. ``points``: 0 to 1 from left
+    to right and from bottom to top of the plot.
     """
-    marks = [[_mark(point, size) for point in points] for size in FIGURE_SIZES]
-    taken: list[list[Box]] = [[] for _ in FIGURE_SIZES]
-    positions: list[str | None] = []
-    for i, (point, text) in enumerate(zip(points, texts, strict=True)):
-        other_marks = [[mark for j, mark in enumerate(marks_at_size) if j != i] for marks_at_size in marks]
-        position = next(
-            (position for position in PLACES if text and _free(point, text, position, taken, other_marks)), None
-        )
-        if position is not None:
-            for boxes, size in zip(taken, FIGURE_SIZES, strict=True):
-                boxes.append(_label(point, text, position, size))
-        positions.append(position)
-    return positions
+    marks = {size: [_mark(point, size) for point in points] for size in FIGURE_SIZES}
+    taken: dict[tuple[int, int], list[Box]] = {size: [] for size in FIGURE_SIZES}
+    found: list[Place | None] = [None] * len(points)
+    for sizes in (FIGURE_SIZES, WIDE):
+        for i, (point, text) in enumerate(zip(points, texts, strict=True)):
+            if found[i] or not text or len(points) > MOST_LABELLED:
+                continue
+            others = {size: [*taken[size], *marks[size][:i], *marks[size][i + 1 :]] for size in sizes}
+            place = next((one for one in PLACES if _is_free(point, text, one, others)), None)
+            if place:
+                found[i] = place._replace(wide=sizes is WIDE)
+                for size in sizes:
+                    taken[size] += _boxes(point, text, place, size)
+    return found
 
 
-def _free(
-    point: tuple[float, float], text: str, position: str, taken: list[list[Box]], other_marks: list[list[Box]]
+def _is_free(
+    point: tuple[float, float], text: str, place: Place, others: Mapping[tuple[int, int], Sequence[Box]]
 ) -> bool:
-    for size, labels, marks in zip(FIGURE_SIZES, taken, other_marks, strict=True):
-        box = _label(point, text, position, size)
-        if box.left < -_EDGE or box.right > size[0] + _EDGE or box.bottom < 0 or box.top > size[1] + _EDGE:
-            return False
-        if any(box.meets(other) for other in (*labels, *marks)):
+    for (width, height), boxes in others.items():
+        own = _boxes(point, text, place, (width, height))
+        is_inside = own[0].left > -_EDGE and own[0].right < width + _EDGE and 0 < own[0].bottom < height + _EDGE - _LINE
+        if not is_inside or any(box.meets(other) for other in boxes for box in own):
             return False
     return True
 
 
-def _label(point: tuple[float, float], text: str, position: str, size: tuple[int, int]) -> Box:
-    (right, up), (x, y) = PLACES[position], (point[0] * size[0], point[1] * size[1])
-    width, gap = _LETTER * len(text), _GAP if right else 0
-    left = x + right * gap - width * (1 - right) / 2
-    bottom = y + up * (_GAP if not right else _MARK / 2) - _LINE * (1 - up) / 2
-    return Box(left, bottom, left + width, bottom + _LINE)
+def _boxes(point: tuple[float, float], text: str, place: Place, size: tuple[int, int]) -> list[Box]:
+    """Return what a label covers, then what its leader does."""
+    x, y, width = point[0] * size[0], point[1] * size[1], _LETTER * len(text)
+    left = x + place.right - (width if place.right < 0 else 0 if place.right else width / 2)
+    bottom = y + place.up - _LINE / 2
+    boxes = [Box(left, bottom, left + width, bottom + _LINE)]
+    if place.has_leader:
+        steps = max(abs(place.right), abs(place.up)) // _STEP
+        middles = [(x + place.right * i / steps, y + place.up * i / steps) for i in range(1, steps)]
+        boxes += [Box(a - 1, b - 1, a + 1, b + 1) for a, b in middles]
+    return boxes
 
 
 def _mark(point: tuple[float, float], size: tuple[int, int]) -> Box:
     x, y = point[0] * size[0], point[1] * size[1]
     return Box(x - _MARK, y - _MARK, x + _MARK, y + _MARK)
+
+
+def label(fig: go.Figure, x: float, y: float, text: str, place: Place) -> None:
+    """Write a text beside a point of the data, with a leader if it is farther away."""
+    fig.add_annotation(
+        x=x, y=y, ax=place.right, ay=-place.up, text=f'<span style="--wide:1">{text}</span>' if place.wide else text,
+        xanchor="left" if place.right > 0 else "right" if place.right else "center", yanchor="middle",
+        font={"size": LABEL_FONT}, borderpad=0, arrowhead=0, arrowwidth=1, standoff=_MARK,
+        arrowcolor=AXIS if place.has_leader else "rgba(0,0,0,0)",
+    )  # fmt: skip

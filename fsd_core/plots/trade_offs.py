@@ -8,6 +8,7 @@ Quality is accuracy or, if nothing is scored, the share of texts that equal the 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +32,6 @@ from fsd_core.errors import NotGiven, UnknownChoice
 from fsd_core.metrics import METRICS, MIXED_MARK
 from fsd_core.plots import acceptance, curves
 from fsd_core.plots.style import (
-    LABEL_FONT,
     MUTED,
     TEXT,
     Line,
@@ -42,6 +42,7 @@ from fsd_core.plots.style import (
     figure,
     height_for,
     hover,
+    label,
     mixed_lines,
     note,
     places,
@@ -62,6 +63,12 @@ class TradeoffPoint(NamedTuple):
     speed: Estimate
     quality: Estimate
     on_front: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name, of a rule with a knob without the rule's title, such as ``js ≤ 0.1 · γ 14``."""
+        decoding = self.run.decoding
+        return self.name if decoding.threshold is None else self.name.replace(f"{decoding.acceptance.title} · ", "", 1)
 
 
 class QualityMeasure(NamedTuple):
@@ -140,11 +147,21 @@ def _quality(run: RunView, measure: QualityMeasure) -> Estimate | None:
 
 def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
     """Draw quality over throughput. Up and to the right is better. The run whose id is ``marked`` gets a ring."""
+    points = [point for group in data.groups for point in group.points]
+    first = sorted(points, key=lambda p: (p.run.id != marked, not p.on_front))
+    spread = _spread(points) if points else ((0.0, 1.0), (0.0, 1.0))
+    (left, right), (low, high) = spread
+    shares = [((p.speed.value - left) / (right - left), (p.quality.value - low) / (high - low)) for p in first]
+    found = places(shares, [p.label for p in first])
+    placed = {p.run.id: place for p, place in zip(first, found, strict=True) if place}
+    same = Counter(p.label for p in points)
+    told = {p.run.id for p in first if same[p.label] == 1 and p.run.id in placed and not placed[p.run.id].wide}
+    legend = [group.name for group in data.groups if told.isdisjoint(p.run.id for p in group.points)]
     fig = figure(
         f"{data.measure.title} against throughput",
         data.speed.axis,
         data.measure.axis,
-        height=height_for(len(data.groups), 400),
+        height=height_for(len(legend) + 2, 400),
     )
     if not data.groups:
         return note(fig, "No run with a measured accuracy is chosen.")
@@ -153,22 +170,21 @@ def draw_tradeoff(data: TradeoffInfo, marked: str | None = None) -> go.Figure:
             x=[p.speed.value for p in data.front], y=[p.quality.value for p in data.front], mode="lines",
             name="Pareto front", line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
-    spread = _spread([point for group in data.groups for point in group.points])
     fig.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
-    labelled = iter(_labels(data.groups, *spread))
     for group in data.groups:
         speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
-        bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
+        bars = faint(group.colour)
         fig.add_scatter(
             x=[speed.value for speed in speeds], y=[quality.value for quality in qualities],
-            name=escape(group.name), mode="markers+text",
-            text=[text for text, _ in labels], textposition=[position for _, position in labels],
-            textfont={"size": LABEL_FONT}, cliponaxis=False,
+            name=escape(group.name), mode="markers", showlegend=group.name in legend, cliponaxis=False,
             marker={"color": group.colour, "symbol": group.symbol, "size": 10},
             error_x=error_bar(speeds, bars), error_y=error_bar(qualities, bars),
             hoverinfo="text", hovertext=[_tradeoff_hover(p, data) for p in group.points],
         )  # fmt: skip
-    ringed = next((point for group in data.groups for point in group.points if point.run.id == marked), None)
+    for point in points:
+        if place := placed.get(point.run.id):
+            label(fig, point.speed.value, point.quality.value, escape(point.label), place)
+    ringed = next((point for point in points if point.run.id == marked), None)
     if ringed is not None:
         fig.add_scatter(
             x=[ringed.speed.value], y=[ringed.quality.value], mode="markers", name="The answer", hoverinfo="skip",
@@ -190,17 +206,6 @@ def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
 def _around(ends: Sequence[float]) -> Range:
     padding = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
     return min(ends) - padding, max(ends) + padding
-
-
-def _labels(groups: Sequence[Line[TradeoffPoint]], x: Range, y: Range) -> list[tuple[str, str]]:
-    """Return the thresholds as texts with their positions. A text is empty if its point has no threshold or no room."""
-    points = [point for group in groups for point in group.points]
-    coordinates = [((p.speed.value - x[0]) / (x[1] - x[0]), (p.quality.value - y[0]) / (y[1] - y[0])) for p in points]
-    texts = ["" if (threshold := p.run.decoding.threshold) is None else f"T {threshold:g}" for p in points]
-    return [
-        (text if position else "", position or "top right")
-        for text, position in zip(texts, places(coordinates, texts), strict=True)
-    ]
 
 
 def _with_ends(estimate: Estimate, digits: int = 1, unit: str = " %") -> str:

@@ -18,7 +18,6 @@ from tests.tools.searched import LOSSY, ONE_LOST, search
 from tests.tools.shown_page import Application, ShownPage
 
 ANN = Person("Ann", "author")
-MORE = "&open=further,prompts"
 
 
 @pytest.fixture
@@ -28,8 +27,11 @@ def runs(repository: Repository) -> Sequence[RunView]:
 
 @pytest.fixture
 def whole(application: Application, runs: Sequence[RunView]) -> ShownPage:
-    """The experiment, with its figures and prompts unfolded."""
-    return application.open(f"compare?experiment={runs[0].experiment_id}{MORE}", ANN)
+    """The experiment, whose figures and prompts were looked at."""
+    page = application.open(f"compare?experiment={runs[0].experiment_id}", ANN)
+    page.choose("Details", "Prompts")
+    page.choose("Details", "Figures")
+    return page
 
 
 def address(*runs: RunView, more: str = "") -> str:
@@ -50,10 +52,10 @@ def tick(page: ShownPage, *runs: RunView) -> None:
     page.want(runs={"ids": [run.id for run in runs], "list": drawn})
 
 
-def baseline(page: ShownPage) -> str:
-    """The line of the table that is marked as the baseline's: one."""
-    (line,) = (one.text for one in page.elements("tr") if "baseline" in (one.attributes.get("class") or ""))
-    return line
+def is_baseline(page: ShownPage, run: RunView) -> bool:
+    """Whether the line that is marked as the baseline's is this run's, in the answers and among all figures."""
+    marked = [one.text for one in page.elements("tr") if "baseline" in (one.attributes.get("class") or "")]
+    return len(marked) == 2 and all(run.label in line for line in marked)
 
 
 def followed(page: ShownPage, *runs: RunView) -> None:
@@ -85,7 +87,7 @@ def test_ticks_and_an_experiment_take_each_others_place(application: Application
     followed(page, *runs[1:])
     assert page.field("Whole experiment") is None
     assert page.field("Baseline") == runs[1].id
-    assert runs[1].label in baseline(page)
+    assert is_baseline(page, runs[1])
     page.want(runs={"experiment": runs[0].experiment_id})  # once more
     followed(page, *runs)
 
@@ -94,11 +96,12 @@ def test_ticks_and_an_experiment_take_each_others_place(application: Application
 def test_a_baseline_that_is_chosen_counts_for_all_parts(whole: ShownPage, runs: Sequence[RunView], chosen: int) -> None:
     assert f"that of {runs[0].label}" in drawn(whole)
     whole.choose("Baseline", runs[chosen].label)
-    assert runs[chosen].label in baseline(whole)
-    assert (whole.field("Baseline"), whole.field("Run A")) == (runs[chosen].id, runs[chosen].id)
-    assert whole.address["baseline"] == runs[chosen].id
+    assert is_baseline(whole, runs[chosen])
+    assert whole.field("Baseline") == whole.address["baseline"] == runs[chosen].id
     assert f"that of {runs[chosen].label}" in drawn(whole)
     assert f"that of {runs[0].label}" not in drawn(whole), "a figure is of the former choice"
+    whole.choose("Details", "Prompts")
+    assert whole.field("Run A") == runs[chosen].id
     assert whole.look() == set()
 
 
@@ -112,7 +115,7 @@ def test_a_margin_that_is_chosen_counts_for_all_parts(application: Application, 
 
 
 def test_a_filter_of_the_prompts_is_theirs(application: Application, runs: Sequence[RunView]) -> None:
-    page = application.open(address(runs[0], runs[3], more="&open=prompts"), ANN)
+    page = application.open(address(runs[0], runs[3], more="&tab=prompts"), ANN)
     page.choose("Prompts", "All")
     assert "24 prompts of 24, 1 to 5 shown" in page.text
     assert len(page.elements("article")) == 5
@@ -165,7 +168,7 @@ def test_runs_under_way_keep_what_was_ticked_and_are_refreshed_until_they_end(
 def test_good_that_is_sent_twice_or_in_two_tabs_stays(
     application: Application, repository: Repository, runs: Sequence[RunView]
 ) -> None:
-    tabs = [application.open(address(runs[0], runs[5], more="&open=prompts"), ANN) for _ in range(2)]
+    tabs = [application.open(address(runs[0], runs[5], more="&tab=prompts"), ANN) for _ in range(2)]
     for tab in tabs:
         tab.choose("Prompts", "All")
         tab.do("mark", {"run": runs[5].id, "position": "0", "verdict": "good"}, lost=True)
@@ -201,12 +204,103 @@ def test_a_view_whose_answer_is_lost_is_saved_once(whole: ShownPage, repository:
     assert whole.field("Name of the view") == ""
 
 
-def test_a_section_is_drawn_once_it_is_opened(application: Application, runs: Sequence[RunView]) -> None:
-    page = application.open(f"compare?experiment={runs[0].experiment_id}", ANN)
-    assert page.rows("Metrics of the runs") == []
-    page.unfold("All figures")
-    assert len(page.rows("Metrics of the runs")) == 7
-    assert page.look() == set()
+def shown(page: ShownPage) -> list[bool]:
+    """Whether all figures, the settings and the prompts of two runs are shown."""
+    tables = [bool(page.rows(f"{name} of the runs")) for name in ("Metrics", "Settings")]
+    return [*tables, "shared prompts" in page.text]
+
+
+def test_what_is_in_a_tab_is_drawn_once_it_is_opened(application: Application, runs: Sequence[RunView]) -> None:
+    page = application.open(address(*runs), ANN)
+    assert shown(page) == [True, False, False]
+    assert "tab" not in page.address
+    for i, title in enumerate(("Settings", "Prompts", "Figures")):
+        page.choose("Details", title)
+        assert shown(page) == [place == (i + 1) % 3 for place in range(3)]
+        assert len(lines(page)) == 7, "the answers are always above"
+        assert page.address.get("tab", "figures") == title.lower()
+        assert page.field("Link to this comparison").endswith("&tab=" + title.lower()) == (title != "Figures")
+        assert page.look() == set()
+    page.choose("Details", "Settings")
+    page.choose("Baseline", runs[1].label)
+    hidden = [str(value) for part, value in page.values.items() if isinstance(part, gr.HTML)]
+    assert not [html for html in hidden if "Metrics of the runs" in html], "who opens the tab would see what is gone"
+
+
+@pytest.mark.parametrize(
+    ("more", "tab"),
+    [
+        ("", "figures"), ("&tab=figures", "figures"), ("&tab=settings", "settings"), ("&tab=prompts", "prompts"),
+        ("&tab=none", "figures"), ("&open=further,matched-points", "figures"), ("&open=all-figures,prompts", "figures"),
+        ("&open=settings", "settings"), ("&open=prompts,report", "prompts"),
+        ("&open=report", "figures"), ("&open=settings&tab=prompts", "prompts"),
+    ],
+)  # fmt: skip
+def test_a_link_leads_to_its_tab_and_what_is_copied_there_leads_back(
+    application: Application, runs: Sequence[RunView], more: str, tab: str
+) -> None:
+    page = application.open(address(*runs[:4], more=more), ANN)
+    assert page.field("Details") == tab
+    again = application.open("compare" + page.field("Link to this comparison"), ANN)
+    assert (again.field("Details"), shown(again)) == (tab, shown(page))
+
+
+def test_a_prompt_is_in_the_tab_of_the_prompts_until_another_is_opened(
+    application: Application, runs: Sequence[RunView]
+) -> None:
+    page = application.open(address(*runs[:4], more=f"&a={runs[0].id}&b={runs[3].id}&prompt=8"), ANN)
+    assert page.field("Details") == "prompts"
+    page.choose("Details", "Figures")
+    again = application.open("compare" + page.field("Link to this comparison"), ANN)
+    assert (again.field("Details"), again.address["prompt"]) == ("figures", "8")
+    again.choose("Details", "Prompts")
+    assert again.elements("article")[2].text.startswith("Prompt 8,")
+
+
+def test_a_tab_that_is_chosen_before_any_run_stays(application: Application, runs: Sequence[RunView]) -> None:
+    page = application.open("compare?tab=settings", ANN)
+    assert shown(page) == [False, False, False]
+    page.want(runs={"ids": [run.id for run in runs]})
+    assert shown(page) == [False, True, False]
+
+
+def test_what_has_nothing_to_say_is_left_out(
+    application: Application, repository: Repository, runs: Sequence[RunView]
+) -> None:
+    def headings(page: ShownPage) -> list[str]:
+        return [one.text for one in page.elements("h2")]
+
+    all_of_them = ["All figures", "At matched points", "Further figures", "Cost and energy"]
+    assert headings(application.open(address(*runs), ANN)) == all_of_them
+    page = application.open(address(runs[0], runs[1]), ANN)
+    assert headings(page) == ["All figures", "Further figures", "Cost and energy"]
+    page.want(runs={"experiment": runs[0].experiment_id})
+    assert headings(page) == all_of_them
+    begun = repository.experiment(repository.create_experiment(sweep("New", limit=8), enqueue=False)).runs
+    assert headings(application.open(address(*begun[:2]), ANN)) == ["All figures", "Cost and energy"]
+
+
+def test_the_page_says_which_experiments_it_shows(
+    application: Application, repository: Repository, runs: Sequence[RunView]
+) -> None:
+    def subject(page: ShownPage) -> list[str]:
+        return [one.text for one in page.elements("p") if one.attributes.get("class") == "cmp-subject"]
+
+    experiment = repository.experiment(runs[0].experiment_id or "")
+    named = f"{experiment.name} ({experiment.created_at:%d %b %Y %H:%M}"
+    page = application.open(f"compare?experiment={experiment.id}", ANN)
+    assert subject(page) == [f"{named}, 7 runs)"]
+    assert f"runs?experiment={experiment.id}" in page.links()
+    other = repository.experiment(repository.create_experiment(sweep("<b>New</b>", limit=8), enqueue=False))
+    page = application.open(address(*runs[:2], other.runs[0]), ANN)
+    (told,) = subject(page)
+    assert told.startswith(f"{named}, 2 runs), <b>New</b> (")
+    assert told.endswith(", 1 run)")
+    tick(page)
+    assert subject(page) == []
+    others = [repository.create_experiment(sweep(f"No. {i}", limit=8), enqueue=False) for i in range(4)]
+    page = application.open(address(*(repository.experiment(one).runs[0] for one in others)), ANN)
+    assert subject(page)[0].endswith("and 1 more")
 
 
 def test_a_calibration_brings_its_margin(

@@ -121,7 +121,7 @@ def test_accuracy_is_told_with_its_interval(
     low, high = wilson(solved, 24)
     ends = f"{100 * low:.0f} to {100 * high:.0f}"
     assert f"Accuracy {100 * solved / 24:.0f} % 95 %: {ends}" in application.open(f"runs?run={run.id}", ANN).text
-    page = application.open(f"compare?experiment={run.experiment_id}&open=all-figures", ANN)
+    page = application.open(f"compare?experiment={run.experiment_id}", ANN)
     assert ends in page.rows("Metrics of the runs")[2]
 
 
@@ -242,8 +242,9 @@ def test_the_answer_of_a_comparison_is_a_sentence_with_the_way_on(
 
 
 def test_a_draft_alone_tells_that_its_likelihood_is_its_own(application: Application, runs: Sequence[RunView]) -> None:
-    page = application.open(f"compare?experiment={runs[0].experiment_id}&open=all-figures,settings", ANN)
+    page = application.open(f"compare?experiment={runs[0].experiment_id}", ANN)
     assert "under the draft" in next(row for row in page.rows("Metrics of the runs") if "Draft alone" in row)
+    page.choose("Details", "Settings")
     assert "Threshold" in headings(page)
     assert "Temperature" not in headings(page)
     page.type("Differences only", False)

@@ -7,7 +7,6 @@ from playwright.sync_api import Page, expect
 from fsd_core.config import RunConfig
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.records import RunView
-from tests.tools.folds import unfold
 from tests.tools.played_worker import measured
 from tests.tools.settled import settled
 from tests.tools.site import Site
@@ -41,7 +40,6 @@ def measured_beside(page: Page, site: Site, ours: RunConfig, kind: str, address:
     ]
     assert answers[0] == answers[1]
     page.goto(f"{site.url}/compare?experiment={experiment.id}")
-    unfold(page, "All figures")
     row = page.get_by_role("table", name="Metrics of the runs").locator("tbody tr", has_text="Served · ")
     expect(row).to_contain_text(f"Texts identical on all {ours.limit} prompts")
     return served

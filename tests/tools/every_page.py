@@ -9,8 +9,8 @@ from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 
 AUTHOR = Person("Ann", "author")
-EVERY_FOLD = "&open=all-figures,matched-points,further,load,settings,prompts,report"
-"""opens all folded parts of Compare, in an address"""
+EVERY_TAB = ("&tab=figures", "&tab=settings", "&tab=prompts")
+"""opens a tab of Compare each, in an address"""
 
 
 def every_page(repository: Repository) -> dict[str, str]:

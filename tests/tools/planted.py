@@ -19,7 +19,7 @@ from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import Base, MeasurementSessionRow, RunRow
 from fsd_core.tasks.custom.custom_task import CustomTask, keep
 from fsd_core.tasks.custom.reading import check
-from tests.tools.every_page import EVERY_FOLD
+from tests.tools.every_page import EVERY_TAB
 from tests.tools.plausible import add_finished
 
 SCRIPT = "<script>alert(1)</script>"
@@ -102,7 +102,7 @@ def _chunk(setting: int, texts: list[str], error: str | None = None) -> Chunk:
 DOORS = {
     "playground": True,
     "experiments": True,
-    "compare?runs={first},{run}&baseline={first}" + EVERY_FOLD: True,
+    **{"compare?runs={first},{run}&baseline={first}" + tab: True for tab in EVERY_TAB},
     "runs": True,
     "runs?search=" + quote(HOSTILE): True,
     "runs?run={run}": True,

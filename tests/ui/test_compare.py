@@ -28,8 +28,7 @@ from fsd_core.evaluation.aggregate import summarise
 from tests.tools.asking import asked
 from tests.tools.built import built
 from tests.tools.chromium import BROWSER_PATIENCE
-from tests.tools.every_page import EVERY_FOLD
-from tests.tools.folds import unfold
+from tests.tools.folds import open_tab
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import go, polled, settled
 from tests.tools.site import Site
@@ -48,18 +47,18 @@ def experiment(site: Site) -> str:
     return add_finished(site.repository, HOSTILE)
 
 
-def open_experiment(page: Page, site: Site, experiment: str, more: str = "") -> None:
-    page.goto(f"{site.url}/compare?experiment={experiment}{more}")
+def open_experiment(page: Page, site: Site, experiment: str) -> None:
+    page.goto(f"{site.url}/compare?experiment={experiment}")
     expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
     expect(page).to_have_url(re.compile("runs=.*baseline="))
 
 
 @pytest.fixture(scope="module")
 def opened(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
-    """The experiment in a wide window, unfolded, for all tests that read, or turn what no other test looks at."""
+    """The experiment in a wide window, for all tests that read, or turn what no other test looks at."""
     page = other_profile.new_page()
     problems = problems_of(page)
-    open_experiment(page, site, experiment, EVERY_FOLD)
+    open_experiment(page, site, experiment)
     settled(page)
     yield page
     forget(other_profile)
@@ -68,10 +67,10 @@ def opened(other_profile: BrowserContext, site: Site, experiment: str) -> Iterat
 
 @pytest.fixture(scope="module")
 def narrow(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
-    """The experiment as a phone shows it, unfolded, for tests that read."""
+    """The experiment as a phone shows it, for tests that read."""
     page = other_profile.new_page()
     page.set_viewport_size({"width": PHONE, "height": 900})
-    open_experiment(page, site, experiment, EVERY_FOLD)
+    open_experiment(page, site, experiment)
     settled(page)
     yield page
     page.close()
@@ -101,9 +100,9 @@ def test_the_address_reproduces_the_page_and_the_exports_follow_the_choice(
     open_experiment(page, site, experiment)
     with page.expect_download():
         page.get_by_role("link", name="Export CSV").click()
-    expect(page.locator("tr.baseline")).to_contain_text("Target alone")
+    expect(page.locator("tr.baseline").first).to_contain_text("Target alone")
     choose(page, "Baseline", "SD · γ 5")
-    expect(page.locator("tr.baseline")).to_contain_text("SD · γ 5")
+    expect(page.locator("tr.baseline").first).to_contain_text("SD · γ 5")
     sd = next(run.id for run in site.repository.experiment(experiment).runs if run.label.startswith("SD"))
     expect(page).to_have_url(re.compile(f"baseline={sd}"))
     expect(page.locator("#compare-link input, #compare-link textarea")).to_have_value(page.url)
@@ -188,7 +187,7 @@ def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, exp
 
 
 @pytest.mark.wide
-def test_the_answer_is_on_the_first_screen_and_nothing_folded_is_drawn(page: Page, site: Site, experiment: str):
+def test_the_answer_is_on_the_first_screen_and_only_the_open_tab_is_drawn(page: Page, site: Site, experiment: str):
     page.set_viewport_size({"width": 1440, "height": 900})
     go(page, f"{site.url}/compare?experiment={experiment}")
     told = page.locator("#answer")
@@ -209,11 +208,17 @@ def test_the_answer_is_on_the_first_screen_and_nothing_folded_is_drawn(page: Pag
     expect(table.locator("th[aria-sort]")).to_contain_text("Speed")
     table.get_by_role("button", name="Sort: Speed").click()
     expect(rows.first).to_contain_text("Target alone")
-    expect(page.locator(".js-plotly-plot")).to_have_count(1)
-    expect(page.locator("article.pair")).to_have_count(0)
-    expect(figures(page)).to_have_count(0)
-    unfold(page, "All figures")
     expect(figures(page).locator("tbody tr")).to_have_count(RUNS)
+    expect(page.locator("article.pair")).to_have_count(0)
+    open_tab(page, "Prompts")
+    expect(page).to_have_url(re.compile("&tab=prompts"))
+    expect(page.locator("article.pair").first).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(1)
+    expect(figures(page)).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("radio", name="Prompts", exact=True)).to_be_checked()
+    expect(page.locator("article.pair").first).to_be_visible()
+    expect(page.locator(".js-plotly-plot")).to_have_count(1)
     told.get_by_role("link", name="Measure them").click()
     expect(page.get_by_text("3 settings × 1 seed × 600 prompts")).to_be_visible()  # all that the task has
 
@@ -224,7 +229,7 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     ids = experiment_runs(repository, repository.create_experiment(sweep("Under way"), enqueue=False))
     runs = repository.runs(ids=ids, order_by="position", descending=False)
     page.set_viewport_size({"width": 420, "height": 900})
-    page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}&open=all-figures,prompts")
+    page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}")
     answers, table = page.get_by_role("table", name="Answers of the runs"), figures(page)
     expect(answers.locator("tbody tr").first).to_contain_text("0 of 24")
     expect(page.locator(".fsd-notice.warn")).to_contain_text("7 runs are not finished")
@@ -233,7 +238,6 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     expect(page.locator("#answer")).to_contain_text("Nothing can be said yet: 6 runs are not finished.")
     expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(1)
     expect(table).to_contain_text("0 of 24 prompts")
-    choose(page, "Run B", "SD · γ 5")
     settled(page)
     mark = "node => { node.dataset.same = 'yes'; }"
     for node in (answers, table, page.locator(".js-plotly-plot").first):
@@ -249,14 +253,17 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     expect(line).not_to_contain_text("–")
     expect(table).to_contain_text("6 of 24 prompts")
     assert table.evaluate("table => [table.parentElement.scrollLeft, table.dataset.same ?? null]") == [150, None]
+    open_tab(page, "Prompts")
+    choose(page, "Run B", "SD · γ 5")
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 6 shared prompts")
     repository.finish_run(runs[2].id, summarise(generations, (g.records for g in generations)))
     for run in (*runs[1:2], *runs[3:]):
         finish(repository, run)
     expect(page.locator(".fsd-notice.warn")).to_have_count(0)
     expect(page.locator("#answer")).to_contain_text("Fastest without loss")
-    expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
     expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
+    open_tab(page, "Figures")
+    expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
 
 
 S = TypeVar("S", bound=Section)
@@ -271,7 +278,7 @@ def values(page: ComparePage, ids: list[str]) -> dict[Any, Any]:
     """What the fields of the page hold when two runs are compared."""
     matched, pairs = section(page, MatchedPanel), section(page, PromptPairsPanel)
     return {
-        page.experiment: None, page.baseline: ids[0], page.margin: 2,
+        page.experiment: None, page.baseline: ids[0], page.margin: 2, page.tab: "figures",
         section(page, SettingsSection).differences_only: True, section(page, FurtherFigures).run: None,
         section(page, CostSection).price: "",
         matched.cost: "target_passes", matched.ratios: "1.3", matched.margins: "2",
@@ -286,13 +293,12 @@ def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(si
         page = ComparePage(repository)
     fields = values(page, ids)
     shown: dict[str, str] = {}
-    wanted = {f"fold {name}": True for name in ("all-figures", "matched-points", "further", "prompts")}
 
     def tick() -> list[Any]:
         """All answers of one event."""
         question, answers = None, []
         while question is None or question.postponed:
-            question = asked(fields, {"runs": ",".join(ids)}, shown=dict(shown), wanted=wanted)
+            question = asked(fields, {"runs": ",".join(ids)}, shown=dict(shown))
             answers.append(page.redraw(question))
             shown.update(question.shown)
             for gone in shown.keys() - question.shown.keys():
@@ -302,7 +308,6 @@ def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(si
     first = tick()
     pairs, further = section(page, PromptPairsPanel).reader.pairs, section(page, FurtherFigures)
     assert first[0][page.clock].active
-    assert pairs in first[-1]
     assert tick() == [{}]
     for run in repository.runs(ids=ids):
         finish(repository, run)
@@ -310,17 +315,19 @@ def test_a_tick_redraws_what_has_changed_of_what_is_open_and_stops_at_the_end(si
     assert not last[0][page.clock].active
     table, tables = section(page, AllFigures).table, section(page, MatchedPanel).tables
     assert {table, page.warnings, page.answer.sentence, page.answer.table} <= set(last[0])
-    drawn = {pairs, page.answer.picture, *further.drawn, tables}
-    assert drawn <= {part for answer in last[1:] for part in answer}
-    assert section(page, SettingsSection).settings not in {part for answer in (*first, *last) for part in answer}
+    assert {page.answer.picture, *further.drawn, tables} <= {part for answer in last[1:] for part in answer}
+    others = {section(page, SettingsSection).settings, pairs}
+    assert not others & {part for answer in (*first, *last) for part in answer}
     assert tick() == [{}]
 
-    wanted["fold further"] = False  # it keeps what it shows, until something else is compared
-    assert tick() == [{}]
+    fields[page.tab] = "prompts"  # the figures keep what they show, until something else is compared
+    opened = tick()
+    assert pairs in opened[-1]
+    assert not {*further.drawn} & {part for answer in opened for part in answer}
     fields[page.margin] = 5
     (emptied,) = [answer for answer in tick() if further.histogram in answer]
     assert {emptied[part] for part in further.drawn} == {None}
-    wanted["fold further"] = True
+    fields[page.tab] = "figures"
     assert {*further.drawn} <= {part for answer in tick() for part in answer}
 
 
@@ -336,22 +343,25 @@ def test_a_price_is_chosen_and_stands_in_the_link(site: Site, experiment: str):
     cost = section(page, CostSection)
     address = {"runs": ",".join(ids), "baseline": ids[0]}
     bare = asked(values(page, ids), address)
-    assert cost.table not in page.redraw(bare)  # folded, for not everybody has a price
+    assert page.redraw(bare)[cost.table] == ""  # not everybody has a price
     assert bare.new_address is not None
     assert "price" not in bare.new_address
     linked = asked(values(page, ids), address | {"price": "2.5"})
     drawn = page.redraw(linked)
-    assert drawn[cost.fold.part].open
     assert linked.filled[cost.price] == "2.5"
     assert "Cost per solved" in drawn[cost.table]
     assert ">2.5<" in drawn[cost.table]
     assert linked.new_address == f"{bare.new_address}&price=2.5"
     assert cost.price.value == ""  # and not 0, which is no price
+    hidden = asked(values(page, ids), address | {"price": "2.5", "tab": "settings"})
+    assert cost.table not in page.redraw(hidden)
+    assert (hidden.filled[cost.price], hidden.filled[page.tab]) == ("2.5", "settings")
+    assert hidden.new_address == f"{bare.new_address}&tab=settings&price=2.5"
     for price, told, query in (
-        ("40", ">40<", "&price=40"), ("", "No price is known", ""), ("-1", "above 0", ""), ("x", "a number", ""),
+        ("40", ">40<", "&price=40"), ("", "", ""), ("-1", "above 0", ""), ("x", "a number", ""),
     ):  # fmt: skip
         fields = values(page, ids) | {cost.price: price}
-        typed = asked(fields, address, shown=dict(linked.shown), wanted={"fold cost": True})
+        typed = asked(fields, address, shown=dict(linked.shown))
         assert told in page.redraw(typed)[cost.table]
         assert typed.new_address == f"{bare.new_address}{query}"
 
@@ -376,6 +386,7 @@ def test_an_error_takes_the_place_of_what_is_compared_and_the_fields_stay(site: 
 
 @pytest.mark.wide
 def test_settings_show_differences_until_all_are_asked_for(opened: Page):
+    open_tab(opened, "Settings")
     settings = opened.get_by_role("table", name="Settings of the runs")
     expect(settings).to_contain_text("Threshold")
     expect(settings).not_to_contain_text("Temperature")
@@ -386,6 +397,7 @@ def test_settings_show_differences_until_all_are_asked_for(opened: Page):
 @pytest.mark.wide
 def test_two_runs_prompt_by_prompt(opened: Page):
     page = opened
+    open_tab(page, "Prompts")
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("24 prompts of 24, 1 to 5 shown")).to_be_visible()  # a list that is replaced is not turned

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.tools.every_page import EVERY_FOLD, every_page
+from tests.tools.every_page import EVERY_TAB, every_page
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import settled
 from tests.tools.site import Site, serving
@@ -80,15 +80,13 @@ def failing_in_a_theme(page: Page) -> dict[str, list[str]]:
 @pytest.mark.wide
 def test_every_text_can_be_read(page: Page, site: Site, addresses: dict[str, str]) -> None:
     faint, words, wide = {}, {}, {}
-    for name, address in addresses.items():
-        if name == "compare":
-            page.goto(site.url + address)
-            settled(page)
-            words[name] = first_sight(page).words
-        page.goto(site.url + address + EVERY_FOLD * (name == "compare"))
+    tabs = {f"compare{tab}": addresses["compare"] + tab for tab in EVERY_TAB}
+    for name, address in (addresses | tabs).items():
+        page.goto(site.url + address)
         expect(page.locator("h1, .fsd-on").first).to_be_visible()
         settled(page)
-        words.setdefault(name, first_sight(page).words)
+        if name in addresses:
+            words[name] = first_sight(page).words
         if name == "compare":
             expect(page.locator(".js-plotly-plot .legend").first).to_be_visible()
         for part in page.locator("details").all():

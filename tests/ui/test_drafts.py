@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.storage.records import RunView
+from tests.tools.folds import unfold
 from tests.tools.settled import go, settled
 from tests.tools.site import Site
 from tests.ui.test_sign_in import PASSWORD, closed, sign_in
@@ -106,7 +107,8 @@ def test_a_form_is_as_it_was_after_signing_in_again(page: Page, closed: Site) ->
 @pytest.mark.wide
 def test_a_report_that_is_loaded_anew_keeps_its_words(page: Page, closed: Site) -> None:
     experiment = closed.repository.experiments(1)[0].id
-    sign_in(page, closed, "Author", f"/compare?experiment={experiment}&open=report")
+    sign_in(page, closed, "Author", f"/compare?experiment={experiment}")
+    unfold(page, "Save as a report")
     expect(page.get_by_label("Report title")).to_be_visible()
     settled(page)
     page.get_by_label("Report title").fill("What it costs")

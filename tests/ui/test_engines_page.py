@@ -98,15 +98,13 @@ def test_an_engine_is_added_measured_beside_ours_under_two_loads_and_compared(
     assert [(run.status, run.config.batch) for run in runs] == [("finished", load) for load in (1, 1, 1, 2, 2, 2)]
 
     page.goto(f"{site.url}/compare?experiment={experiment.id}")
-    unfold(page, "All figures")
     place = re.escape(engine.url.removeprefix("http://"))
     table = page.get_by_role("table", name="Metrics of the runs")
     row = table.locator("tbody tr", has_text="Served · vLLM toy · 2 at once")
     expect(row).to_contain_text(
         re.compile(rf"Measured on vLLM 9.8.7 at {place} \(two <b>cores</b>\), 2 prompts at once")
     )
-    unfold(page, "Over load")
-    load = page.locator("#fold-load")
+    load = page.locator(".column", has=page.get_by_role("heading", name="Over load")).last
     expect(load.locator(".js-plotly-plot")).to_have_count(2)
     compared = compare(site.repository, [run.id for run in runs], None)
     told = load_sentences(load_lines(compared.runs, compared.baseline, compared.prompts))  # fewer on a busy machine

@@ -147,9 +147,11 @@ def test_runs_are_chosen_and_compared_by_the_keyboard(page: Page, site: Site, pa
     expect(page).to_have_url(re.compile("runs=[0-9a-f]{32},[0-9a-f]{32},[0-9a-f]{32}"))
     tab_to(page, "^Speed")
     expect(page.locator("#fsd-about")).to_contain_text("Times as fast as the baseline")
-    tab_to(page, "^All figures")
-    page.keyboard.press("Enter")
     expect(page.get_by_role("table", name="Metrics of the runs").locator("tbody tr")).to_have_count(3)
+    tab_to(page, "^Settings")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("table", name="Settings of the runs").locator("tbody tr")).to_have_count(3)
+    expect(page.get_by_role("table", name="Metrics of the runs")).to_have_count(0)
 
 
 @pytest.mark.wide

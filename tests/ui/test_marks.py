@@ -29,7 +29,7 @@ def runs(site: Site) -> list[RunView]:
 
 def opened(page: Page, site: Site, runs: list[RunView], other: int = 3) -> Locator:
     """Compare, with all prompts of two runs shown."""
-    go(page, f"{site.url}/compare?runs={runs[0].id},{runs[other].id}&baseline={runs[0].id}&open=prompts")
+    go(page, f"{site.url}/compare?runs={runs[0].id},{runs[other].id}&baseline={runs[0].id}&tab=prompts")
     expect(page.locator(".pair-filter")).to_be_visible()
     expect(page.get_by_text("shared prompts, both solve")).to_be_visible()
     page.get_by_label("All", exact=True).check()
@@ -126,7 +126,7 @@ def test_a_viewer_marks_nothing(page: Page, closed: Site) -> None:  # noqa: F811
     site = closed
     experiment = add_finished(site.repository, "Not for viewers")
     runs = list(site.repository.experiment(experiment).runs)
-    sign_in(page, site, "Viewer", f"/compare?runs={runs[0].id},{runs[3].id}&baseline={runs[0].id}&open=prompts")
+    sign_in(page, site, "Viewer", f"/compare?runs={runs[0].id},{runs[3].id}&baseline={runs[0].id}&tab=prompts")
     expect(page).to_have_url(re.compile("/compare"))
     settled(page)
     page.get_by_label("All", exact=True).check()

@@ -26,7 +26,7 @@ def experiment(site: Site) -> str:
 
 
 def test_rules_are_compared_at_equal_cost_and_at_equal_accuracy(page: Page, site: Site, experiment: str):
-    go(page, f"{site.url}/compare?experiment={experiment}&open=matched-points")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     told = page.locator("#matched")
     expect(told).to_contain_text("Target passes against SD · γ 5, accuracy against Target alone, on 8 prompts")
     for title in ("Accuracy lost at equal target passes", "Target passes at equal accuracy", "Beside the curves"):
@@ -39,7 +39,7 @@ def test_rules_are_compared_at_equal_cost_and_at_equal_accuracy(page: Page, site
 
 
 def test_costs_ratios_and_losses_are_chosen_and_refused_in_a_sentence(page: Page, site: Site, experiment: str):
-    go(page, f"{site.url}/compare?experiment={experiment}&open=matched-points")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     told = page.locator("#matched")
     expect(told).to_contain_text("2× fewer")
     page.get_by_label("Times fewer").fill("1.05")
@@ -55,13 +55,13 @@ def test_costs_ratios_and_losses_are_chosen_and_refused_in_a_sentence(page: Page
 
 def test_a_narrow_window_scrolls_the_tables_and_nothing_else(page: Page, site: Site, experiment: str):
     page.set_viewport_size({"width": 400, "height": 900})
-    go(page, f"{site.url}/compare?experiment={experiment}&open=matched-points")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     expect(page.locator("#matched table")).to_have_count(3)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_a_link_leads_to_an_experiment_that_adds_what_is_missing(page: Page, site: Site, experiment: str):
-    go(page, f"{site.url}/compare?experiment={experiment}&open=matched-points")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     expect(page.locator("#matched")).to_contain_text("Not measured on these prompts: Block · γ 5 and Draft alone.")
     page.get_by_role("link", name="Add Block, Draft alone").click()
     expect(page).to_have_url(re.compile(r"/experiments\?like=[0-9a-f]{32}&rules=block,draft-only|block%2Cdraft-only"))

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS
 from fsd_core.storage.records import RunView
-from tests.tools.folds import head
+from tests.tools.folds import open_tab
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import Held, go, polled, settled
 from tests.tools.site import Site
@@ -117,10 +117,10 @@ def test_a_run_that_is_ticked_meanwhile_counts_and_ticks_and_an_experiment_take_
     followed(page, *runs)
 
 
-def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_yet_to_come_or_unfolded_meanwhile(
+def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_yet_to_come_or_opened_meanwhile(
     page: Page, site: Site, experiment: str, runs: list[RunView]
 ) -> None:
-    go(page, f"{site.url}/compare?experiment={experiment}&open=further,prompts")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     held = Held(page, only=of_the_page)
     choose(page, "Baseline", runs[2].label)
     held.wait()
@@ -129,7 +129,6 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_ye
     settled(page)
     expect(baseline(page)).to_contain_text(runs[3].label)
     expect(page.get_by_label("Baseline", exact=True)).to_have_value(runs[3].label)
-    expect(page.get_by_label("Run A", exact=True)).to_have_value(runs[3].label)
     expect(page).to_have_url(re.compile(f"baseline={runs[3].id}"))
     assert f"that of {runs[3].label}" in answers_relative_to(page)
 
@@ -143,12 +142,12 @@ def test_the_later_choice_of_a_baseline_counts_for_table_and_figures_that_are_ye
     expect(baseline(page)).to_contain_text(runs[4].label)
     assert f"that of {runs[4].label}" in answers_relative_to(page)
 
-    head(page, "Further figures").click()
-    settled(page)
+    open_tab(page, "Prompts")
+    expect(page.get_by_label("Run A", exact=True)).to_have_value(runs[4].label)
     held = Held(page, only=of_the_page)
     choose(page, "Baseline", runs[2].label)
     held.wait()
-    head(page, "Further figures").click()
+    page.get_by_role("radio", name="Figures", exact=True).check()
     choose(page, "Baseline", runs[3].label)
     held.release()
     settled(page)
@@ -176,7 +175,7 @@ def test_a_filter_that_is_chosen_before_the_prompts_have_come_is_theirs(
     page: Page, site: Site, runs: list[RunView], prompt: bool
 ) -> None:
     held = Held(page, answers=True, only=after(2))  # the answer and the picture
-    more = f"&a={runs[0].id}&b={runs[3].id}&prompt=8" if prompt else "&open=prompts"
+    more = f"&a={runs[0].id}&b={runs[3].id}&prompt=8" if prompt else "&tab=prompts"
     page.goto(address(site, runs[0], runs[3], more=more))
     held.wait()
     filter = "Marked" if prompt else "All"
@@ -214,7 +213,7 @@ def all_prompts(page: Page, site: Site, *runs: RunView) -> Locator:
     """The outputs of the first page of all prompts, without a mark."""
     for mark in site.repository.marks([run.id for run in runs]):
         site.repository.mark(mark.run_id, mark.position, mark.who, None)
-    go(page, address(site, *runs, more="&open=prompts"))
+    go(page, address(site, *runs, more="&tab=prompts"))
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("24 prompts of 24, 1 to 5 shown.")).to_be_visible()
     settled(page)

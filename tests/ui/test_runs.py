@@ -296,7 +296,7 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
         box = page.locator("#runs th", has_text=heading).bounding_box()
         assert box is not None
         assert box["x"] + box["width"] <= 400
-    page.goto(f"{site.url}/compare?experiment={experiment}&open=all-figures")
+    page.goto(f"{site.url}/compare?experiment={experiment}")
     expect(page.get_by_text("The runs differ in number of threads (1, 2)")).to_be_visible()
     table = page.get_by_role("table", name="Metrics of the runs")
     expect(table.get_by_role("img", name="differ in number of threads")).to_have_count(6)

@@ -17,7 +17,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import UseDescribed
 from tests.tools import plausible
-from tests.tools.folds import unfold
+from tests.tools.folds import open_tab
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go
 from tests.tools.site import Site
@@ -123,7 +123,7 @@ def test_a_link_leads_to_one_prompt_side_by_side(
     profile.grant_permissions(["clipboard-read", "clipboard-write"])
     runs = [run.id for run in site.repository.experiment(experiment).runs]
     go(page, f"{site.url}/compare?runs={runs[0]},{runs[4]}&__theme=dark&__sign=secret")
-    unfold(page, "Prompt by prompt")
+    open_tab(page, "Prompts")
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("12 prompts of 12, 1 to 5 shown.")).to_be_visible()
     page.get_by_role("button", name="Next prompts").click()
@@ -143,7 +143,7 @@ def test_a_link_leads_to_one_prompt_side_by_side(
         expect(other.locator("#compare-link :is(input, textarea)")).to_have_value(re.compile("prompt=8$"))
         link = other.locator("#compare-link :is(input, textarea)").input_value()
     other.goto(f"{site.url}/compare?runs={runs[0]},{runs[4]}&a={runs[2]}&b=x&prompt=9999999999")
-    unfold(other, "Prompt by prompt")
+    open_tab(other, "Prompts")
     expect(other.get_by_text("Of 12 shared prompts")).to_be_visible()
     expect(other.locator("article.pair.linked")).to_have_count(0)
 

@@ -8,6 +8,7 @@ import random
 import re
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
@@ -26,7 +27,7 @@ from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, Specu
 from fsd_core.errors import NotApplicable, UnknownChoice, UnknownName
 from fsd_core.plots import acceptance, curves, style, trade_offs
 from fsd_core.plots.printed import marker_style, plain_title, print_colour, printed
-from fsd_core.plots.style import AXIS, FIGURE_SIZES, MUTED, PLACES, TEXT, _label, _mark, figure, places
+from fsd_core.plots.style import AXIS, FIGURE_SIZES, MUTED, PLACES, TEXT, WIDE, _boxes, _mark, figure, places
 from fsd_core.plots.trade_offs import COMPARISON_FIGURES, FIGURE_NAMES, comparison_figures, named_figure
 from fsd_core.rules import RULES
 from fsd_core.statistics.intervals import Estimate
@@ -89,6 +90,29 @@ def test_tradeoff_takes_percent_and_marks_the_pareto_front():
     # SD is as accurate as the target and faster; T = 0.1 is slower and less accurate than T = 0.05.
     assert [p.name for p in info.front] == [SD.label, JS[1].label, JS[0].label, "Draft alone"]
     assert not point.on_front
+
+
+def test_points_are_labelled_with_what_tells_them_apart_and_the_legend_has_the_rest():
+    def drawn(*runs: Any, marked: str | None = None) -> tuple[set[str], set[str]]:
+        """The labels, and the names in the legend."""
+        fig = trade_offs.draw_tradeoff(trade_offs.tradeoff_info(runs), marked)
+        labels = {re.sub("<[^>]*>", "", note.text) for note in fig.layout.annotations}
+        return labels, {trace.name for trace in fig.data if trace.showlegend is not False}
+
+    slow, fast = metrics(47, speed=100), metrics(20, speed=400)
+    target, near = run_view(decoding("autoregressive"), slow), run_view(decoding("speculative"), metrics(46, speed=200))
+    loose = run_view(decoding("fsd-reducible", divergence="js", threshold=0.1), fast)
+    assert drawn(target, near, loose, marked=near.id) == (
+        {"Target alone", "SD · γ 5", "js ≤ 0.1 · γ 5"}, {"Pareto front", "The answer"}
+    )  # fmt: skip
+    other = run_view(decoding("fsd", divergence="js", threshold=0.1), metrics(30, speed=300))
+    labels, legend = drawn(target, near, loose, other)
+    assert labels == {"Target alone", "SD · γ 5", "js ≤ 0.1 · γ 5"}
+    assert legend == {"Pareto front", "FSD reducible · js · γ 5", "FSD · js · γ 5"}, "the label is that of both"
+    many = [run_view(decoding("speculative"), slow, seed=seed) for seed in range(style.MOST_LABELLED)]
+    assert drawn(target, *many) == (set(), {"Pareto front", "Target alone", "SD · γ 5"}), (
+        "what has no label is named below"
+    )
 
 
 def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
@@ -274,30 +298,41 @@ def test_without_predictions_it_says_where_they_come_from() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_label_covers_another_or_a_mark(seed: int) -> None:
+def test_no_label_and_no_leader_covers_another_or_a_mark(seed: int) -> None:
     rng = random.Random(seed)
     points = [(rng.random(), rng.choice((rng.random(), 0.9))) for _ in range(16)]
-    texts = [rng.choice(("T 0.02", "T 0.4", "")) for _ in points]
+    texts = [rng.choice(("js ≤ 0.02 · γ 14", "SD · γ 5", "")) for _ in points]
     found = places(points, texts)
     assert places(points, texts) == found
-    assert all((place is None) or place in PLACES for place in found)
+    assert all(place is None or place._replace(wide=False) in PLACES for place in found)
     assert not any(place for place, text in zip(found, texts, strict=True) if not text)
-    placed = [i for i, place in enumerate(found) if place]
-    assert len(placed) >= 2
+    assert sum(bool(place) for place in found) >= 5
     for size in FIGURE_SIZES:
-        boxes = {i: _label(points[i], texts[i], found[i] or "", size) for i in placed}
-        assert not [pair for pair in combinations(placed, 2) if boxes[pair[0]].meets(boxes[pair[1]])]
+        placed = {i: place for i, place in enumerate(found) if place and (size in WIDE or not place.wide)}
+        boxes = {i: _boxes(points[i], texts[i], place, size) for i, place in placed.items()}
+        for i, j in combinations(placed, 2):
+            assert not any(one.meets(other) for one in boxes[i] for other in boxes[j])
         marks = [_mark(point, size) for point in points]
-        assert not [(i, j) for i in placed for j, mark in enumerate(marks) if i != j and boxes[i].meets(mark)]
+        assert not [
+            (i, j) for i in placed for j, mark in enumerate(marks) if i != j and any(b.meets(mark) for b in boxes[i])
+        ]
 
 
-def test_near_points_are_labelled_on_different_sides_and_one_without_room_not_at_all() -> None:
-    assert places([(0.5, 0.5)], ["T 0.1"]) == ["top right"]
+def test_near_points_are_labelled_on_different_sides_then_by_leaders_and_one_without_room_not_at_all() -> None:
+    assert places([(0.5, 0.5)], ["T 0.1"]) == [PLACES[0]]
+    assert not PLACES[0].has_leader
     near = places([(0.5, 0.5), (0.5, 0.52)], ["T 0.1", "T 0.2"])
     assert None not in near
     assert len(set(near)) == 2
-    crowd = places([(0.5, 0.5)] * (len(PLACES) + 1), ["T 0.1"] * (len(PLACES) + 1))
+    crowd = places([(0.5, 0.5)] * 60, ["js ≤ 0.05 · γ 14"] * 60)
+    assert crowd[0] == PLACES[0]
     assert crowd[-1] is None
+    crowd = places([(0.4 + 0.01 * i, 0.5 + 0.02 * (i % 3)) for i in range(16)], ["js ≤ 0.05 · γ 14"] * 16)
+    assert any(place and place.has_leader for place in crowd)
+    long = "Typical acceptance · ε 0.3 · δ 0.09 · γ 5 · lenient in thoughts"
+    assert [place and place.wide for place in places([(0.5, 0.5)], [long])] == [True], "a phone has no room for it"
+    assert places([(0.5, 0.5)], [long * 4]) == [None]
+    assert not any(places([(i / 100, 0.5) for i in range(100)], ["SD"] * 100)), "too many to tell apart"
 
 
 HOSTILE = "$x^{2$ _a <b>${alert(1)}</b> <script>alert(1)</script>"

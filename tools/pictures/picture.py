@@ -28,9 +28,7 @@ if __name__ == "__main__":
     with served(get_settings().home) as (url, _), sync_playwright() as playwright:
         browser = launch(playwright)
         page = browser.new_page(viewport=WINDOW, color_scheme="dark" if given.dark else "light")
-        page.goto(
-            f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}&open=all-figures,further,matched-points"
-        )
+        page.goto(f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}")
         figures = page.locator(".js-plotly-plot")
         figures.nth(1 if given.figure else 0).wait_for(timeout=60_000)
         page.wait_for_timeout(3_000)  # they are drawn one behind the other

@@ -40,7 +40,6 @@ from dashboard.reports import report_routes
 from dashboard.review import opened_proposal, review_page
 from dashboard.review.review_page import log_routes
 from dashboard.runs import runs_page
-from dashboard.runs.runs_page import workspace_routes
 from dashboard.server.api import ApiProblems, HeadAsGet, Health, OpenRoutes, api_routes, call_routes, reference_routes
 from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.requests import (
@@ -257,10 +256,7 @@ PAGES = (
 )
 """in the order of the navigation, behind the one at the root"""
 ICON_PATH = "/favicon.ico"
-EPHEMERAL_NOTE = (
-    "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "
-    "all of it along as one file, on the page Runs."
-)
+EPHEMERAL_NOTE = "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data."
 
 
 def pages_of(settings: Settings) -> list[Page]:
@@ -292,7 +288,9 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_host_names(settings))
     paths, first = [page.path for page in pages_of(settings) if page.path], PAGES[0].title.lower()
-    app.add_middleware(OpenRoutes, pages=paths, first=first, access=settings.access)
+    of_features = [make(repository, settings) for make in parts("routes")]
+    routes = [route for router in of_features for route in router.routes]
+    app.add_middleware(OpenRoutes, pages=paths, first=first, access=settings.access, routes=routes)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
     app.add_middleware(ApiProblems)
@@ -309,8 +307,9 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.include_router(figure_routes(repository))
     app.include_router(report_routes(repository))
     app.include_router(log_routes(repository))
-    app.include_router(workspace_routes(settings))
     app.include_router(task_routes(repository))
+    for router in of_features:
+        app.include_router(router)
     app.include_router(api_routes(repository))
     app.include_router(call_routes(all_actions(), repository, settings))
     app.include_router(mlflow_routes(settings, repository))
@@ -358,7 +357,8 @@ def build_pages(repository: Repository, settings: Settings) -> Pages:
     with blocks:  # before the pages, whose events would take the endpoints' names
         offer(calls_of(repository, settings))
     status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
-    note = EPHEMERAL_NOTE if settings.is_ephemeral else ""
+    notes = [EPHEMERAL_NOTE if settings.is_ephemeral else "", *(note(settings) for note in parts("note"))]
+    note = " ".join(filter(None, notes))
     waiting, pages, mlflow = WaitingCount(repository), pages_of(settings), settings.mlflow_url
     for page in pages:
         with blocks if not page.path else blocks.route(page.title, page.path):

@@ -62,6 +62,12 @@ class Plugin:
     sections: Mapping[str, str] = field(default_factory=dict)
     """classes of folded parts of pages, by the page's path. Each is made of the repository and what is called after a
     change, and has ``listen(view)``."""
+    links: Mapping[str, str] = field(default_factory=dict)
+    """functions of a person, by a page's path: the (address, text) of files that the end of the page links to"""
+    note: str = ""
+    """a function of the settings: a sentence for the top of every page, or an empty text"""
+    routes: str = ""
+    """a function of the repository and the settings, which returns a ``fastapi.APIRouter``"""
     service: str = ""
     """a function of the settings, called before anything starts. It returns a function of the repository, which returns
     a context manager: what runs beside the web application."""
@@ -89,9 +95,11 @@ def plugins() -> tuple[Plugin, ...]:
     return tuple(known[name] for name in names)
 
 
-def parts(door: str) -> list[Any]:
-    """Return what the features in use have for a door: the name of a field of :class:`Plugin` that holds one path."""
-    return [resolve_name(path) for plugin in plugins() if (path := getattr(plugin, door))]
+def parts(door: str, page: str | None = None) -> list[Any]:
+    """Return what the features in use have for a door, which is the name of a field of :class:`Plugin`, and where that
+    is by page, for the page of this path."""
+    paths = (getattr(plugin, door) if page is None else getattr(plugin, door).get(page) for plugin in plugins())
+    return [resolve_name(path) for path in paths if path]
 
 
 @cache
@@ -101,11 +109,6 @@ def folders() -> tuple[Path, ...]:
     packages = dict.fromkeys(path.partition(":")[0].rpartition(".")[0] for path in paths)
     specs = [find_spec(package) for package in packages]
     return tuple(dict.fromkeys(Path(str(spec.origin)).parents[1] for spec in specs if spec is not None))
-
-
-def sections(page: str) -> list[Any]:
-    """Return the classes of the parts that the features in use add to a page, by its path."""
-    return [resolve_name(plugin.sections[page]) for plugin in plugins() if page in plugin.sections]
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):

@@ -8,6 +8,13 @@ from fsd_core.plugins import Plugin
 PLUGINS = (
     Plugin("theory", page="fsd_plugins.theory.page:PAGE"),
     Plugin(
+        "workspaces",
+        commands="fsd_plugins.workspaces.commands:add_to",
+        links={"runs": "fsd_plugins.workspaces.download:links"},
+        note="fsd_plugins.workspaces.download:note",
+        routes="fsd_plugins.workspaces.download:routes",
+    ),
+    Plugin(
         "results",
         commands="fsd_plugins.results.commands:add_to",
         sections={"runs": "fsd_plugins.results.section:ImportPanel"},

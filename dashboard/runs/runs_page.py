@@ -6,16 +6,10 @@ experiment.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse, PlainTextResponse
-from starlette.background import BackgroundTask
 
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
@@ -27,51 +21,13 @@ from dashboard.ui import components
 from dashboard.ui.components import dead_end, heading, notice, show
 from dashboard.ui.templates import Html, downloads, moment, render
 from dashboard.ui.view import Act, Asked, Polled, Updates, View, together
-from fsd_core.accounts import person_in
-from fsd_core.errors import FsdError, Refused, UnknownName
-from fsd_core.plugins import sections
-from fsd_core.roles import NOBODY, Person, require
+from fsd_core.errors import FsdError, UnknownName
+from fsd_core.plugins import parts
 from fsd_core.storage.records import UNENDED
-from fsd_core.storage.workspace_export import export
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.repository import Repository
-
-
-def link_html(person: Person) -> str:
-    """Return the link to the file, or nothing for people who would be refused."""
-    if not person.may("admin"):
-        return ""
-    return downloads([("export/workspace.zip", "Export everything")], "run-export")
-
-
-def workspace_routes(settings: Settings) -> APIRouter:
-    """Return the route ``GET /export/workspace.zip``. It needs the role admin, because it holds what everybody
-    wrote."""
-    router = APIRouter(prefix="/export", include_in_schema=False)
-
-    @router.get("/workspace.zip")
-    def workspace(request: Request) -> Response:
-        folder = None
-        try:
-            require(person_in(request.scope) or NOBODY, "admin", "Exporting the workspace")
-            # Deleted after it was sent, whether it arrives or not.
-            folder = tempfile.TemporaryDirectory(prefix=".export-", dir=settings.home, ignore_cleanup_errors=True)
-            path = Path(folder.name) / "workspace.zip"
-            export(settings.resolved_database_url, path, settings.home)
-        except Refused as error:
-            return PlainTextResponse(str(error), 403)
-        except FsdError as error:
-            if folder is not None:
-                folder.cleanup()
-            return PlainTextResponse(str(error), 503)
-        name = f"fsd-lab-{datetime.now(UTC):%Y-%m-%d}.zip"
-        return FileResponse(
-            path, media_type="application/zip", filename=name, background=BackgroundTask(folder.cleanup)
-        )
-
-    return router
 
 
 LOGGED = 50
@@ -191,7 +147,8 @@ class RunList(ListPage):
             "runs",
             "Choose filters, an order and columns above, type a name, and save them for the team.",
         )
-        self.sections = [make(self.repository, self._forget) for make in sections("runs")]
+        self.sections = [make(self.repository, self._forget) for make in parts("sections", "runs")]
+        self.links = parts("links", "runs")
 
     def listen(self, view: View) -> None:
         """Attach the events."""
@@ -211,7 +168,9 @@ class RunList(ListPage):
         updates = Updates()
         if asked.opening:
             log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
-            updates |= {self.clock: gr.Timer(active=True), self.log: log + link_html(asked.person)}
+            links = [link for links_of in self.links for link in links_of(asked.person)]
+            files = downloads(links, "run-export") if links else ""
+            updates |= {self.clock: gr.Timer(active=True), self.log: log + files}
         updates |= super().redraw(asked) | self.views.redraw(asked)
         for name, field in self._by_value.items():
             choices = self.values().choices(name, asked.current(field) or ALL)

@@ -20,6 +20,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.datastructures import URL, MutableHeaders, QueryParams
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
@@ -336,7 +337,7 @@ _OPEN = {
         r"/export/figure\.(png|svg|pdf|html)|/embed/figure",
         r"/export/report\.(html|svg)",
         r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/api_call.py)
-        r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
+        r"/export/review\.(csv|jsonl)|/export/task\.jsonl",
         r"/api/v1|/reference",
         API_PATHS,
         MLFLOW_PATH,
@@ -360,16 +361,23 @@ _SIGNING_IN = {
 class OpenRoutes(AllowList):
     """Allow list for the pages. ``pages`` are their paths below the root, ``first`` is a second name of the root.
 
-    ``access`` is the kind of sign-in.
+    ``access`` is the kind of sign-in. ``routes`` are those of features beside the core.
     """
 
-    def __init__(self, app: ASGIApp, pages: Iterable[str], *, first: str = "", access: str = "none") -> None:
+    def __init__(
+        self, app: ASGIApp, pages: Iterable[str], *, first: str = "", access: str = "none",
+        routes: Iterable[BaseRoute] = (),
+    ) -> None:  # fmt: skip
         self.first = f"/{first}"
         page_pattern = "|".join(re.escape(path) for path in pages)
         self.page = re.compile(rf"/({page_pattern})")
         allowed: dict[str, tuple[str, ...]] = {**_OPEN, "GET": (self.page.pattern, *_OPEN["GET"])}
         for method, paths in _SIGNING_IN.get(access, {}).items():
             allowed[method] = (*allowed[method], *paths)
+        for route in (one for one in routes if isinstance(one, Route)):
+            path = re.sub(r"\?P<\w+>", "?:", route.path_regex.pattern)  # several may have parameters of one name
+            for method in route.methods or ():
+                allowed[method] = (*allowed.get(method, ()), path)
         super().__init__(app, allowed)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -26,7 +26,6 @@ from fsd_core.cli import (
     reference,
     result_commands,
     team_commands,
-    upkeep_commands,
 )
 from fsd_core.cli.action_commands import add_commands
 from fsd_core.cli.catalogue_commands import endpoints
@@ -129,8 +128,6 @@ app.command("record")(result_commands.record)
 app.command("replay")(result_commands.replay)
 app.command("annotate")(team_commands.annotate)
 app.command("runs")(catalogue_commands.list_runs)
-app.command("export")(upkeep_commands.export_workspace)
-app.command("import")(upkeep_commands.import_workspace)
 
 
 @cache

@@ -21,7 +21,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
-from fsd_core.storage.workspace_export import export
+from fsd_plugins.workspaces.exporting import export
 from tests.tools import plausible
 from tests.tools.documents import ROOT, Command, blocks, commands
 from tests.tools.forked import ForkedApp

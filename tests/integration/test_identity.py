@@ -46,11 +46,11 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings, get_settings, sqlite_url
 from fsd_core.storage.records import same_model
 from fsd_core.storage.repository import Repository
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
 from fsd_core.testing import save_toy_pair, toy_model, toy_pair
 from fsd_core.worker.device import PairCache
 from fsd_core.worker.pair_names import add_checked, identified
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import new_repository
 
 Call = Callable[..., tuple[int, str, str]]

@@ -31,10 +31,10 @@ from fsd_core.storage.records import Edit, RunView
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import Requirements
 from fsd_core.storage.tables import RunRow, SettingRow
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
 from fsd_core.tracking import NOTHING_DRAFTED, MlflowMirror, create_store, prepare_store, write_figures
 from fsd_core.worker.worker import Mirroring
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools import plausible
 from tests.tools.mirrored import sync_pending
 from tests.tools.tracking_examples import generation, run_config, sweep

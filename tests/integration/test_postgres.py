@@ -29,9 +29,9 @@ from fsd_core.storage.records import Edit
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
 from fsd_core.storage.tables import Base
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
 from fsd_core.tracking import connect
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 from tests.tools.worker_process import Home, free_port, until
 from tests.unit.test_jobs import claim_at_once

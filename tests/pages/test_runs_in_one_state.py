@@ -296,6 +296,16 @@ def test_a_run_that_failed_is_resumed_and_deleted(application: Application, repo
     assert "local user deleted" in page.text
 
 
+def test_the_end_of_the_page_leads_admins_to_the_files_of_features(
+    application: Application, repository: Repository
+) -> None:
+    file = "export/workspace.zip"
+    assert file in application.open("runs", Person("Cat", "admin")).links()
+    page = application.open("runs", ANN)
+    assert lines(page)
+    assert file not in page.links()
+
+
 @pytest.fixture
 def no_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No feature is in use, and the tasks are those of the core."""

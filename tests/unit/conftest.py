@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.storage import opening, workspace_import
+from fsd_core.storage import opening
 from fsd_core.storage.opening import upgrade
 from fsd_core.storage.repository import Repository
 from fsd_plugins.code.sandbox import judge_process
+from fsd_plugins.workspaces import importing
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, filled_file
 from tests.tools.sizes import PATIENCE
@@ -56,4 +57,4 @@ def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             shutil.copyfile(migrated, file)
         upgrade(url, to=to)
 
-    monkeypatch.setattr(workspace_import, "upgrade", copied)
+    monkeypatch.setattr(importing, "upgrade", copied)

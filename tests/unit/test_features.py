@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import APIRouter, FastAPI
 
 import fsd_plugins
+from dashboard.server.api import OpenRoutes
 from fsd_core import plugins
 from fsd_core.errors import Misconfigured
-from fsd_core.plugins import Plugin, folders, parts, sections
+from fsd_core.plugins import Plugin, folders, parts
+from fsd_core.roles import Person
+from fsd_core.settings import Settings
 from fsd_core.tasks import TASKS
 
 ROOT = Path(__file__).parents[2]
@@ -40,14 +44,20 @@ def test_the_variable_says_which_are_in_use(monkeypatch: pytest.MonkeyPatch, val
 
 def test_a_name_that_there_is_not_is_told_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FSD_PLUGINS", "theory, <b>")
-    with pytest.raises(Misconfigured, match="names '<b>': expected all, none, or some of theory, results, notices"):
+    with pytest.raises(Misconfigured, match="names '<b>': expected all, none, or some of theory, workspaces, results"):
         plugins.plugins()
 
 
 def test_every_door_that_a_feature_names_is_there() -> None:
     assert [page.path for page in parts("page")] == ["theory"]
-    assert [section.__name__ for section in sections("runs")] == ["ImportPanel"]
+    assert [section.__name__ for section in parts("sections", "runs")] == ["ImportPanel"]
+    assert parts("sections", "compare") == []
+    (links,) = parts("links", "runs")
+    assert [links(Person("Ann", role)) for role in ("reviewer", "admin")] == [
+        [], [("export/workspace.zip", "Export everything")],
+    ]  # fmt: skip
     assert {door.__module__ for door in (*parts("commands"), *parts("service"))} == {
+        "fsd_plugins.workspaces.commands",
         "fsd_plugins.results.commands", "fsd_plugins.notices.commands", "fsd_plugins.notices.notifier",
         "fsd_plugins.training.commands",
     }  # fmt: skip
@@ -71,17 +81,50 @@ def test_another_package_brings_a_feature_too(monkeypatch: pytest.MonkeyPatch) -
     assert parts("actions")[-1].__name__ == "fsd_core.actions.kept"
 
 
+def test_the_addresses_of_a_feature_are_let_in_for_their_methods_alone() -> None:
+    router = APIRouter(prefix="/more")
+    router.add_api_route("/{name}.csv", list, methods=["GET"])
+    router.add_api_route("/{name}", list, methods=["PUT"])
+    within = OpenRoutes(FastAPI(), ["runs"], routes=router.routes)
+
+    def is_open(method: str, path: str) -> bool:
+        return within.is_open({"type": "http", "method": method, "path": path, "query_string": b""})
+
+    assert is_open("GET", "/more/a.csv")
+    assert is_open("PUT", "/more/a")
+    assert not is_open("POST", "/more/a.csv")
+    assert not is_open("GET", "/more/a")
+    assert not is_open("GET", "/more/a/b.csv")
+    assert not is_open("GET", "/more/a.csv/runs")
+
+
+def test_whoever_may_fetch_the_workspace_is_told_of_it_on_a_space_that_forgets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (note,) = parts("note")
+    assert note(Settings(home=tmp_path)) == ""
+    monkeypatch.setenv("SPACE_ID", "ann/lab")
+    monkeypatch.setenv("SPACE_HOST", "ann-lab.hf.space")
+    assert note(Settings(home=tmp_path)) == "An admin takes all of it along as one file, on the page Runs."
+
+
 def test_the_core_works_without_any_of_them(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom dashboard.web import PAGES, build_app\nfrom fsd_core.cli.commands import application\n"
+        "import sys\nfrom dashboard.web import PAGES, build_app\nfrom fastapi.testclient import TestClient\n"
+        "from fsd_core.cli.commands import application\n"
         "from fsd_core.settings import get_settings\nfrom fsd_core.worker.run_actions import open_repository\n"
-        "build_app(open_repository(get_settings()), get_settings())\n"
+        "client = TestClient(build_app(open_repository(get_settings()), get_settings()), 'http://127.0.0.1')\n"
+        "print([client.get(f'/export/{it}').status_code for it in ('review.csv', 'workspace.zip')])\n"
+        "print([it.name for it in application().registered_commands])\n"
         "print([page.title for page in PAGES])\nprint([it.name for it in application().registered_groups])\n"
         "print(sorted(name for name in sys.modules if name.startswith('fsd_plugins.')))"
     )
     environment = os.environ | {"FSD_HOME": str(tmp_path), "FSD_PLUGINS": "none", "PYTHONPATH": str(ROOT)}
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    pages, groups, loaded = answer.stdout.splitlines()[-3:]
+    exports, commands, pages, groups, loaded = answer.stdout.splitlines()[-5:]
+    assert exports == "[200, 404]"
+    assert "'runs'" in commands
+    assert "'export'" not in commands
     assert "Theory" not in pages
     assert "Reports" in pages
     assert "'db'" in groups

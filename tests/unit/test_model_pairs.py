@@ -35,11 +35,11 @@ from fsd_core.models.pair_check import HERE, TOO_LARGE, UNUSABLE, DeviceMemory, 
 from fsd_core.models.sources import HubModel
 from fsd_core.settings import Settings
 from fsd_core.storage.repository import Repository
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
 from fsd_core.testing import save_toy_pair
 from fsd_core.worker.pair_names import add_checked, checked_pair_name, offered_pairs, recorded_name
 from fsd_plugins.training import counting
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import sweep
 

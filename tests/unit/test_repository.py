@@ -42,8 +42,8 @@ from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import Edit, read_tags
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import SettingRow
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import add_finished
 from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 

@@ -55,11 +55,11 @@ from fsd_core.settings import Settings
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import RunView
 from fsd_core.storage.repository import Repository
-from fsd_core.storage.workspace_import import check_measurements
 from fsd_core.worker import run_actions
 from fsd_plugins.results import reading as result_import
 from fsd_plugins.results.reading import READERS, fetch_mlflow_run, import_results, read_result, read_result_path
 from fsd_plugins.results.section import ImportPanel
+from fsd_plugins.workspaces.importing import check_measurements
 from tests.tools.asking import act, asked
 from tests.tools.built import built
 from tests.tools.run_views import decoding, metrics, run_view

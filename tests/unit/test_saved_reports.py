@@ -17,8 +17,8 @@ from fsd_core.storage.catalogue import ReportContent
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import ReportRow
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import add_finished, new_repository
 
 HOSTILE = "<script>alert(1)</script> ${alert(2)} [x](javascript:alert(3)) ![y](http://evil.example/y.png)"

@@ -11,8 +11,8 @@ from fsd_core.roles import LOCAL, NOBODY, Person
 from fsd_core.storage.catalogue import LONGEST_VIEW_QUERY
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import import_file
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import import_file
 from tests.tools.plausible import new_repository
 
 ANN, BOB, CAT = Person("Ann", "author"), Person("Bob", "author"), Person("Cat", "admin")

@@ -21,7 +21,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
-from dashboard.runs.runs_page import link_html, workspace_routes
 from fsd_core.accounts import KEY
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
@@ -30,15 +29,16 @@ from fsd_core.errors import DataDamaged, FsdError, InvalidSetting, Taken
 from fsd_core.frozen import text_hash
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage import workspace_export, workspace_import
 from fsd_core.storage.catalogue import ReportContent, ReportRun
 from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.records import Edit
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.review_events import AliasMoved, UseDescribed
 from fsd_core.storage.tables import GenerationRow, MeasurementSessionRow, OwnPairRow, TraceRow
-from fsd_core.storage.workspace_export import export
-from fsd_core.storage.workspace_import import CUT_OFF, POLICIES, import_file
+from fsd_plugins.workspaces import exporting, importing
+from fsd_plugins.workspaces.download import links, routes
+from fsd_plugins.workspaces.exporting import export
+from fsd_plugins.workspaces.importing import CUT_OFF, POLICIES, import_file
 from tests.tools.copies import copy_of
 from tests.tools.plausible import filled_file
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -146,7 +146,7 @@ def take(repository: Repository, file: Path, tmp_path: Path) -> tuple[int, ...]:
 def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
     filled: Repository, other: Repository, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (workspace_import, workspace_import):
+    for module in (exporting, importing):
         monkeypatch.setattr(module, "_BATCH", 1)  # as of a run with many prompts
     assert take(other, file, tmp_path) == (1, 4, 7, 2, 0, 1)
     assert contents(other) == contents(filled)
@@ -187,7 +187,7 @@ def test_the_golden_database_moves(other: Repository, tmp_path: Path) -> None:
 
 def test_each_table_that_travels_has_a_policy() -> None:
     with_their_run = {MeasurementSessionRow, GenerationRow, TraceRow}
-    assert list(POLICIES) == [model for model in workspace_export.TABLES if model not in with_their_run]
+    assert list(POLICIES) == [model for model in exporting.TABLES if model not in with_their_run]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_keys_of_acts_stay_here(filled: Repository, other: Repository, database_
 
 
 def test_a_file_of_an_earlier_version_is_read(other: Repository, tmp_path: Path) -> None:
-    with workspace_export.opened(STORED) as stored:
+    with exporting.opened(STORED) as stored:
         assert stored.manifest.revision == "0005"
     assert take(other, STORED, tmp_path) == (1, 4, 7, 2, 0, 0)
     assert take(other, STORED, tmp_path) == (0, 0, 0, 0, 4, 0)
@@ -561,12 +561,12 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     def bomb(_: bytes) -> bytes:
         return b'{"id": "' + b"0" * 2_000_000 + b'"}\n'
 
-    monkeypatch.setattr(workspace_export, "LONGEST_ARCHIVE_LINE", 1_000_000)
+    monkeypatch.setattr(exporting, "LONGEST_ARCHIVE_LINE", 1_000_000)
     bombed = rewritten(file, tmp_path / "bomb.zip", {"runs.jsonl": bomb}, honest=True)
     with pytest.raises(DataDamaged, match="runs is longer"):
         take(other, bombed, tmp_path)
 
-    monkeypatch.setattr(workspace_export, "ALWAYS_INFLATED", 1_000_000)
+    monkeypatch.setattr(exporting, "ALWAYS_INFLATED", 1_000_000)
     vast = {"runs.jsonl": lambda data: data + b" " * 20_000_000}
     with pytest.raises(DataDamaged, match=r"unpack to 0\.02 GB"):
         take(other, rewritten(file, tmp_path / "vast.zip", vast, honest=True), tmp_path)
@@ -576,7 +576,7 @@ def test_an_admin_fetches_the_file_from_the_app_and_nobody_else_does(
     filled: Repository, other: Repository, home: Path, tmp_path: Path
 ) -> None:
     app = FastAPI()
-    app.include_router(workspace_routes(Settings(home=home)))
+    app.include_router(routes(filled, Settings(home=home)))
     person = {"now": Person("Ann", "reviewer")}
 
     async def signed_in(scope: Any, receive: Any, send: Any) -> None:
@@ -592,7 +592,7 @@ def test_an_admin_fetches_the_file_from_the_app_and_nobody_else_does(
     take(other, tmp_path / "fetched.zip", tmp_path)
     assert contents(other) == contents(filled)
     assert not [path for path in home.iterdir() if path.name.startswith(".")]
-    assert link_html(Person("Ann", "reviewer")) == ""
+    assert links(Person("Ann", "reviewer")) == []
 
 
 def test_the_commands(call: Call, filled: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

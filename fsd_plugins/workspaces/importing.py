@@ -54,7 +54,7 @@ from fsd_core.storage.tables import (
     TaskRow,
     TraceRow,
 )
-from fsd_core.storage.workspace_export import TABLES, Archive, damaged, names, opened, plain, read_row, row_values
+from fsd_plugins.workspaces.exporting import TABLES, Archive, damaged, names, opened, plain, read_row, row_values
 
 LONGEST_TRACE = 32_000_000
 """bytes of JSON; 16 times as many once it is read"""

@@ -1,11 +1,8 @@
-"""Everything that people made and measured, exported to one file.
+"""Export of a workspace to one file: everything that people made and measured.
 
-A workspace as one file: a zip of JSON Lines, one member per table, and a manifest that lists them.
-
-``manifest.json`` holds the version of the format, the revision of the tables, and each member's rows, bytes and
-SHA-256. Members are read as streams and never extracted under their names, so that a name in the file does no harm.
-
-Export of a workspace to one file: everything that people made and measured.
+The file is a zip of JSON Lines, one member per table, and a manifest that lists them: ``manifest.json`` holds the
+version of the format, the revision of the tables, and each member's rows, bytes and SHA-256. Members are read as
+streams and never extracted under their names, so that a name in the file does no harm.
 
 Secrets, what belongs to this installation and the worker's unfinished work are left out (accounts, copies in MLflow,
 jobs).

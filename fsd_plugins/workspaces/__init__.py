@@ -1,0 +1,1 @@
+"""Workspaces as files: everything that people made and measured, exported to one file and imported from it."""

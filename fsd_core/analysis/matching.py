@@ -263,9 +263,8 @@ def _points(
     for i, (id, runs) in enumerate(settings.items()):
         ends = (None, None) if id == target.setting_id else nondegenerate_interval(low[i], high[i]) or (None, None)
         ratio = None
-        if not np.isnan(curves.cost[i]):
-            spent = float(curves.cost[i])
-            ratio = Estimate(1 / spent, *((1 / r.high, 1 / r.low) if (r := ratios[i]) else (None, None)))
+        if (spent := float(curves.cost[i])) > 0:  # an engine that reports no forwards has none
+            ratio = Estimate(1 / spent, *((1 / r.high, 1 / r.low) if (r := ratios[i]) and r.low > 0 else (None, None)))
         mixed = tuple(dict.fromkeys(name for run in runs for name in ratio_mixed(run, reference))) if cost.timed else ()
         difference = Estimate(float(curves.difference[i]), *ends)
         points.append(MatchedPoint(names[runs[0].id], runs[0].decoding.threshold, i, difference, ratio, mixed=mixed))

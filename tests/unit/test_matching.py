@@ -222,6 +222,16 @@ def test_sampled_texts_that_nothing_scores_are_shown_and_not_ranked():
     assert NOT_RANKED in curves.draw_within(found, 2).layout.annotations[0].text.replace("<br>", " ")
 
 
+def test_a_setting_without_any_forward_has_no_cost_to_match():
+    """As one of a running engine that reports none."""
+    given = {**prompts(*RUNS)}
+    given[BLOCK.id] = {at: replace(counts, rounds=0) for at, counts in given[BLOCK.id].items()}
+    found = match(RUNS, TARGET, given)
+    (block,) = (line for line in found.lines if line.kind == "block")
+    assert [point.ratio for point in block.points] == [None]
+    assert {name: times for name, times, _ in beside_rows(found)}["Block · γ 5"] == "–"
+
+
 def test_prompts_that_nobody_answered_leave_nothing_to_match():
     failed = {id: {i: replace(c, tokens=0) for i, c in counts.items()} for id, counts in unscored(RUNS, {}).items()}
     found = match(RUNS, TARGET, failed)

@@ -101,7 +101,8 @@ def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) ->
             f"Measured here, {moment(e.created_at)}",
             headline(config, outcome),
             _figures(it, outcome.target) if it.sure else [],
-            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {pair_title(config.pair)}.",
+            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {pair_title(config.pair)}. "
+            "Ranges are of 95 %.",
             calibration_picture(config, outcome),
             [
                 (f"playground?setting={setting}", "Try it on a prompt"),
@@ -123,7 +124,7 @@ def _figures(result: SettingResult, target: TargetAccuracy | None) -> list[tuple
         rows.append((f"{number_text(result.over_target, 2)} ×", "as fast as the target alone"))
     if result.difference is not None:
         least = "" if result.at_least is None else f", at least {told.at_least}"
-        solves = f"; it solves {target.text}" if target else ""
+        solves = f"; the target solves {target.text}" if target else ""
         rows.append((f"{told.difference} points", f"of accuracy against the target{least}{solves}"))
     return rows
 

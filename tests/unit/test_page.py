@@ -114,7 +114,7 @@ def test_an_empty_installation_has_the_answer_that_ships_and_no_news(repository:
     )
     assert [number for number, _ in answer.figures] == ["2.23 ×", "3.65 ×", "0.0 points"]
     assert answer.figures[2][1] == (
-        "of accuracy against the target, at least −0.9; it solves 592 of 600 prompts (99 %, 97 to 99)"
+        "of accuracy against the target, at least −0.9; the target solves 592 of 600 prompts (99 %, 97 to 99)"
     )
     assert "600 prompts of arithmetic" in answer.scope
     assert answer.ways[0] == ("playground?pair=bundled", "Try it on a prompt")

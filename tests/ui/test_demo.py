@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.tools.openid_provider import Provider, providing
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
-from tests.ui.test_custom_tasks_panel import choose, lines, unfold
+from tests.ui.test_custom_tasks_panel import unfold
 from tests.ui.test_hugging_face_sign_in import BOB, variables
 from tests.ui.test_sign_in import status
 
@@ -87,16 +87,14 @@ def test_a_member_signs_in_from_any_page_and_out_again(fresh: Page, demo: Site) 
 
 def test_a_duplicate_without_secrets_is_a_demo_in_which_nobody_signs_in(page: Page, copy: Site) -> None:
     page.goto(f"{copy.url}/experiments")
-    page.get_by_role("button", name="Start experiment").click()
-    expect(page.locator(".fsd-notice.bad")).to_have_text(
-        "Starting an experiment is not for visitors of this demo: run a copy of your own."
-    )
+    told = "Starting an experiment is not for visitors of this demo: run a copy of your own."
+    expect(page.get_by_text(told).first).to_be_visible()
+    expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
     expect(page.get_by_role("link", name="Sign in")).to_have_count(0)
     expect(page.locator("body")).to_contain_text("This Space forgets its runs when it restarts")
     unfold(page)
-    choose(page, "mine.jsonl", lines({"prompt": "x"}))
-    refused = page.locator("#own-answer").get_by_role("alert")
-    expect(refused).to_contain_text("Adding a task is not for visitors of this demo")
+    why = re.compile("Adding a task is not for visitors of this demo")
+    expect(page.locator("fieldset[data-needs='custom task']")).to_have_attribute("title", why)
     assert copy.repository.task_versions() == []
     assert len(copy.repository.experiments(1000)) == 0
     assert status(copy, "/login")[0] == 404

@@ -89,7 +89,7 @@ def test_somebody_else_neither_sees_nor_sends_it_and_signing_out_erases_it(page:
 @pytest.mark.wide
 def test_a_form_is_as_it_was_after_signing_in_again(page: Page, closed: Site) -> None:
     page.context.clear_cookies()
-    sign_in(page, closed, "Author")
+    sign_in(page, closed, "Author", "/playground")
     settled(page)
     typed = page.locator("#prompt-text textarea")
     typed.fill("Typed before it ended")

@@ -206,7 +206,7 @@ class DecodingConfig(Frozen):
         before=0, ge=0, le=8192,
     )  # fmt: skip
     lenient_in: LenientIn = option(
-        EVERYWHERE, "Rule applies in", "Where the rule judges: everywhere, in thoughts alone or in answers alone; "
+        EVERYWHERE, "Applies in", "Where the rule judges: everywhere, in thoughts alone or in answers alone; "
         "elsewhere the strict test judges", before=EVERYWHERE,
     )  # fmt: skip
     max_new_tokens: int = option(128, "Longest answer", "Longest text, in tokens", unit="tokens", ge=1, le=8192)

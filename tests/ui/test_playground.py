@@ -260,6 +260,7 @@ def test_examples_fill_the_prompt_are_of_what_the_pair_knows_and_a_list_that_is_
     assert first
     assert f"Question: {first}" in prompt(page).input_value()  # the one that is loaded
     expect(page.get_by_label("Temperature")).to_be_hidden()
+    expect(page.locator(".setting:visible").first).to_be_visible()
     assert len({round(one.bounding_box()["height"]) for one in page.locator(".setting:visible").all()}) == 1  # type: ignore[index]
     top = page.locator("#lane-1").bounding_box()
     assert top is not None

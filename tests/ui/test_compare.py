@@ -113,6 +113,7 @@ def test_the_address_reproduces_the_page_and_the_exports_follow_the_choice(
     assert frame["name"][frame["baseline"]].tolist() == ["SD · γ 5"]
     shown = page.locator(".cmp").first.inner_text()
     page.goto(page.url)
+    expect(page.locator(".cmp").first).to_be_visible()
     expect(page.locator(".cmp").first).to_have_text(re.compile("baseline"))
     assert page.locator(".cmp").first.inner_text() == shown
 

@@ -40,6 +40,8 @@ OPEN = {
     ("GET", "/theme.css"),
     ("GET", "/favicon.ico"),
     ("GET", "/preview.png"),
+    ("GET", "/first.css"),
+    ("GET", "/mlflow/static-files/fsd-start.js"),
     ("GET", "/manifest.json"),
     ("GET", "/pwa_icon"),
     ("GET", "/gradio_api/app_id"),

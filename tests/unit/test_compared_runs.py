@@ -360,6 +360,6 @@ def test_runs_stand_under_their_experiment_and_the_chosen_ones_are_ticked() -> N
 def test_the_pair_stands_once_above_a_group_or_beside_each_run_where_they_differ() -> None:
     alike = picker_html([name("a", "SD"), name("b", "FSD")], [])
     assert alike.count("Bundled arithmetic pair") == 2  # on the heading, and in what the search reads of it
-    assert "04 Mar 05:06 · Bundled arithmetic pair</span>" in alike
+    assert "04 Mar 2026 05:06 · Bundled arithmetic pair</span>" in alike
     mixed = [name("a", "SD", experiment=None), name("b", "SD", experiment=None, pair="path:elsewhere")]
     assert list(short_names(mixed, tasks=False).values()) == ["SD · Bundled arithmetic pair", "SD · path:elsewhere"]

@@ -323,8 +323,8 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login, settings.session_cookie))
     pages = build_pages(repository, settings)
-    first = partial(first_paint, pages, pages.openings)
-    replace_gradios_preview({page.path: page.title for page in PAGES}, settings.installation, first)
+    beforehand = partial(first_paint, pages, pages.openings)
+    replace_gradios_preview({page.path: page.title for page in PAGES}, settings.installation, beforehand)
     with warnings.catch_warnings():
         # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)

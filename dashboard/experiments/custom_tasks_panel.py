@@ -26,6 +26,7 @@ from fsd_core.storage.messages import FetchJob
 from fsd_core.storage.records import UNENDED, TaskView
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.custom_task import (
+    SUFFIXES,
     CustomTask,
     TaskFolder,
     checked_name,
@@ -63,6 +64,7 @@ _OWN_LEAD = (
     "reference where the scorer needs one; id if you like; turns for what the user says next. CSV, TSV, XLSX, Parquet "
     "and JSON, plain, gzipped or zipped, are read too, and what their fields hold is told by their names."
 )
+_ACCEPTED = ",".join((*SUFFIXES, ".txt", ".xlsm"))
 _NOTHING_SCORES = (
     "Nothing says what is right, so texts are held against the target's own. To have them scored, take a field for the "
     "reference, and a scorer if another than the one that fits."
@@ -275,7 +277,7 @@ class CustomTasksPanel:
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
         self.form, self.finder, self._measure, self._forget = form, finder, measure, forget
         with form.beside_task:
-            self.drop_field = show(render(_PART, "drop_field"), js_on_load=UPLOAD, elem_id="own-drop")
+            self.drop_field = show(render(_PART, "drop_field", _ACCEPTED), js_on_load=UPLOAD, elem_id="own-drop")
         with form.below_task:
             self.form_hint = show()
             self.formless = gr.Textbox("0", visible="hidden")  # prompts of the checked file
@@ -296,7 +298,7 @@ class CustomTasksPanel:
                 self.group_similar = gr.Checkbox(
                     label="Group near-duplicates", info="A group counts once in intervals and promises.", min_width=160
                 )
-            self.file_field = show(render(_PART, "file_field"), js_on_load=UPLOAD, elem_id="own-file")
+            self.file_field = show(render(_PART, "file_field", _ACCEPTED), js_on_load=UPLOAD, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 

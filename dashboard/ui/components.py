@@ -287,10 +287,10 @@ def check_role(person: Person, act: str) -> None:
             (require_person if what in _FOR_PEOPLE else require)(person, role, what)
 
 
-def refusal(person: Person, act: str) -> str:
-    """Return why a person may not do this, or an empty string."""
+def refusal(person: Person, act: str, check: Callable[[Person, str], None] = check_role) -> str:
+    """Return why a person may not do this, as ``check`` raises it, or an empty string."""
     try:
-        check_role(person, act)
+        check(person, act)
     except Refused as error:
         return str(error)
     return ""

@@ -35,7 +35,7 @@ from dashboard.ui.components import LOOKS, PRIVATE_EVENT, check_role, notice, pa
 from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.accounts import person_in
 from fsd_core.actions.action import Action, Ask
-from fsd_core.errors import FsdError, Refused, Stale
+from fsd_core.errors import FsdError, Stale
 from fsd_core.frozen import text_hash
 from fsd_core.roles import NOBODY, Person, folded, require
 from fsd_core.settings import here
@@ -464,12 +464,13 @@ class View:
             else:
                 # The header says that the database does not answer.
                 asked.shown = question.shown
+        reasons = {name: refusal(asked.person, name, self._check_role) for name in self._acts}
         heard = {
             "number": question.number, "shown": asked.shown, "done": [act.key for act in question.acts],
             "kept": [*asked.unused],
             "changes": question.changes, "address": asked.new_address,
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},
-            "barred": {name: reason for name in self._acts if (reason := self._refusal(asked.person, name))},
+            "barred": {name: reason for name, reason in reasons.items() if reason},
         }  # fmt: skip
         more = {self._rest: str(question.number)} if asked.postponed else {}
         LOOKS.reset(before)
@@ -504,13 +505,6 @@ class View:
         check_role(person, act)
         if act in self._needs:
             require(person, *self._needs[act])
-
-    def _refusal(self, person: Person, act: str) -> str:
-        try:
-            self._check_role(person, act)
-        except Refused as error:
-            return str(error)
-        return ""
 
     def _do(self, act: Act, asked: Asked) -> Updates:
         handler, place = self._acts.get(act.name, (None, self._place))

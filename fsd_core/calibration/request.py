@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -142,9 +143,14 @@ WIDEST_MARGIN = 20
 """points of accuracy"""
 
 
+@cache
+def _usual() -> CalibrationConfig:
+    return CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH)
+
+
 def fewest_for(margin: float) -> int:
     """Return how many prompts a search takes that is sure of an accuracy margin in points."""
-    return CalibrationConfig(decodings=tuple(candidates({})), limit=MORE_THAN_ENOUGH, margin=margin).fewest
+    return _usual().model_copy(update={"margin": margin}).fewest
 
 
 def sure_margin(prompts: int, wanted: float) -> float | None:
@@ -158,9 +164,8 @@ def margins_for(file: CheckedFile) -> str:
     """Return which margins a search can be sure of with a file's prompts; empty if the usual one is one, for a file
     with problems, and where nothing is scored."""
     usual, prompts = USUAL_MARGIN, len(file.lines)
-    if file.scorer == "none" or file.problems or prompts >= fewest_for(usual):
+    if file.scorer == "none" or file.problems or (least := sure_margin(prompts, usual)) == usual:
         return ""
-    least = sure_margin(prompts, usual)
     return f"To be sure of {usual:g} points a search takes {fewest_for(usual)} prompts, and these are {prompts}: " + (
         f"they do for {least:g} points or more."
         if least

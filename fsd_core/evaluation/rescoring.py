@@ -23,9 +23,10 @@ def rescore(repository: Repository, run_id: str) -> int:
     Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are no longer those of the task.
     """
     run = _ended(repository.run(run_id))
-    scored = _scored(repository, run, find_task(run.task, repository))
+    task = find_task(run.task, repository)
+    scored = _scored(repository, run, task)
     is_reread = bool({*run.reading_versions} - {READING_VERSION})
-    return _store(repository, run, scored, is_reread) if is_reread or _changes(scored) else 0
+    return _store(repository, run, task, scored, is_reread) if is_reread or _changes(scored) else 0
 
 
 class Read(NamedTuple):
@@ -68,13 +69,14 @@ def _scored(repository: Repository, run: RunView, task: Task) -> list[Read]:
     return read
 
 
-def _store(repository: Repository, run: RunView, scored: Sequence[Read], is_reread: bool) -> int:
+def _store(repository: Repository, run: RunView, task: Task, scored: Sequence[Read], is_reread: bool) -> int:
     """Store the scores with the metrics that follow from them, and return how many changed."""
     rescored = [replace(g, outcome=score.outcome, answer=score.answer) for g, _, score in scored]
-    former, task = run.metrics or {}, find_task(run.task, repository).of_model(run.provenance)
+    former = run.metrics or {}
     has_traces = repository.has_traces(run.id)
     metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
-    metrics = with_engine_rates(former | metrics | published_figures(task, rescored))  # fidelity stays as it is
+    published = published_figures(task.of_model(run.provenance), rescored)
+    metrics = with_engine_rates(former | metrics | published)  # fidelity stays as it is
     counts = {name: former.get(name) for name in ("correct", "wrong", "truncated", "failed")}
     about = {key: value for key, value in (run.provenance or {}).items() if key != READ_BEFORE}
     about |= {READING_VERSIONS: str(READING_VERSION)} | ({READ_BEFORE: counts} if is_reread else {})
@@ -106,7 +108,7 @@ def rescore_with(repository: Repository, run_id: str, pattern: str, who: str) ->
     scored = {one.id: _scored(repository, one, task) for one in runs}  # each can be, before anything is stored
     version = keep(repository, task, who).full_name
     repository.move_to_task([one.id for one in runs], version)
-    return {one.id: _store(repository, repository.run(one.id), scored[one.id], is_reread=False) for one in runs}
+    return {one.id: _store(repository, one, task, scored[one.id], is_reread=False) for one in runs}
 
 
 def _with_pattern(repository: Repository, run: RunView, pattern: str) -> CustomTask:

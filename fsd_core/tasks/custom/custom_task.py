@@ -228,7 +228,8 @@ _FOLDER = "task folder"
 MOST_FILES = 200
 
 
-_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".xlsx", ".parquet", ".gz", ".zip"})
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".xlsx", ".parquet", ".gz", ".zip")
+"""what the names of files of prompts end with"""
 
 
 class TaskFolder:
@@ -269,7 +270,7 @@ class TaskFolder:
     def _files(self) -> dict[str, tuple[int, int]]:
         """Return time and size of each file, by name."""
         try:
-            named = (path for path in self.folder.iterdir() if path.suffix.lower() in _SUFFIXES)
+            named = (path for path in self.folder.iterdir() if path.suffix.lower() in SUFFIXES)
             paths = sorted(path for path in named if path.is_file() and path.name[0] != ".")[:MOST_FILES]
             stats = {path.name: path.stat() for path in paths}
         except OSError:  # gone meanwhile, or not readable: the next call tries again

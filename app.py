@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -27,6 +28,7 @@ from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.upkeep import Snapshots
 from fsd_core.system import handle_hangup, no_garbage_collection
+from fsd_core.worker.run_actions import stop_abandoned
 from fsd_core.worker.supervisor import Supervisor
 
 POLITENESS = 10
@@ -138,7 +140,7 @@ def serve(settings: Settings) -> None:
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
         welcome_admin(repository, settings)
-        with Supervisor(settings) as supervisor:
+        with Supervisor(settings, partial(stop_abandoned, repository, settings.home)) as supervisor:
             if (
                 sys.platform == "linux" and settings.executor != "in-process"
             ):  # where it is the thread's: the supervisor's, and so the worker, keep their own

@@ -65,7 +65,6 @@ from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import Deletion
 from fsd_core.tasks import Task
 from fsd_core.texts import DASH, count, percent
-from fsd_core.worker import run_actions
 from fsd_core.worker.run_actions import begin
 
 if TYPE_CHECKING:
@@ -482,8 +481,7 @@ class ExperimentsPage:
 
     def _latest(self, limit: int, archived: bool) -> Latest:
         """Return the latest experiments and the tasks."""
-        views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
-        experiments = [run_actions.with_actual_status(view, self.home) for view in views]
+        experiments = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         waiting = any(experiment.under_way for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.under_way for run in e.runs if run.prompts_done]

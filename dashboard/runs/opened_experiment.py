@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gradio as gr
@@ -19,7 +18,6 @@ from fsd_core.errors import FsdError, Overtaken
 from fsd_core.models.model_pairs import pair_title
 from fsd_core.review.review_service import resting_on
 from fsd_core.storage.records import LONGEST_NOTE, LONGEST_RUN_NAME, Deletion, Edit, Subject, read_tags
-from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
@@ -109,8 +107,8 @@ _POLL_SECONDS = 3.0
 class OpenedExperiment(Part):
     """The page's components as attributes, and one method per event that returns the components it changes."""
 
-    def __init__(self, repository: Repository, home: Path) -> None:
-        self.repository, self.home = repository, home
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
         self.head = show(js_on_load=components.CLICKS, elem_id="experiment-head")
         self.answer = show()
         self.panel = AnnotationPanel(repository, "experiment")
@@ -128,7 +126,7 @@ class OpenedExperiment(Part):
 
     def redraw(self, asked: Asked, id: str) -> Updates:
         """Return the updates of an experiment. Raises ``UnknownName`` if it does not exist."""
-        experiment = run_actions.with_actual_status(self.repository.experiment(id), self.home)
+        experiment = self.repository.experiment(id)
         updates = self.panel.redraw(experiment, asked)
         calibrated = calibration_html(self.repository, experiment)
         card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""

@@ -52,7 +52,7 @@ class RunsPage:
         with gr.Column(visible=False) as self.run_part:
             self.run = OpenedRun(repository, settings.mlflow_url)
         with gr.Column(visible=False) as self.experiment_part:
-            self.experiment = OpenedExperiment(repository, settings.home)
+            self.experiment = OpenedExperiment(repository)
         self._parts = [self.list_part, self.run_part, self.experiment_part]
         view = self._view = View(self.message, self.fail)
         for opened in (self.list, self.run, self.experiment):

@@ -60,7 +60,12 @@ def delete(
 
     If an approval or a proposal rests on it, it is refused with their names.
     """
-    runs = [id] if kind == "run" else [run.id for run in ask.repository.experiment(id).runs]
-    if not evidence and (resting := resting_on(ask.repository, runs)):
-        raise NotGiven(f"{resting} Nothing was deleted: to delete it all the same, say evidence=true.")
+    if not evidence and (found := resting(ask, kind, id)):
+        raise NotGiven(f"{found} Nothing was deleted: to delete it all the same, say evidence=true.")
     return f"{run_actions.delete(ask.repository, ask.settings.home, kind, id, ask.person).name} was deleted."
+
+
+def resting(ask: Ask, kind: Subject, id: str) -> str:
+    """Return what rests on a run or an experiment, as a sentence; empty if nothing does."""
+    runs = [id] if kind == "run" else [run.id for run in ask.repository.experiment(id).runs]
+    return resting_on(ask.repository, runs)

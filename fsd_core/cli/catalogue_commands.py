@@ -54,9 +54,8 @@ def list_runs(
     """List runs with the ids that other commands take."""
     from fsd_core.config.model_names import called
 
-    repository, home = run_actions.open_repository(get_settings()), get_settings().home
+    repository = run_actions.open_repository(get_settings())
     runs = repository.runs(search=search, limit=limit, archived=None if archived else False)
-    runs = run_actions.with_actual_statuses(repository, runs, home)
     if json:
         for run in runs:
             named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name, "pair": run.pair}

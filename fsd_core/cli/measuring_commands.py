@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fsd_core.calibration.planning import Outcome
     from fsd_core.engines.client import RestartKnob
     from fsd_core.evaluation.harness import PairLoader
-    from fsd_core.storage.records import RunView
+    from fsd_core.storage.records import RunView, Subject
     from fsd_core.storage.repository import Repository
 
 
@@ -463,18 +463,18 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
-    settings = get_settings()
-    repository = run_actions.open_repository(settings)
-    work = find_work(repository, id)
-    kind = "experiment" if work.is_experiment else "run"
-    from fsd_core.review.review_service import resting_on
+    from fsd_core.actions import runs
+    from fsd_core.actions.action import Ask
 
-    resting = resting_on(repository, (run.id for run in work.runs))
-    question = f"Delete the {output.deletion_text(repository, kind, work.id)}?"
+    ask = Ask(get_settings(), operator=True)
+    work = find_work(ask.repository, id)
+    kind: Subject = "experiment" if work.is_experiment else "run"
+    resting = runs.resting(ask, kind, work.id)
+    question = f"Delete the {output.deletion_text(ask.repository, kind, work.id)}?"
     output.confirm(" ".join(filter(None, (question, resting, "This cannot be undone."))), yes)
 
-    run_actions.delete(repository, settings.home, kind, work.id)
-    common.delete_copies(repository, settings)
+    runs.delete(ask, kind, work.id, evidence=True)
+    common.delete_copies(ask.repository, ask.settings)
     print(" ".join(filter(None, (f"The {kind} {work.id} was deleted.", resting))))
 
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fsd_core.actions.action import Ask, do
 from fsd_core.cli import common, output
 from fsd_core.cli.action_commands import lazy_group
 from fsd_core.cli.output import find_work
 from fsd_core.roles import LOCAL, ROLES, checked_name, checked_role
 from fsd_core.settings import get_settings
-from fsd_core.storage.records import Edit, read_tags
+from fsd_core.storage.records import read_tags
 from fsd_core.texts import count
 from fsd_core.worker import run_actions
 
 if TYPE_CHECKING:
-    from fsd_core.storage.records import ExperimentView, RunView
+    from fsd_core.storage.records import Subject
     from fsd_core.storage.repository import Repository
 
 
@@ -177,17 +178,16 @@ def change_use(
     days: Annotated[str | None, typer.Option(help="For which an approval counts, or none: for ever.")] = None,
 ) -> None:
     """Change what a use asks for. What is left out stays. Approvals of what was asked before become stale."""
-    from fsd_core.review.review_service import ReviewService
+    from fsd_core.actions import uses
 
     bounds = {"margin": margin, "least_speedup": speed, "longest_answers": answers, "highest_cost": cost}
-    requirements = {field: _number(text) for field, text in bounds.items() if text is not None}
-    changes: dict[str, Any] = {"name": name, "description": description, "approvals": approvals}
-    changes = {field: value for field, value in changes.items() if value is not None}
-    changes |= {"requirements": requirements} if requirements else {}
-    changes |= {"days": _number(days)} if days is not None else {}
-    service = ReviewService(run_actions.open_repository(get_settings()))
-    changed = service.change_use(LOCAL, use, changes, service.use(use).described_at)
-    print(f"“{changed.name}” asks for something else now.")
+    given: dict[str, Any] = {"name": name, "description": description, "approvals": approvals}
+    given = {field: value for field, value in given.items() if value is not None}
+    given |= {} if days is None else {"days": _number(days) or 0}
+    given["requirements"] = {field: _number(text) for field, text in bounds.items() if text is not None}
+    ask = Ask(get_settings(), operator=True)
+    changed = do(uses.change_use, ask, given | {"use": use, "version": uses.read_use(ask, use)["version"]})
+    print(f"“{changed['name']}” asks for something else now.")
 
 
 @reviews.command("evidence")
@@ -198,15 +198,16 @@ def choose_evidence(
     comment: Annotated[str, typer.Option(help="Why.")] = "",
 ) -> None:
     """Rest a proposal on other runs of its setting. Verdicts on the former ones become stale."""
-    from fsd_core.review.review_service import ReviewService
+    from fsd_core.actions import reviews
 
-    service = ReviewService(run_actions.open_repository(get_settings()))
-    service.choose_evidence(LOCAL, service.review(proposal), run, baseline, comment)
+    ask = Ask(get_settings(), operator=True)
+    seen = reviews.read_verdict(ask, proposal)["evidence_hash"]
+    reviews.choose_evidence(ask, proposal, run, baseline, seen, comment)
     print(f"The proposal rests on {count(len(run), 'run')} and {count(len(baseline), 'baseline')} now.")
 
 
 def _number(text: str) -> str | None:
-    """Return a number as it was typed, which is validated where it is stored, or ``None`` for none."""
+    """Return a number as it was typed, which the action validates, or ``None`` for none."""
     return None if text.strip().lower() == "none" else text
 
 
@@ -220,26 +221,23 @@ def annotate(
     json: common.Json = False,
 ) -> None:
     """Name an experiment, or note, tag or archive an experiment or a run. Without options, print the current values."""
-    repository = run_actions.open_repository(get_settings())
-    work = find_work(repository, id)
-    kind = "experiment" if work.is_experiment else "run"
+    from fsd_core.actions import runs
 
-    def now() -> RunView | ExperimentView:
-        return repository.experiment(work.id) if work.is_experiment else repository.run(work.id)
-
-    before = now()
+    ask = Ask(get_settings(), operator=True)
+    work = find_work(ask.repository, id)
+    kind: Subject = "experiment" if work.is_experiment else "run"
+    before = ask.repository.experiment(work.id) if work.is_experiment else work.runs[0]
     tags = None
     if tag or untag:
         removed = set(read_tags(" ".join(untag or [])))
-        tags = tuple(t for t in read_tags(" ".join([*before.tags, *(tag or [])])) if t not in removed)
-    repository.annotate(kind, work.id, Edit(name, note, tags, archive), LOCAL, before.edits)
-    after = now()
-    title = {"name": after.name} if work.is_experiment else {}  # type: ignore[union-attr]
-    values = title | {"note": after.note, "tags": list(after.tags), "archived": after.archived}
+        tags = [t for t in read_tags(" ".join([*before.tags, *(tag or [])])) if t not in removed]
+    after = runs.annotate(ask, kind, work.id, name, note, tags, archive, before.edits)
+    title = {"name": after["name"]} if "name" in after else {}
+    values = title | {"note": after["note"], "tags": after["tags"], "archived": after["archived"]}
     if json:
         output.print_json({f"{kind}_id": work.id} | values)
         return
     print(f"The {kind} {work.id}" + (f" ({title['name']})" if title else ""))
-    print(f"Note: {after.note or 'none'}")
-    print(f"Tags: {' '.join(after.tags) or 'none'}")
-    print(f"Archived: {'yes' if after.archived else 'no'}")
+    print(f"Note: {after['note'] or 'none'}")
+    print(f"Tags: {' '.join(after['tags']) or 'none'}")
+    print(f"Archived: {'yes' if after['archived'] else 'no'}")

@@ -308,6 +308,15 @@ class RunStore(Store):
         """End a run because a user asked for it, with the metrics of the finished prompts."""
         self._end(id, status="cancelled", metrics=metrics)
 
+    def under_way_without_job(self, owners: Sequence[str]) -> list[str]:
+        """Return which of these experiments and single runs are under way without a job: a process has them."""
+        owner = func.coalesce(RunRow.experiment_id, RunRow.id)
+        found = or_(RunRow.experiment_id.in_(owners), RunRow.id.in_(owners))
+        has_job = select(JobRow.id).where(JobRow.id == owner).exists()
+        statement = select(owner).where(found, RunRow.status.in_(UNDER_WAY), ~has_job).distinct()
+        with self._database.session(readonly=True) as session:
+            return list(session.scalars(statement))
+
     def stop_runs(self, owner: str) -> None:
         """Mark the unended runs of an experiment, or a single run, as stopped: their process ends before they do. They
         wait for somebody to resume them."""

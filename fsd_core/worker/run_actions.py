@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from fsd_core.worker.pair_names import identified
 if TYPE_CHECKING:
     from fsd_core.config import SweepConfig
     from fsd_core.evaluation.runner import Writing
-    from fsd_core.storage.records import Deletion, ExperimentView, RunView
+    from fsd_core.storage.records import Deletion
     from fsd_core.storage.repository import Repository
 
 
@@ -119,7 +118,9 @@ def open_repository(settings: Settings) -> Repository:
     url = settings.resolved_database_url
     if not has_database(settings):
         opening.upgrade(url)
-    return Repository(opening.open_database(url))
+    repository = Repository(opening.open_database(url))
+    stop_abandoned(repository, settings.home)
+    return repository
 
 
 def has_database(settings: Settings) -> bool:
@@ -132,22 +133,12 @@ def has_database(settings: Settings) -> bool:
     return path is None or path.exists()
 
 
-def with_actual_status(experiment: ExperimentView, home: Path) -> ExperimentView:
-    """Return the experiment with its actual status. It is ``stopped`` if a process of this home ran it without the
-    worker and was killed, while the database says ``running`` until somebody continues it."""
-    path = home / "runs" / f"{experiment.id}.lock"
-    abandoned = experiment.under_way and experiment.job_id is None and path.exists() and system.holder(path) is None
-    return replace(experiment, status="stopped") if abandoned else experiment
-
-
-def with_actual_statuses(repository: Repository, runs: Sequence[RunView], home: Path) -> list[RunView]:
-    """Return the runs with their actual status: ``stopped`` in place of ``running`` where their experiment is."""
-    experiments = {run.experiment_id for run in runs if run.status == "running" and run.experiment_id}
-    stopped = {id for id in experiments if with_actual_status(repository.experiment(id), home).status == "stopped"}
-    return [
-        replace(run, status="stopped") if run.status == "running" and run.experiment_id in stopped else run
-        for run in runs
-    ]
+def stop_abandoned(repository: Repository, home: Path) -> None:
+    """Mark what processes of this home left undone when they were killed as stopped. Each left its lock, which nobody
+    holds, for the process that continues."""
+    left = [path.stem for path in (home / "runs").glob("*.lock") if system.holder(path) is None]
+    for id in repository.under_way_without_job(left) if left else ():
+        repository.stop_runs(id)
 
 
 @contextmanager

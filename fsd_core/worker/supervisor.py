@@ -20,10 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fsd_core import system
+from fsd_core.errors import FsdError
 from fsd_core.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -153,8 +154,9 @@ class Supervisor:
     """A context manager for the worker, unless the web process computes, and for MLflow's pages, if we serve the store
     of runs."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Build the services. Raises ``InvalidSetting`` if the home is not writable."""
+    def __init__(self, settings: Settings, upkeep: Callable[[], None] = lambda: None) -> None:
+        """Build the services. ``upkeep`` is called every :data:`TICK`. Raises ``InvalidSetting`` if the home is not
+        writable."""
         settings.make_folders()
         # Pass on the effective settings from any source and the project's import path, but no secret.
         variables = {f"FSD_{name}".upper(): str(value) for name, value in settings.without_secrets.items()}
@@ -167,7 +169,7 @@ class Supervisor:
         self.services = [self.worker] if settings.executor != "in-process" else []
         if settings.serves_mlflow:
             self.services.append(mlflow_service(settings, environment))
-        self.settings = settings
+        self.settings, self._upkeep = settings, upkeep
         self._stop = threading.Event()
         self._lock: system.Lock | None = None
         self._started = 0.0
@@ -187,6 +189,8 @@ class Supervisor:
                     service.keep_alive()
                 except OSError as error:  # such as no free process or disk space: log and retry
                     logger.warning("%s cannot be started: %s", service.name, error)
+            with contextlib.suppress(FsdError):  # such as a database that is away: the next tick tries again
+                self._upkeep()
             self._stop.wait(TICK)
 
     def _due(self) -> list[Service]:

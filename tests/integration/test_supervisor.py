@@ -12,6 +12,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -22,8 +24,9 @@ from fsd_core import system
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.errors import Unwritable
 from fsd_core.settings import Settings
-from fsd_core.storage.opening import open_database
+from fsd_core.storage.opening import open_database, upgrade
 from fsd_core.storage.repository import Repository
+from fsd_core.worker.run_actions import stop_abandoned
 from fsd_core.worker.supervisor import Supervisor, mlflow_service, mlflow_socket
 from tests.tools.forked import Forked, ForkedApp
 from tests.tools.raw_http import send_request
@@ -134,6 +137,21 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
         assert held() == supervisor.worker.pid == worker
     assert started == []
     until(lambda: not alive(worker), "the worker's end")
+
+
+def test_what_a_killed_command_left_is_stopped_while_the_application_runs(settings: Settings) -> None:
+    settings.make_folders()
+    upgrade(settings.resolved_database_url)
+    with closing(open_database(settings.resolved_database_url)) as database:
+        repository = Repository(database)
+        id = repository.create_experiment(SweepConfig(name="Alone", decodings=(DecodingConfig(),)), enqueue=False)
+        repository.start_run(repository.experiment(id).runs[0].id, {})
+        supervisor = Supervisor(settings, partial(stop_abandoned, repository, settings.home))
+        supervisor.services = []
+        with supervisor:
+            (settings.home / "runs").mkdir(exist_ok=True)
+            (settings.home / "runs" / f"{id}.lock").touch()  # as a kill leaves it
+            until(lambda: repository.experiment(id).status == "stopped", "the end of what was left")
 
 
 @pytest.mark.wide

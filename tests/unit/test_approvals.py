@@ -253,6 +253,25 @@ def test_uses_that_rest_on_a_run_are_named_and_others_are_not(
     assert resting_on(repository, [run.id]) == APPROVED
 
 
+def test_the_commands_change_a_use_and_choose_other_evidence(
+    service: ReviewService, runs: tuple[RunView, ...], call: Call
+) -> None:
+    told = call("review", "change", "chat", "--margin", "3", "--answers", "none", "--days", "30", "--approvals", "2")
+    assert told == (0, "“Chat” asks for something else now.\n", "")
+    use = service.use("chat")
+    assert (use.requirements, use.days, use.approvals) == (Requirements(margin=3, longest_answers=None), 30, 2)
+    assert call("review", "change", "chat", "--days", "none")[0] == 0
+    assert service.use("chat").days is None
+    for option, wrong in (("--margin", "much"), ("--margin", "-1"), ("--days", "soon"), ("--approvals", "0")):
+        status, out, err = call("review", "change", "chat", option, wrong)
+        assert (status, out, err.startswith("error: ")) == (2, "", True), err
+    assert service.use("chat").requirements.margin == 3
+    proposal = proposal_of(service)
+    told = call("review", "evidence", proposal, "--run", runs[-1].id, "--baseline", runs[1].id, "--comment", "Why")
+    assert told == (0, "The proposal rests on 1 run and 1 baseline now.\n", "")
+    assert service.use("chat").proposals[proposal].baselines == (runs[1].id,)
+
+
 @pytest.mark.wide
 def test_the_page_and_the_command_line_ask_with_the_names_of_the_uses(
     repository: Repository, experiment: ExperimentView, call: Call

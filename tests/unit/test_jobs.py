@@ -20,7 +20,7 @@ from fsd_core.storage.messages import ExperimentJob, ExperimentRunJob, Playgroun
 from fsd_core.storage.opening import open_database
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import JobRow, WorkerRow
-from fsd_core.worker.run_actions import exclusive_writing, with_actual_status, with_actual_statuses
+from fsd_core.worker.run_actions import exclusive_writing, stop_abandoned
 from fsd_core.worker.sharing import check_unique, check_worker_name
 from tests.tools.tracking_examples import chunk, generation, playground_job, run_config, sweep
 
@@ -364,7 +364,8 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     repository.start_run(repository.experiment(id).runs[0].id, {})
 
     def card() -> tuple[str, str]:
-        seen = with_actual_status(repository.experiment(id), home)
+        stop_abandoned(repository, home)
+        seen = repository.experiment(id)
         return seen.status, experiments_html([seen], {})
 
     status, html = card()  # of a process elsewhere, as far as anybody knows
@@ -375,10 +376,9 @@ def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repos
     (home / "runs" / f"{id}.lock").touch()  # as a kill leaves it
     status, html = card()
     assert status == "stopped"
-    runs = repository.experiment(id).runs
-    assert [run.status for run in with_actual_statuses(repository, runs, home)] == ["stopped"]
+    assert [run.id for run in repository.runs(status="stopped")] == [repository.experiment(id).runs[0].id]
     for act in ("resume", "archive", "delete"):
         assert f'data-act="{act}"' in html
     assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."
-    assert with_actual_status(repository.experiment(id), home).status == "queued"
+    assert card()[0] == "queued"
     assert system.holder(home / "runs" / f"{id}.lock") is None

@@ -50,7 +50,7 @@ from dashboard.tables.run_record import settings_table
 from dashboard.tables.saved_views_panel import SavedViewsPanel
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, show
 from dashboard.ui.templates import Html, addressed, joined, render, script
-from dashboard.ui.view import Asked, Part, Updates, Values, View, digest, together
+from dashboard.ui.view import Asked, Part, Polled, Updates, Values, View, digest, together
 from fsd_core.actions.action import Ask, action
 from fsd_core.analysis.cells import run_names
 from fsd_core.analysis.matching import caption, match, tables
@@ -285,6 +285,11 @@ OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
 REFRESH_SECONDS = 5.0
 
+_KEPT_SECONDS = 5.0
+"""for which a comparison serves the answers that a page asks for one after the other"""
+_MOST_BEFOREHAND = 10_000
+"""prompts of all runs: the page's HTML waits for no larger comparison"""
+
 _SHOW_ADDRESS = script("compare/show_address.js")
 _WANT_EXPERIMENT = "(id) => { if (id) window.fsd.want({runs: {experiment: id}}); }"
 
@@ -327,6 +332,9 @@ class ComparePage:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
+        self._compared = Polled(
+            lambda ids, baseline, margin, stages: compare(repository, ids, baseline, margin), _KEPT_SECONDS
+        )
         show(heading("Compare", _LEAD))
         self.subject = show()
         self._build_choices()
@@ -453,9 +461,12 @@ class ComparePage:
         runs, baseline, stages = choice.runs, choice.baseline, progress(choice.runs)
         prompt = _compared(named_prompt(asked.address), runs)
 
+        if asked.beforehand and sum(run.prompts_done for run in runs) > _MOST_BEFOREHAND:
+            return {}
+
         @cache
         def comparison() -> ComparedRuns:
-            return compare(self.repository, choice.ids, choice.baseline_id, choice.margin)
+            return self._compared(tuple(choice.ids), choice.baseline_id, choice.margin, digest(stages))
 
         updates = self._choices(asked, choice) | self.views.redraw(asked)
         if asked.differs("tab", tab):

@@ -141,7 +141,7 @@ class PeoplePage:
         self.people.listen(view)
         outputs: list[Any] = [self.part, self.admin_part, self.own, self.tokens, self.log]
         fields, outputs, _ = together([self.people], outputs=outputs)
-        view.listen(self.redraw, fields, outputs, [*token, self.name, self.role], slow=())
+        view.listen(self.redraw, fields, outputs, [*token, self.name, self.role])
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the page."""

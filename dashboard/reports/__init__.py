@@ -92,9 +92,7 @@ class ReportsPage:
         self.list.listen(view)
         view.act(_DELETE, self.delete)
         view.on(self.head.click)
-        view.listen(
-            self.redraw, *together([self.list], outputs=[*self._parts, self.head, self.opened]), slow=("report",)
-        )
+        view.listen(self.redraw, *together([self.list], outputs=[*self._parts, self.head, self.opened]))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the report that the address names, or of the list."""

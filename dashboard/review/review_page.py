@@ -249,7 +249,7 @@ class ReviewPage:
         panels = self.overview, self.use, self.form, self.proposal
         for panel in panels:
             panel.listen(view)
-        view.listen(self.redraw, *together(panels, outputs=self._parts.values()), slow=("proposal", "propose"))
+        view.listen(self.redraw, *together(panels, outputs=self._parts.values()))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the panel that the address names."""

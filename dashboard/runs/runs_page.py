@@ -62,7 +62,6 @@ class RunsPage:
         view.listen(
             self.redraw,
             *together((self.list, self.run, self.experiment), outputs=self._parts),
-            slow=("run", "experiment"),
         )
 
     def redraw(self, asked: Asked) -> Updates:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
-from gradio.routes import templates
+from gradio.routes import BUILD_PATH_LIB, templates
 from jinja2 import BaseLoader, Environment, FunctionLoader
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -129,6 +129,8 @@ class WholePath:
 
 PREVIEW_PATH = "/preview.png"
 PICTURE = Path(__file__).parent / "preview.png"
+_FIGURES = next((f"assets/{one.name}" for one in Path(BUILD_PATH_LIB).glob("PlotlyPlot-*.js")), "")
+"""address of Gradio's script that draws figures, of several megabytes"""
 _GRADIOS = re.compile(r'<meta\s+(?:property="og:|name="twitter:)[^>]*>')
 _CHARSET, _APP = '<meta charset="utf-8" />', "<gradio-app"
 
@@ -166,7 +168,7 @@ def replace_gradios_preview(
         title = f"{titles.get(config.get('current_page', ''), 'Nothing here')} – FSD Lab"
         config["title"] = title  # a page's own copy, from which Gradio's script sets the title once more
         person = person_mark(person_in(request.scope))
-        tags = render("server/pages.html", "gradios_head", title, preview(request), installation, person)
+        tags = render("server/pages.html", "gradios_head", title, preview(request), installation, person, _FIGURES)
         return Html(f"{tags}<style>{HEAD_STYLE}</style>")
 
     def body(request: Request, config: dict[str, Any]) -> Html:

@@ -327,9 +327,7 @@ class SettingsPage:
         self.opened = show()
         view = View(self.message, self.fail)
         self.list.listen(view)
-        view.listen(
-            self.redraw, *together([self.list], outputs=[self.message, self.list_part, self.opened]), slow=("setting",)
-        )
+        view.listen(self.redraw, *together([self.list], outputs=[self.message, self.list_part, self.opened]))
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the setting that the address names, or what differs of the list."""

@@ -180,7 +180,7 @@ class StartPage:
         self.answer = show(self.shipped, elem_id="answer")
         self.news = show(elem_id="news")
         view = View(self.message, self.fail)
-        view.listen(self.redraw, [], [self.answer, self.news], slow=())
+        view.listen(self.redraw, [], [self.answer, self.news])
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the answer, current work, reviews that wait, and decisions, as far as they differ."""

@@ -89,6 +89,14 @@ window.fsd = (() => {
     }
   };
 
+  // Has the script that draws figures at hand by the time that the first one comes.
+  const draws = () => {
+    const script = document.querySelector('meta[name="fsd-figures"]');
+    if (script && window.gradio_config.components.some(({type}) => type === 'plot')) {
+      import(new URL(script.content, document.baseURI)).catch(() => {});
+    }
+  };
+
   // Takes note of an answer, once, and returns what it fills in: fields that still hold what was sent. The next question
   // may come before the answer is heard, or before the fields hold what it fills in.
   const take = (answer, values) => {
@@ -106,6 +114,7 @@ window.fsd = (() => {
       }
       acts = acts.filter((one) => !heard.done.includes(one.key));
       if (opening) setTimeout(() => document.getElementById('fsd-first')?.remove(), FILLING_MS);
+      if (opening && heard.more) draws();
       opening = false;
       bar(heard.barred);
     }

@@ -51,22 +51,25 @@ _LONGEST = 2_000
 class Polled(Generic[_T]):
     """The cached answers of a function of hashable arguments, each kept for ``seconds``.
 
-    Callers wait while the answer is being computed. Errors are not cached and are raised for each caller.
+    Callers wait while the same answer is being computed. Errors are not cached and are raised for each caller.
     """
 
     def __init__(self, query: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._query, self._answers = query, TTLCache[tuple[Hashable, ...], _T](_MOST, seconds, clock)
-        self._lock = threading.Lock()
+        self._lock, self._computing = threading.Lock(), [threading.Lock() for _ in range(16)]
 
     def __call__(self, *arguments: Hashable) -> _T:
         if len(repr(arguments)) > _LONGEST:
             return self._query(*arguments)
-        with self._lock:
-            try:
-                return self._answers[arguments]
-            except KeyError:
-                answer = self._answers[arguments] = self._query(*arguments)
-                return answer
+        with self._computing[hash(arguments) % len(self._computing)]:
+            with self._lock:
+                kept = self._answers.get(arguments, self)
+            if not isinstance(kept, Polled):
+                return kept
+            answer = self._query(*arguments)
+            with self._lock:
+                self._answers[arguments] = answer
+            return answer
 
     def forget(self) -> None:
         """Clear the cache, after a change that must be visible at once."""
@@ -178,6 +181,11 @@ class Asked:
     def opening(self) -> bool:
         """Whether the browser shows nothing yet, or only an error."""
         return self._question.shown.keys() <= {QUESTION}
+
+    @property
+    def beforehand(self) -> bool:
+        """Whether this is for the page's HTML, which waits for the answer: no browser asks yet."""
+        return self._question.number == 0
 
     @property
     def reloaded(self) -> bool:
@@ -387,7 +395,6 @@ class View:
         forms: Sequence[Any] = (),
         kept: Sequence[Any] = (),
         lasting: Sequence[Any] = (),
-        slow: Collection[str] | None = None,
     ) -> None:
         """Attach the event, after everything else.
 
@@ -398,14 +405,13 @@ class View:
             forms: further fields that ``redraw`` may read and fill in
             kept: those of ``fields`` that the browser fills in again after a reload
             lasting: those of ``kept`` that it also fills in when a link leads to the page again
-            slow: names in addresses by which the first answer takes too long to be in the page's HTML; ``None`` for all
         """
 
         def answer(values: Updates, request: gr.Request) -> Updates:
             return self.answer(redraw, values, request)
 
-        if slow is not None and (openings := getattr(Context.root_block, "openings", None)) is not None:
-            openings[getattr(Context.root_block, "current_page", "")] = partial(self.opening, redraw, slow)
+        if (openings := getattr(Context.root_block, "openings", None)) is not None:
+            openings[getattr(Context.root_block, "current_page", "")] = partial(self.opening, redraw)
         asking = sorted({*fields}, key=_id)
         self._fields = sorted({*fields, *forms}, key=_id)
         inputs = sorted([self._answer, *self._fields], key=_id)  # as Gradio sorts a set
@@ -470,7 +476,7 @@ class View:
             "kept": [*asked.unused],
             "changes": question.changes, "address": asked.new_address,
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},
-            "barred": {name: reason for name, reason in reasons.items() if reason},
+            "barred": {name: reason for name, reason in reasons.items() if reason}, "more": asked.postponed,
         }  # fmt: skip
         more = {self._rest: str(question.number)} if asked.postponed else {}
         LOOKS.reset(before)
@@ -479,11 +485,8 @@ class View:
         assert not written, f"values are filled in and not answered: {written}"
         return updates | more | {self._answer: json.dumps(heard)}
 
-    def opening(self, redraw: Callable[[Asked], Updates], slow: Collection[str], request: Request) -> Updates:
-        """Return the answer to a browser that opens the page at this address; nothing for one that names what is
-        ``slow``."""
-        if any(name in request.query_params for name in slow):
-            return {}
+    def opening(self, redraw: Callable[[Asked], Updates], request: Request) -> Updates:
+        """Return the answer to a browser that opens the page at this address, for the page's HTML."""
         question = Question(address=dict(request.query_params))
         sent = {field: field.value for field in self._fields} | {self._answer: question.model_dump_json()}
         return self.answer(redraw, sent, gr.Request(request))

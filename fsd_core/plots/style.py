@@ -42,6 +42,7 @@ _AXES = {
     "tickcolor": AXIS,
     "ticklen": 4,
     "automargin": True,
+    "ticklabeloverflow": "allow",  # to hide those that overflow, the browser measures every one
     "title": {"standoff": 10, "font": {"size": 13}},
 }
 TEMPLATE = go.layout.Template(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from starlette.requests import Request
@@ -14,7 +14,8 @@ from dashboard.web import PAGES, Pages
 from fsd_core.accounts import KEY
 from fsd_core.roles import Person
 from fsd_core.storage.repository import Repository
-from tests.pages.test_planted_text import WHO, Planted, harmful, hostile, planted
+from tests.pages.test_planted_text import WHO, Planted, address, harmful, hostile, planted
+from tests.tools.planted import DOORS
 from tests.tools.plausible import add_finished
 from tests.tools.shown_page import Application, Read
 
@@ -48,11 +49,16 @@ def test_the_first_page_has_its_answer_at_once(application: Application, empty: 
     assert "Try it on a prompt" in text
 
 
-def test_a_list_has_its_rows_at_once_and_what_is_opened_waits(application: Application, empty: Repository) -> None:
+def test_a_list_has_its_rows_at_once_and_what_is_opened_its_figures(
+    application: Application, empty: Repository
+) -> None:
     assert "No runs yet" in shown(application, "runs").text
     run = empty.experiment(add_finished(empty, "Mine", limit=2)).runs[0]
     assert run.label in shown(application, "runs").text
-    assert "Mine" not in shown(application, "runs", run=run.id).text
+    assert "Mine" in shown(application, "runs", run=run.id).text
+    text = shown(application, "compare", experiment=str(run.experiment_id)).text
+    assert "Setting ↕ Accuracy ↕ Points" in text
+    assert "Target alone 100 – 1 baseline" in text
 
 
 def test_fields_and_buttons_are_shapes_with_their_names(application: Application, empty: Repository) -> None:
@@ -72,7 +78,18 @@ def test_a_page_that_cannot_be_drawn_beforehand_shows_what_it_is_built_with(
     assert "was not drawn beforehand" in caplog.text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
-def test_what_is_planted_is_text_there_too(hostile: Application, planted: Planted, page: object) -> None:
-    read = shown(hostile, getattr(page, "path", ""), WHO)
+def test_a_large_comparison_is_not_waited_for(
+    application: Application, empty: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = add_finished(empty, "Mine", limit=2)
+    monkeypatch.setattr("dashboard.compare.compare_page._MOST_BEFOREHAND", 13)  # seven runs of two prompts
+    text = shown(application, "compare", experiment=experiment).text
+    assert "Which setting to use" in text
+    assert "Target alone" not in text
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if not door.startswith("nosuch")])
+def test_what_is_planted_is_text_there_too(hostile: Application, planted: Planted, door: str) -> None:
+    path, _, query = address(door, planted.ids).partition("?")
+    read = shown(hostile, path, WHO, **dict(parse_qsl(query)))
     assert [one for one in read.elements if harmful(one)] == []

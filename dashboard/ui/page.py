@@ -99,7 +99,7 @@ _SHEETS = (
 )
 # Given to Gradio as a whole: it prefixes every rule with its own class, without which its resets would win.
 STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
-_SCRIPTS = ("drafts.js", "view.js", "tokens.js", "sharing.js", "terms.js", "focus.js")
+_SCRIPTS = ("drafts.js", "said.js", "view.js", "tokens.js", "sharing.js", "terms.js", "focus.js")
 HEAD = "".join(f"<script>{(_FOLDER / script).read_text(encoding='utf-8')}</script>" for script in _SCRIPTS)
 FAVICON = _FOLDER / "favicon.svg"
 

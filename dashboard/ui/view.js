@@ -40,6 +40,7 @@ window.fsd = (() => {
     if (last && same([last.name, last.data], [name, data])) return;
     if (button) button.disabled = true;
     acts.push({key: newKey(), name, data, button, tries: 0});
+    window.fsdSaid.clear();
     if (!secret) drafts.keepAct(acts.at(-1));
   };
   const free = () => { for (const {button} of acts) if (button) button.disabled = false; };
@@ -111,6 +112,7 @@ window.fsd = (() => {
       for (const one of acts.filter(({key}) => heard.done.includes(key))) {
         if (one.button) one.button.disabled = false;
         drafts.answered(one, heard.kept.includes(one.key));
+        if (heard.said[one.key]) window.fsdSaid.say(one.data.id, heard.said[one.key]);
       }
       acts = acts.filter((one) => !heard.done.includes(one.key));
       if (opening) setTimeout(() => document.getElementById('fsd-first')?.remove(), FILLING_MS);

@@ -455,8 +455,13 @@ class View:
         asked, done, updates = Asked(question, values | kept, request), Updates(), Updates()
         asked.filled |= {field: value for field, value in kept.items() if value != values[field]}
         before = LOOKS.set(asked.person)
+        said: dict[str, str] = {}
         for act in question.acts:
-            done |= self._do(act, asked)
+            did = self._do(act, asked)
+            done |= did
+            answer = str(did.get(self._acts.get(act.name, (None, self._place))[1], ""))
+            if act["id"] and answer.startswith("<p"):  # a sentence
+                said[act.key] = answer
         key = digest(list(values.values()), question.wanted)
         try:
             updates = redraw(asked)
@@ -472,7 +477,7 @@ class View:
                 asked.shown = question.shown
         reasons = {name: refusal(asked.person, name, self._check_role) for name in self._acts}
         heard = {
-            "number": question.number, "shown": asked.shown, "done": [act.key for act in question.acts],
+            "number": question.number, "shown": asked.shown, "done": [act.key for act in question.acts], "said": said,
             "kept": [*asked.unused],
             "changes": question.changes, "address": asked.new_address,
             "fill": {self._fields.index(field): value for field, value in asked.filled.items()},

@@ -169,7 +169,11 @@ def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_
     shown.get_by_role("button", name="Resume").click()
     expect(shown).to_contain_text("queued")
     assert repository.job(id).status == "queued"
-    expect(page.locator(".fsd-notice").filter(has_text="continues at its next prompt")).to_be_visible()
+    said = page.locator(".fsd-notice").filter(has_text="continues at its next prompt", visible=True)
+    expect(said).to_have_count(1)
+    expect(shown.locator(".fsd-said").filter(has=said)).to_be_visible()  # beside the button
+    polled(page, 1.0)
+    expect(shown.locator(".fsd-said").filter(has=said)).to_be_visible()
 
     expect(shown.get_by_role("button", name="Delete")).to_have_count(0)  # it is under way
     job = claimed(repository, id)
@@ -185,6 +189,7 @@ def test_nothing_is_redrawn_while_nothing_changes_and_experiments_are_cancelled_
     shown.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(shown).to_have_count(0)
+    expect(page.locator(".fsd-notice").filter(has_text="was deleted", visible=True)).to_have_count(1)
     with pytest.raises(UnknownName):
         repository.experiment(id)
 

@@ -25,7 +25,7 @@ from fsd_core import accounts
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.settings import Settings
 from fsd_core.storage.opening import upgrade
-from tests.tools.counted_hand import Hand
+from tests.tools.counted_hand import GOALS, Hand
 from tests.tools.folds import unfold
 from tests.tools.rule_boxes import rule_box
 from tests.tools.settled import go, settled
@@ -180,6 +180,7 @@ def a_setting_is_found(ann: Page) -> None:
     """One click leads from the dropped file to the verdict: the search by the margin that the file does for."""
     hand = Hand(ann)
     answer = drop(ann, "word-problems.jsonl", file_of(FORM))
+    hand.count += 1
     expect(answer).to_contain_text("Reference: answer. Scorer: Number, since every reference is a number.")
     expect(answer.locator("li").first).to_contain_text("#### 63")
     expect(answer).to_contain_text(
@@ -196,7 +197,7 @@ def a_setting_is_found(ann: Page) -> None:
     it_is_cancelled_and_continued(ann, found)
     expect(found.locator(".exp-verdict")).to_contain_text("Use ", timeout=3 * LONG)
     expect(found.locator(".exp-verdict")).to_contain_text("The target alone solves")
-    assert hand.count == 1
+    assert hand.count == GOALS["From one's own file to the verdict"]
     expect(found.get_by_role("button", name="Delete", exact=True)).to_be_disabled()
     expect(found.get_by_role("button", name="Delete", exact=True)).to_have_attribute(
         "title", re.compile("Deleting needs the role admin, and Ann is author")

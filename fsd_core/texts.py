@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator
@@ -52,6 +53,8 @@ def checked_key(key: str) -> str:
 
 Key = Annotated[str, AfterValidator(checked_key)]
 """what a caller chooses for an act, and sends again with it"""
+Secret = Annotated[Callable[[], str], "secret"]
+"""returns a secret once it is called: a command asks for it without echo, or reads a line of standard input"""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """hosts that nobody else reaches"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import gradio as gr
@@ -31,7 +32,6 @@ from fsd_core.models.pair_check import (
     size,
 )
 from fsd_core.models.sources import moved
-from fsd_core.roles import Person
 from fsd_core.rules import ENGINE_TITLES
 from fsd_core.settings import get_settings
 from fsd_core.storage.records import UNENDED
@@ -143,6 +143,7 @@ class OwnModelsPanel(Part):
     ) -> None:
         """``forget`` is called after a pair was added or forgotten, or its fetch was begun or stopped."""
         self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
+        self._ask = partial(Ask, settings, repository=repository)
         with gr.Accordion("Your own models", open=False, elem_id="own-models"):
             show(render(_FILE, "lead", _LEAD))
             with gr.Row():
@@ -225,9 +226,6 @@ class OwnModelsPanel(Part):
         if act["kind"] in _FOUND_ROLES:
             asked.fill(self.models[act["kind"]], act["id"])
 
-    def _ask(self, person: Person) -> Ask:
-        return Ask(self.settings, person, self.repository)
-
     def _named(self, values: Values) -> tuple[str, str]:
         """Return the pair's name, which may be empty, and that of its models. Raises ``FsdError`` for what cannot be
         kept here."""
@@ -289,7 +287,7 @@ class EnginesPanel:
         self, repository: Repository, settings: Settings, form: ExperimentForm, forget: Callable[[], None]
     ) -> None:
         """``forget`` is called after an endpoint was added or forgotten."""
-        self.repository, self.settings, self.form, self._forget = repository, settings, form, forget
+        self.form, self._forget, self._ask = form, forget, partial(Ask, settings, repository=repository)
         with gr.Accordion("Running engines", open=False, elem_id="running-engines"):
             show(render(_ENGINES_FILE, "lead", settings.access_is_on, KEY_PREFIX))
             with gr.Row():
@@ -333,9 +331,6 @@ class EnginesPanel:
         chosen = self.form.fields["endpoints"]
         asked.fill(chosen, [*dict.fromkeys([*(asked[chosen] or ()), given["name"].strip()])])
         return {self.answer: notice(f"{told} It is chosen under “Running engines” above.")}
-
-    def _ask(self, person: Person) -> Ask:
-        return Ask(self.settings, person, self.repository)
 
 
 def engines_html(engines: Sequence[ServedEngineRow]) -> Html:

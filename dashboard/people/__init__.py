@@ -14,7 +14,8 @@ from dashboard.ui import components
 from dashboard.ui.components import LOOKS, Column, empty_state, heading, notice, section, show, table
 from dashboard.ui.templates import Html, joined, render
 from dashboard.ui.view import Act, Asked, Updates, Values, View, together
-from fsd_core.accounts import AccountService
+from fsd_core.actions import people
+from fsd_core.actions.action import Ask
 from fsd_core.errors import FsdError
 from fsd_core.roles import LONGEST_PERSON_NAME, ROLES, Person, read_roles, same_name
 
@@ -41,11 +42,6 @@ _LOG = {
 }  # fmt: skip
 TOKENS = Listing("Tokens", _TOKENS, partial(render, _FILE, "token"), render(_FILE, "no_tokens"))
 LOG = Listing("What happened to accounts", _LOG, partial(render, _FILE, "event"), render(_FILE, "no_events"))
-
-
-def refused(sentence: str) -> Html:
-    """Return the page for a program, or somebody who has not signed in."""
-    return empty_state("Nothing to see here", sentence)
 
 
 def own_html(person: Person, settings: Settings) -> Html:
@@ -87,7 +83,7 @@ class PeoplePage:
     """The parts of the page as attributes. Secrets are shown once, in the answer to the act that made them."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
-        self.settings, self.service = settings, AccountService(repository, settings)
+        self.settings, self._ask = settings, partial(Ask, settings, repository=repository)
         self._made: TTLCache[str, str] = TTLCache(100, 120)  # by key: an act may be sent twice, a secret is made once
         self.message = show()
         with gr.Column(visible=False) as self.part:
@@ -118,7 +114,7 @@ class PeoplePage:
         behind_proxy = self.settings.access == "proxy"
         show(joined([section("Everybody"), roles_html(self.settings) if behind_proxy else ""]))
         listing = everybody(self.settings)
-        count, rows = held(listing, lambda: self.service.people(LOOKS.get()))
+        count, rows = held(listing, lambda: people.list_people(self._ask(LOOKS.get())))
         with gr.Column(visible=not behind_proxy):
             self.people = ListPage("people", "account", listing, count, rows, "Name, role or state")
         with gr.Row(elem_classes=["people-forms"], visible=self.settings.access == "password"):
@@ -133,10 +129,10 @@ class PeoplePage:
         view.button(self.make, "make a token", token, self.make_token, self.token_answer)
         view.button(self.add, "add a person", [self.name, self.role], self.add_person, self.people_answer)
         view.button(self.change, "change a role", [self.name, self.role], self.change_role, self.people_answer)
-        view.act("revoke-token", self.revoke_token, self.token_answer)
+        view.deed("revoke-token", people.revoke_token, self._ask, self.token_answer)
         view.act("new-password", self.new_password, self.people_answer)
-        for name, disabled in (("disable-person", True), ("enable-person", False)):
-            view.act(name, self._set_disabled(disabled), self.people_answer)
+        view.act("disable-person", self.disable_person, self.people_answer)
+        view.deed("enable-person", people.enable_person, self._ask, self.people_answer)
         view.on(self.tokens.click)
         self.people.listen(view)
         outputs: list[Any] = [self.part, self.admin_part, self.own, self.tokens, self.log]
@@ -145,11 +141,11 @@ class PeoplePage:
 
     def redraw(self, asked: Asked) -> Updates:
         """Return the updates of the page."""
-        person, service = asked.person, self.service
+        person, ask = asked.person, self._ask(asked.person)
         try:
-            tokens, log = service.tokens(person), service.log(person, LOG_ROWS)
+            tokens, log = people.list_tokens(ask), people.account_log(ask, LOG_ROWS)
         except FsdError as error:
-            return self._view.only(asked, [self.part], None, refused(str(error)))
+            return self._view.only(asked, [self.part], None, empty_state("Nothing to see here", str(error)))
         is_admin = person.may("admin")
         updates = self._view.only(asked, [self.part], self.part)
         if asked.differs("own", person):
@@ -172,7 +168,7 @@ class PeoplePage:
     def make_token(self, values: Values, asked: Asked) -> Updates:
         """Make a token, and show it once."""
         name, role, days = values[self.token_name] or "", str(values[self.token_role]), values[self.token_days] or None
-        secret = self._once(values.key, lambda: self.service.make_token(asked.person, name, role, days))
+        secret = self._once(values.key, lambda: people.make_token(self._ask(asked.person), name, role, days=days))
         asked.used(values, self.token_name)
         return {self.token_answer: secret_html("token", name, secret)}
 
@@ -182,34 +178,26 @@ class PeoplePage:
             secret = self._made[key] = make()
         return secret
 
-    def revoke_token(self, act: Act, asked: Asked) -> Updates:
-        """Revoke a token."""
-        self.service.revoke_token(asked.person, act["id"])
-        return {self.token_answer: notice(f"The token {act['id']} is worth nothing any more.")}
-
     def add_person(self, values: Values, asked: Asked) -> Updates:
         """Add somebody with a one-time password, which is shown once."""
         name, role = values[self.name] or "", str(values[self.role])
-        password = self._once(values.key, lambda: self.service.add_person(asked.person, name, role))
+        password = self._once(values.key, lambda: people.add_person(self._ask(asked.person), name, role))
         asked.used(values, self.name)
         return {self.people_answer: secret_html("password", name, password)}
 
     def new_password(self, act: Act, asked: Asked) -> Updates:
         """Give somebody a one-time password, which is shown once."""
-        password = self._once(act.key, lambda: self.service.new_password(asked.person, act["id"]))
+        password = self._once(act.key, lambda: people.give_one_time_password(self._ask(asked.person), act["id"]))
         return {self.people_answer: secret_html("password", act["id"], password)}
 
     def change_role(self, values: Values, asked: Asked) -> Updates:
         """Change somebody's role."""
         name, role = (values[self.name] or "").strip(), str(values[self.role])
-        self.service.change_role(asked.person, name, role)
+        sentence = people.change_role(self._ask(asked.person), name, role)
         asked.used(values, self.name)
-        return {self.people_answer: notice(f"{name} is {role} now.")}
+        return {self.people_answer: notice(sentence)}
 
-    def _set_disabled(self, disabled: bool) -> Any:
-        def set_disabled(act: Act, asked: Asked) -> Updates:
-            self.service.set_disabled(asked.person, act["id"], disabled)
-            sentence = "is disabled, signed out everywhere" if disabled else "may sign in again"
-            return {self.people_answer: notice(f"{act['id']} {sentence}.")}
-
-        return set_disabled
+    def disable_person(self, act: Act, asked: Asked) -> Updates:
+        """Disable somebody."""
+        people.disable_person(self._ask(asked.person), act["id"])
+        return {self.people_answer: notice(f"{act['id']} is disabled, signed out everywhere.")}

@@ -340,7 +340,7 @@ class View:
 
     def deed(
         self, name: str, action: Action[..., Any], ask: Callable[[Person], Ask], place: gr.HTML,
-        done: Callable[[], None],
+        done: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Let an action be done with the id that a script of the page gives, as what it calls ``name``. ``done`` is
         called then. An answer that is a sentence is displayed in ``place``."""

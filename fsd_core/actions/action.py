@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError, create_model
 
-from fsd_core.errors import Malformed, NotGiven, UnknownChoice
+from fsd_core.errors import Malformed, NotGiven, Refused, UnknownChoice
 from fsd_core.frozen import first_error
 from fsd_core.roles import LOCAL, Person, require, require_person
 from fsd_core.texts import whole
@@ -100,19 +100,25 @@ class Action(Generic[P, R]):
     """such as "Adding models", for the sentence that refuses it; empty where the function asks for a role itself"""
     people: bool
     """whether it is refused to tokens"""
+    known: bool
+    """whether it is refused to whoever is not signed in either, but for the operator"""
     effects: Effects
     tells: Callable[[Any], Told]
     arguments: tuple[str, ...]
     """parameters that a command takes without a name"""
+    fields: tuple[str, ...]
+    """attributes of its answers that the command prints as JSON; empty: the answers are JSON"""
 
     def __call__(self, ask: Ask, *args: P.args, **named: P.kwargs) -> R:
-        self.check_role(ask.person)
+        self.check_role(ask.person, ask.operator)
         return self.function(ask, *args, **named)
 
-    def check_role(self, person: Person) -> None:
+    def check_role(self, person: Person, operator: bool = False) -> None:
         """Raise ``Refused`` unless the person has the role that it needs."""
         if self.doing:
             (require_person if self.people else require)(person, self.role, self.doing)
+        if self.known and not (person.known or operator):
+            raise Refused(f"{self.doing} is for people with an account: sign in first.")
 
     @property
     def name(self) -> str:
@@ -168,12 +174,14 @@ def action(
     role: Literal["", "viewer", "author", "reviewer", "admin"] = "",
     doing: str = "",
     people: bool = False,
+    known: bool = False,
     writes: bool = False,
     destroys: bool = False,
     repeatable: bool = False,
     elsewhere: bool = False,
     tells: Callable[[Any], Told] = said,
     arguments: Sequence[str] | None = None,
+    fields: Sequence[str] = (),
 ) -> Callable[[Callable[Concatenate[Ask, P], R]], Action[P, R]]:
     """Make an action of a function whose first parameter is who asks (``Ask``).
 
@@ -187,7 +195,8 @@ def action(
         first = [one.name for one in signature if one.default is inspect.Parameter.empty][:1]
         effects = Effects(writes or destroys, destroys, repeatable or not (writes or destroys), elsewhere)
         positional = tuple(first if arguments is None else arguments)
-        return Action(function, command, role, doing, people, effects, tells, positional)
+        whom = role, doing, people or known, known
+        return Action(function, command, *whom, effects, tells, positional, tuple(fields))
 
     return make
 
@@ -197,7 +206,7 @@ def do(action: Action[Any, R], ask: Ask, given: Mapping[str, Any]) -> R:
 
     Raises ``InvalidSetting`` for those that are missing, unknown or of another type, and what the action raises.
     """
-    action.check_role(ask.person)
+    action.check_role(ask.person, ask.operator)
     if whole(dict(given)) != given:
         raise Malformed("A text of the arguments holds NUL or half of a character (a lone surrogate): leave it out.")
     expected = action.parameters

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, get_args, get_origin
 
@@ -13,7 +15,7 @@ from typer.core import TyperGroup
 from fsd_core.actions.action import Action, Ask, Told, actions_in, do
 from fsd_core.cli import common, output
 from fsd_core.settings import get_settings
-from fsd_core.texts import upper_first
+from fsd_core.texts import Secret, upper_first
 
 
 def add_commands(app: typer.Typer, actions: Iterable[Action[Any, Any]]) -> None:
@@ -61,7 +63,7 @@ def command_of(action: Action[Any, Any], *, whole: bool = False) -> Any:
     def command(context: typer.Context, json: bool = False, **given: Any) -> None:
         if whole and context.invoked_subcommand is not None:
             return
-        typed = {name: value for name, value in given.items() if value is not None}
+        typed = {name: value for name, value in given.items() if value is not None} | secrets
         answer = do(action, Ask(get_settings(), operator=True), typed)
         told = action.tells(answer)
         for note in told.notes:
@@ -69,11 +71,12 @@ def command_of(action: Action[Any, Any], *, whole: bool = False) -> Any:
         if not json:
             _print(told)
         for one in (answer if isinstance(answer, list) else [answer]) if json else ():
-            output.print_json(one)
+            output.print_json({name: getattr(one, name) for name in action.fields} or one)
         if not told.passes:
             raise typer.Exit(1)
 
-    hints = {name: _typed(action, name) for name in action.parameters}
+    secrets = {name: partial(_secret, name) for name, one in action.parameters.items() if one.kind == Secret}
+    hints = {name: _typed(action, name) for name in action.parameters if name not in secrets}
     hints |= {} if action.answer is str else {"json": common.Json}
     defaults = {name: one.default for name, one in action.parameters.items()} | {"json": False}
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
@@ -92,7 +95,17 @@ def _typed(action: Action[Any, Any], name: str) -> Any:
     parameter = action.parameters[name]
     kind = get_args(parameter.kind)[0] if get_origin(parameter.kind) is Annotated else parameter.kind
     about = f"{upper_first(parameter.help)}." if parameter.help else None
-    return Annotated[kind, (typer.Argument if name in action.arguments else typer.Option)(help=about)]
+    marks = [mark for it in getattr(parameter.kind, "__metadata__", ()) for mark in getattr(it, "metadata", ())]
+    least, most = (next((getattr(it, way) for it in marks if hasattr(it, way)), None) for way in ("ge", "le"))
+    made = typer.Argument if name in action.arguments else typer.Option
+    return Annotated[kind, made(help=about, min=least, max=most)]
+
+
+def _secret(name: str) -> str:
+    """Return a secret typed twice on a terminal without echo, or else the first line of standard input."""
+    if sys.stdin.isatty():
+        return typer.prompt(upper_first(name), hide_input=True, confirmation_prompt=True)
+    return sys.stdin.readline().rstrip("\n")
 
 
 def _print(told: Told) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def deletion_text(repository: Repository, kind: str, id: str) -> str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    print(json.dumps(value, allow_nan=False), flush=True)
+    print(json.dumps(value, allow_nan=False, default=datetime.isoformat), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:

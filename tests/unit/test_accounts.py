@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +25,9 @@ from dashboard.people import TOKENS, roles_html
 from dashboard.server.sign_in import login_routes, logout_routes
 from dashboard.web import PAGES, pages_of
 from fsd_core import accounts
-from fsd_core.accounts import KEY, AccountService, identifier
+from fsd_core.accounts import KEY, identifier
+from fsd_core.actions import people
+from fsd_core.actions.action import Ask
 from fsd_core.errors import (
     InvalidSetting,
     Malformed,
@@ -33,7 +41,7 @@ from fsd_core.errors import (
 )
 from fsd_core.middleware import RequireSignIn
 from fsd_core.roles import LOCAL, VISITOR, Person, require
-from fsd_core.settings import Settings
+from fsd_core.settings import Settings, get_settings
 from fsd_core.storage import accounts as stored_accounts
 from fsd_core.storage.repository import Repository
 from fsd_core.storage.tables import ApiTokenRow, SignInRow
@@ -324,13 +332,51 @@ def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.
     assert call("users", "role", "Ann", "admin")[1] == "Ann is admin now.\n"
     assert call("users", "password", "Ann")[0] == 0
     assert call("users", "list")[1].splitlines()[1].split()[:2] == ["Ann", "admin"]
+    listed = json.loads(call("users", "list", "--json")[1])
+    assert {name: value for name, value in listed.items() if name != "created_at"} == {
+        "name": "Ann",
+        "role": "admin",
+        "signed_in_at": None,
+        "disabled": False,
+        "one_time": False,
+    }
+    assert datetime.fromisoformat(listed["created_at"]).tzinfo
+    assert call("users", "disable", "Ann")[1] == "Ann is disabled.\n"
+    assert call("users", "enable", "Ann")[1] == "Ann may sign in again.\n"
+    assert len(call("users", "one-time", "Ann")[1].strip()) >= accounts.SHORTEST_PASSWORD
+    assert call("users", "log", "--limit", "1")[1].split()[-5:] == ["local", "user", "one-time", "password", "Ann"]
+    for limit in ("0", "10001"):
+        status, _, told = call("users", "log", "--limit", limit)
+        assert (status, "Invalid value for '--limit'" in told) == (2, True)
     assert call("users", "remove", "Ann")[0] == 0
     assert call("users", "remove", "Ann")[2].startswith("error: There is no user 'Ann'")
     status, secret, _ = call("tokens", "add", "ci")
     assert (status, secret[:4]) == (0, "fsd_")
     assert call("tokens", "list")[1].splitlines()[1].split()[:2] == ["ci", "viewer"]
+    written = call("tokens", "list", "--json")[1]
+    assert json.loads(written).keys() == {"name", "role", "owner", "created_at", "expires_at", "used_at"}
+    assert accounts.digest(secret.strip()) not in written
     assert call("tokens", "revoke", "ci")[0] == 0
     assert call("tokens", "list")[2] == "There are no tokens.\n"
+
+
+def test_on_a_terminal_a_password_is_typed_twice_and_not_echoed(tmp_path: Path, repository: Repository) -> None:
+    main, terminal = pty.openpty()
+    command = [sys.executable, "-m", "fsd_core", "users", "add", "Ann"]
+    environment = os.environ | {"FSD_HOME": str(get_settings().home)}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        shown = b""
+        for question in (b"Password: ", b"Repeat for confirmation: "):
+            while question not in shown:
+                shown += os.read(main, 1000)
+            os.write(main, f"{PASSWORD}\n".encode())
+        while b"Ann may sign in as viewer." not in shown:
+            shown += os.read(main, 1000)
+        assert process.wait() == 0
+    os.close(main)
+    assert PASSWORD.encode() not in shown
+    assert sign_in(repository, "Ann")
 
 
 def test_a_void_token_is_nobody_even_where_others_are_let_in(repository: Repository, ann: str, tmp_path: Path) -> None:
@@ -361,43 +407,49 @@ def test_an_address_of_a_proxy_is_one_however_it_is_written(tmp_path: Path) -> N
     assert Settings(home=tmp_path, proxy_addresses="2001:0DB8:0::1").proxies == {"2001:db8::1"}
 
 
+By = Callable[[Person], Ask]
 CAT, ANN, EVE = Person("Cat", "admin"), Person("Ann", "author"), Person("Eve", "viewer")
 NIGHTLY = Person("nightly", "admin", owner="Cat")
 
 
 @pytest.fixture
-def service(repository: Repository) -> AccountService:
+def team(repository: Repository) -> Repository:
     for person in (CAT, ANN, EVE):
         accounts.add_user(repository, person.name, person.role, PASSWORD)
-    return AccountService(repository, Settings(access="password"))
+    return repository
 
 
-def sign_in(service: AccountService, name: str, password: str = PASSWORD) -> str:
-    return accounts.sign_in(service.repository, name, password, "127.0.0.1")
+@pytest.fixture
+def by(team: Repository) -> By:
+    return partial(Ask, Settings(access="password"), repository=team)
 
 
-def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> None:
-    password = service.add_person(CAT, "Dan", "viewer")
+def sign_in(team: Repository, name: str, password: str = PASSWORD) -> str:
+    return accounts.sign_in(team, name, password, "127.0.0.1")
+
+
+def test_an_admin_adds_changes_disables_and_enables(team: Repository, by: By) -> None:
+    password = people.add_person(by(CAT), "Dan", "viewer")
     assert len(password) >= accounts.SHORTEST_PASSWORD
-    service.change_role(CAT, "Dan", "reviewer")
-    session = sign_in(service, "Dan", password)
-    token = service.make_token(Person("Dan", "reviewer"), "dans", "author", 1)
-    service.set_disabled(CAT, "Dan", True)
-    assert accounts.whose_cookie(service.repository, session) is None
-    assert accounts.whose_token(service.repository, token) is None
+    people.change_role(by(CAT), "Dan", "reviewer")
+    session = sign_in(team, "Dan", password)
+    token = people.make_token(by(Person("Dan", "reviewer")), "dans", "author", days=1)
+    people.disable_person(by(CAT), "Dan")
+    assert accounts.whose_cookie(team, session) is None
+    assert accounts.whose_token(team, token) is None
     with pytest.raises(Refused):
-        sign_in(service, "Dan", "wrong password")  # which is all that a stranger learns
-    new = service.new_password(CAT, "Dan")
+        sign_in(team, "Dan", "wrong password")  # which is all that a stranger learns
+    new = people.give_one_time_password(by(CAT), "Dan")
     with pytest.raises(Refused):
-        sign_in(service, "Dan", new)
-    service.set_disabled(CAT, "Dan", False)
-    assert accounts.whose_cookie(service.repository, sign_in(service, "Dan", new)) == Person(
+        sign_in(team, "Dan", new)
+    people.enable_person(by(CAT), "Dan")
+    assert accounts.whose_cookie(team, sign_in(team, "Dan", new)) == Person(
         "Dan", "reviewer", must_choose_password=True
     )
-    assert accounts.whose_token(service.repository, token) == Person("Dan/dans", "author", owner="Dan")
-    dan = next(one for one in service.people(CAT) if one.name == "Dan")
+    assert accounts.whose_token(team, token) == Person("Dan/dans", "author", owner="Dan")
+    dan = next(one for one in people.list_people(by(CAT)) if one.name == "Dan")
     assert (dan.disabled, dan.one_time, dan.signed_in_at is None) == (False, True, False)
-    acts = [event.act for event in reversed(service.log(CAT, 50)) if "Dan" in (event.who, event.subject)]
+    acts = [event.act for event in reversed(people.account_log(by(CAT), 50)) if "Dan" in (event.who, event.subject)]
     assert acts == [
         "person added", "role changed", "signed in", "token added", "person disabled", "sign-in failed",
         "one-time password", "person enabled", "signed in",
@@ -405,112 +457,142 @@ def test_an_admin_adds_changes_disables_and_enables(service: AccountService) -> 
 
 
 def test_a_one_time_password_is_good_for_one_sign_in_in_its_time(
-    service: AccountService, monkeypatch: pytest.MonkeyPatch
+    team: Repository, by: By, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = sign_in(service, "Ann")
-    password = service.new_password(CAT, "Ann")
-    assert accounts.whose_cookie(service.repository, session) is None
+    session = sign_in(team, "Ann")
+    password = people.give_one_time_password(by(CAT), "Ann")
+    assert accounts.whose_cookie(team, session) is None
     with pytest.raises(Refused):
-        sign_in(service, "Ann")
-    cookie = sign_in(service, "Ann", password)
+        sign_in(team, "Ann")
+    cookie = sign_in(team, "Ann", password)
     with pytest.raises(Refused):
-        sign_in(service, "Ann", password)
+        sign_in(team, "Ann", password)
     other = "another horse battery"
-    accounts.change_own_password(service.repository, "Ann", password, other, "127.0.0.1", cookie)
-    assert accounts.whose_cookie(service.repository, cookie) == ANN
-    sign_in(service, "Ann", other)
-    late = service.new_password(CAT, "Ann")
+    accounts.change_own_password(team, "Ann", password, other, "127.0.0.1", cookie)
+    assert accounts.whose_cookie(team, cookie) == ANN
+    sign_in(team, "Ann", other)
+    late = people.give_one_time_password(by(CAT), "Ann")
     clock = datetime.now(UTC) + accounts.ONE_TIME + timedelta(seconds=1)
     monkeypatch.setattr(stored_accounts, "now", lambda: clock)
     with pytest.raises(Refused):
-        sign_in(service, "Ann", late)
+        sign_in(team, "Ann", late)
 
 
-def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(service: AccountService) -> None:
+def test_ones_own_password_takes_the_old_one_and_ends_other_sessions(team: Repository) -> None:
     change, other = accounts.change_own_password, "another horse battery"
-    here, there = sign_in(service, "Ann"), sign_in(service, "Ann")
+    here, there = sign_in(team, "Ann"), sign_in(team, "Ann")
     for _ in range(4):
         with pytest.raises(Refused):
-            change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
+            change(team, "Ann", "wrong", other, "127.0.0.1", here)
     with pytest.raises(OutOfRange):
-        change(service.repository, "Ann", PASSWORD, "short", "127.0.0.1", here)
-    change(service.repository, "Ann", PASSWORD, other, "127.0.0.1", here)
-    assert accounts.whose_cookie(service.repository, here) == ANN
-    assert accounts.whose_cookie(service.repository, there) is None
+        change(team, "Ann", PASSWORD, "short", "127.0.0.1", here)
+    change(team, "Ann", PASSWORD, other, "127.0.0.1", here)
+    assert accounts.whose_cookie(team, here) == ANN
+    assert accounts.whose_cookie(team, there) is None
     for _ in range(5):
         with pytest.raises(Refused):
-            change(service.repository, "Ann", "wrong", other, "127.0.0.1", here)
+            change(team, "Ann", "wrong", other, "127.0.0.1", here)
     with pytest.raises(Refused):
-        change(service.repository, "Ann", other, PASSWORD, "127.0.0.1", here)
+        change(team, "Ann", other, PASSWORD, "127.0.0.1", here)
 
 
-def test_everybody_has_their_own_tokens_and_sees_their_own_log(service: AccountService) -> None:
-    service.make_token(ANN, "mine", "author", None)
-    service.make_token(CAT, "deploy", "admin", 90)
-    assert [token.name for token in service.tokens(ANN)] == ["mine"]
-    assert [token.name for token in service.tokens(CAT)] == ["deploy", "mine"]
-    assert {event.who for event in service.log(ANN, 50)} == {"Ann", LOCAL.name}
+def test_everybody_has_their_own_tokens_and_sees_their_own_log(by: By) -> None:
+    people.make_token(by(ANN), "mine", "author")
+    people.make_token(by(CAT), "deploy", "admin", LOCAL.name, days=90)
+    assert {token.name: token.owner for token in people.list_tokens(by(CAT))} == {"deploy": "Cat", "mine": "Ann"}
+    assert [token.name for token in people.list_tokens(by(ANN))] == ["mine"]
+    assert {event.who for event in people.account_log(by(ANN), 50)} == {"Ann", LOCAL.name}
     with pytest.raises(Refused):
-        service.make_token(ANN, "more", "reviewer", None)
+        people.make_token(by(ANN), "more", "reviewer")
     with pytest.raises(UnknownChoice, match="deploy"):
-        service.revoke_token(ANN, "deploy")
-    service.revoke_token(CAT, "mine")
-    assert service.tokens(ANN) == []
-    assert (service.log(CAT, 1)[0].act, service.log(CAT, 1)[0].detail) == ("token revoked", "of Ann")
+        people.revoke_token(by(ANN), "deploy")
+    people.revoke_token(by(CAT), "mine")
+    assert people.list_tokens(by(ANN)) == []
+    (latest,) = people.account_log(by(CAT), 1)
+    assert (latest.act, latest.detail) == ("token revoked", "of Ann")
 
 
-ACTS: list[Callable[[AccountService, Person], Any]] = [
-    lambda service, who: service.people(who),
-    lambda service, who: service.add_person(who, "Dan", "viewer"),
-    lambda service, who: service.new_password(who, "Eve"),
-    lambda service, who: service.change_role(who, "Eve", "admin"),
-    lambda service, who: service.set_disabled(who, "Eve", True),
-    lambda service, who: service.tokens(who),
-    lambda service, who: service.log(who, 5),
-    lambda service, who: service.make_token(who, "mine", "viewer", 1),
-    lambda service, who: service.revoke_token(who, "ci"),
+def unasked() -> str:
+    pytest.fail("A password is asked for that is not needed.")
+
+
+ACTS: list[Callable[[By, Person], Any]] = [
+    lambda by, who: people.list_people(by(who)),
+    lambda by, who: people.add_person(by(who), "Dan", "viewer"),
+    lambda by, who: people.give_one_time_password(by(who), "Eve"),
+    lambda by, who: people.change_role(by(who), "Eve", "admin"),
+    lambda by, who: people.add_person_with_password(by(who), "Dan", unasked),
+    lambda by, who: people.change_password(by(who), "Eve", unasked),
+    lambda by, who: people.disable_person(by(who), "Eve"),
+    lambda by, who: people.remove_person(by(who), "Eve"),
+    lambda by, who: people.list_tokens(by(who)),
+    lambda by, who: people.account_log(by(who), 5),
+    lambda by, who: people.make_token(by(who), "mine", "viewer", days=1),
+    lambda by, who: people.revoke_token(by(who), "ci"),
 ]
 
 
-def test_programs_strangers_and_others_are_refused(service: AccountService) -> None:
-    accounts.add_token(service.repository, "ci", "viewer", "Cat")
-    before = repr((service.log(CAT, 50), service.people(CAT), service.tokens(CAT)))
+def test_programs_strangers_and_others_are_refused(team: Repository, by: By) -> None:
+    accounts.add_token(team, "ci", "viewer", "Cat")
+    before = repr((people.account_log(by(CAT), 50), people.list_people(by(CAT)), people.list_tokens(by(CAT))))
     for act in ACTS:
         with pytest.raises(Refused, match="nightly"):
-            act(service, NIGHTLY)
-        with pytest.raises(Refused):
-            act(service, VISITOR)
-    for act in ACTS[:5]:
+            act(by, NIGHTLY)
+        for unknown in (VISITOR, LOCAL):
+            with pytest.raises(Refused, match="sign in first"):
+                act(by, unknown)
+    for act in ACTS[:8]:
         with pytest.raises(Refused, match="author"):
-            act(service, ANN)
+            act(by, ANN)
     for own in (
-        lambda: service.change_role(CAT, "cat", "viewer"),
-        lambda: service.set_disabled(CAT, "CAT", True),
-        lambda: service.new_password(CAT, "Cat"),
+        lambda: people.change_role(by(CAT), "cat", "viewer"),
+        lambda: people.disable_person(by(CAT), "CAT"),
+        lambda: people.give_one_time_password(by(CAT), "Cat"),
+        lambda: people.change_password(by(CAT), "Cat", unasked),
+        lambda: people.remove_person(by(CAT), "cAt"),
     ):
         with pytest.raises(Refused):
             own()
     with pytest.raises(UnknownName):
-        service.set_disabled(CAT, "Nobody", True)
-    assert repr((service.log(CAT, 50), service.people(CAT), service.tokens(CAT))) == before
+        people.disable_person(by(CAT), "Nobody")
+    assert repr((people.account_log(by(CAT), 50), people.list_people(by(CAT)), people.list_tokens(by(CAT)))) == before
+
+
+@pytest.mark.parametrize("access", ["none", "password", "huggingface", "proxy"])
+def test_the_operator_does_all_of_it(team: Repository, access: str) -> None:
+    ask = Ask(Settings.model_validate({"access": access}), repository=team, operator=True)
+    assert people.add_person_with_password(ask, "Dan", lambda: PASSWORD) == "Dan may sign in as viewer."
+    assert sign_in(team, "Dan")
+    people.change_role(ask, "Dan", "reviewer")
+    people.change_password(ask, "Dan", lambda: PASSWORD * 2)
+    assert sign_in(team, "Dan", PASSWORD * 2)
+    assert sign_in(team, "Dan", people.give_one_time_password(ask, "Dan"))
+    people.make_token(ask, "dans", "reviewer", "Dan")
+    people.disable_person(ask, "Dan")
+    people.enable_person(ask, "Dan")
+    assert [(one.name, one.role) for one in people.list_people(ask)][2] == ("Dan", "reviewer")
+    assert [token.owner for token in people.list_tokens(ask)] == ["Dan"]
+    people.revoke_token(ask, "dans")
+    people.remove_person(ask, "Dan")
+    assert {event.who for event in people.account_log(ask)} == {LOCAL.name, "Dan"}
 
 
 def test_where_others_keep_the_accounts_that_is_said(repository: Repository) -> None:
     elsewhere = Settings(access="huggingface"), Settings(access="proxy", proxy_roles="ann=admin,*=viewer")
     accounts.sign_in_elsewhere(repository, "Eve", "viewer")
     for settings, source in zip(elsewhere, ("FSD_HF_ROLES", "FSD_PROXY_ROLES"), strict=True):
-        service = AccountService(repository, settings)
-        for act in ACTS[1:4]:
+        by = partial(Ask, settings, repository=repository)
+        for act in ACTS[1:6]:
             with pytest.raises(NotApplicable, match=source):
-                act(service, CAT)
-        service.make_token(CAT, settings.access, "viewer", None)
+                act(by, CAT)
+        people.make_token(by(CAT), settings.access, "viewer")
         assert "People" in [page.title for page in pages_of(settings)]
-    hub, proxy = (AccountService(repository, settings) for settings in elsewhere)
-    hub.set_disabled(CAT, "Eve", True)
+    hub, proxy = (partial(Ask, settings, repository=repository) for settings in elsewhere)
+    people.disable_person(hub(CAT), "Eve")
     with pytest.raises(Refused):
         accounts.sign_in_elsewhere(repository, "Eve", "viewer")
     with pytest.raises(NotApplicable):
-        proxy.set_disabled(CAT, "Eve", False)
+        people.enable_person(proxy(CAT), "Eve")
     html = roles_html(elsewhere[1])
     assert "X-Forwarded-User" in html
     assert "ann" in html
@@ -527,18 +609,18 @@ def test_behind_a_proxy_a_token_is_worth_no_more_than_its_owner_there(repository
 
 
 @pytest.fixture
-def browser_of(service: AccountService) -> Callable[[], TestClient]:
+def browser_of(team: Repository) -> Callable[[], TestClient]:
     """A browser that follows no redirects, at the pages for passwords."""
     app = FastAPI()
-    identify = identifier(Settings(access="password"), service.repository)
+    identify = identifier(Settings(access="password"), team)
     app.add_middleware(RequireSignIn, identify=identify, key=KEY, login="/login")
-    app.include_router(login_routes(service.repository, Settings().session_cookie))
-    app.include_router(logout_routes(service.repository, "/login", Settings().session_cookie))
+    app.include_router(login_routes(team, Settings().session_cookie))
+    app.include_router(logout_routes(team, "/login", Settings().session_cookie))
     return lambda: TestClient(app, follow_redirects=False)
 
 
-def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[], TestClient]) -> None:
-    once, here, there = service.new_password(CAT, "Ann"), browser_of(), browser_of()
+def test_the_pages_for_passwords(team: Repository, by: By, browser_of: Callable[[], TestClient]) -> None:
+    once, here, there = people.give_one_time_password(by(CAT), "Ann"), browser_of(), browser_of()
     answer = here.post("/login", data={"name": "Ann", "password": once, "next": "/runs"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/runs")
     assert "New password again" in here.get("/password").text
@@ -553,27 +635,27 @@ def test_the_pages_for_passwords(service: AccountService, browser_of: Callable[[
     assert (changed.status_code, changed.headers["location"]) == (303, "/people")
     answer = there.post("/login", data={"name": "Ann", "password": PASSWORD, "next": "/runs"})
     assert answer.headers["location"] == "/runs"
-    token = service.make_token(ANN, "mine", "author", None)
+    token = people.make_token(by(ANN), "mine", "author")
     as_program = browser_of().post("/password", data=told, headers={"Authorization": f"Bearer {token}"})
     assert (as_program.status_code, "for people who have signed in" in as_program.text) == (403, True)
 
     assert here.post("/logout", data={"everywhere": "yes"}).headers["location"] == "/login"
     for browser in (here, there):
         secret = browser.cookies.get(Settings().session_cookie) or ""
-        assert accounts.whose_cookie(service.repository, secret) is None
-    assert service.log(CAT, 1)[0].act == "signed out everywhere"
+        assert accounts.whose_cookie(team, secret) is None
+    assert people.account_log(by(CAT), 1)[0].act == "signed out everywhere"
     here.post("/login", data={"name": "Ann", "password": PASSWORD})
     here.post("/logout")
     here.post("/login", data={"name": "Nobody", "password": PASSWORD})
-    assert [(one.act, one.subject, one.detail) for one in service.log(CAT, 3)] == [
+    assert [(one.act, one.subject, one.detail) for one in people.account_log(by(CAT), 3)] == [
         ("sign-in failed", "Nobody", "at testclient"), ("signed out", "Ann", ""), ("signed in", "Ann", ""),
     ]  # fmt: skip
 
 
-def test_of_failed_sign_ins_the_latest_are_kept(service: AccountService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_failed_sign_ins_the_latest_are_kept(team: Repository, by: By, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_accounts, "FAILURES_KEPT", 3)
-    before = len(service.log(CAT, 1000))
+    before = len(people.account_log(by(CAT), 1000))
     for i in range(6):
-        service.repository.sign_in_failed(f"n{i}", "1.1.1.1")
-    assert [one.subject for one in service.log(CAT, 3)] == ["n5", "n4", "n3"]
-    assert len(service.log(CAT, 1000)) == before + 3
+        team.sign_in_failed(f"n{i}", "1.1.1.1")
+    assert [one.subject for one in people.account_log(by(CAT), 3)] == ["n5", "n4", "n3"]
+    assert len(people.account_log(by(CAT), 1000)) == before + 3

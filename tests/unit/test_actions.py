@@ -12,16 +12,20 @@ import typer.main
 
 from dashboard.ui.api_call import answer_schema, call_of
 from dashboard.web import all_actions
-from fsd_core.actions.action import Ask, action, do
+from fsd_core.actions import people
+from fsd_core.actions.action import Ask, action, actions_in, do
 from fsd_core.cli.action_commands import add_commands
 from fsd_core.cli.commands import app
 from fsd_core.errors import FsdError, Malformed, NotGiven, Refused, Taken, UnknownChoice
-from fsd_core.roles import GUEST, ROLES, Person
+from fsd_core.roles import GUEST, LOCAL, ROLES, Person
 from fsd_core.settings import Settings, get_settings
 from fsd_core.storage.repository import Repository
+from fsd_core.texts import Secret
 from tests.tools.plausible import add_finished
 
 ACTIONS = {action.name: action for action in all_actions()}
+ON_ACCOUNTS = {action.name: action for action in actions_in(people)}
+EVERY = ACTIONS | ON_ACCOUNTS
 Call = Callable[..., tuple[int, str, str]]
 ANN, EVE = Person("Ann", "admin"), Person("Eve", "viewer")
 
@@ -30,9 +34,9 @@ def asking(repository: Repository, person: Person) -> Ask:
     return Ask(get_settings(), person, repository)
 
 
-@pytest.mark.parametrize("name", [name for name, it in ACTIONS.items() if it.doing])
+@pytest.mark.parametrize("name", [name for name, it in EVERY.items() if it.doing])
 def test_no_action_is_done_without_its_role(repository: Repository, name: str) -> None:
-    it = ACTIONS[name]
+    it = EVERY[name]
     below = ROLES[: ROLES.index(it.role)]
     for person in (*(Person("Eve", role) for role in below), GUEST):
         with pytest.raises(Refused):
@@ -43,10 +47,19 @@ def test_no_action_is_done_without_its_role(repository: Repository, name: str) -
 
 
 def test_what_writes_names_its_role_or_is_an_act_of_a_review() -> None:
-    free = {name for name, it in ACTIONS.items() if (it.effects.writes or it.effects.elsewhere) and not it.doing}
+    free = {name for name, it in EVERY.items() if (it.effects.writes or it.effects.elsewhere) and not it.doing}
     assert free == {
         "make_use", "change_use", "propose", "comment", "ask_reviewers", "choose_evidence", "withdraw",
     }  # fmt: skip
+
+
+def test_accounts_are_for_people_who_signed_in_and_no_call_is_for_them(repository: Repository) -> None:
+    assert len(ON_ACCOUNTS) == 13
+    assert not ON_ACCOUNTS.keys() & ACTIONS.keys()
+    for it in ON_ACCOUNTS.values():
+        assert it.doing
+        with pytest.raises(Refused, match="with an account: sign in first"):
+            do(it, asking(repository, LOCAL), {})
 
 
 def keyed(repository: Repository) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
@@ -103,11 +116,14 @@ def test_an_answer_fits_its_schema_and_a_call_gives_the_same(repository: Reposit
     assert call_of(ACTIONS[name], repository, get_settings())(**READS[name]) == answer
 
 
-@pytest.mark.parametrize("name", [name for name, it in ACTIONS.items() if it.command])
+@pytest.mark.parametrize("name", [name for name, it in EVERY.items() if it.command])
 def test_help_names_every_parameter_and_says_what_it_is(call: Call, name: str) -> None:
-    it = ACTIONS[name]
+    it = EVERY[name]
     told = " ".join(call(*it.command.split(), "--help")[1].split())
     for parameter, about in it.parameters.items():
+        if about.kind == Secret:  # which the command asks for
+            assert parameter not in told.partition("Arguments:")[2]
+            continue
         option = parameter if parameter in it.arguments else "--" + parameter.replace("_", "-")
         assert option in told
         assert " ".join(about.help[1:].split())[:30] in told

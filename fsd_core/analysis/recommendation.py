@@ -331,11 +331,20 @@ def recommend(
     lossy = {run.id: verdicts.get(run.id) for run in ended if run.id != baseline.id and not is_lossless(run, baseline)}
     kept = {id for id, verdict in verdicts.items() if verdict and verdict.kind in _KEPT}
     exact = [run.id for run in ended if run.id in timed and run.decoding.drafter and is_lossless(run, baseline)]
+    apart = [
+        run for run in ended
+        if run.id not in timed and run.decoding.drafter and (run.id in kept or is_lossless(run, baseline))
+        and prompts.get(run.id) and shared(run, baseline, prompts)[0]
+    ]  # fmt: skip
     fastest_exact = rank_by_time({id: timed[id] for id in exact}).first if exact else None
     answer = _Answer({run.id: run for run in ended}, baseline, prompts, names, verdicts, margin, fastest_exact)
     allowed = [id for id in timed if id in kept or id in exact]
     shown = {id: timed[id] for id in allowed if answer.is_surely_faster(id, baseline.id)}
     best = rank_by_time(shown).first if shown else baseline.id
+    if apart:
+        still = _joined(answer.apart([run.id for run in apart]), still)
+        if not shown:
+            return Recommendation(_joined("Which setting is the fastest cannot be told.", still))
     if not shown and (busy := _busy(answer, timed, allowed)):
         return Recommendation(_joined(busy, still), best)
     if best in lossy:
@@ -344,7 +353,8 @@ def recommend(
     if not lossy:
         return Recommendation(_joined(fallback, still), best)
     if kept & lossy.keys():
-        return Recommendation(_joined(f"No lossy setting {answer.reach} is faster.", fallback, still), best)
+        none = "" if any(run.id in lossy for run in apart) else f"No lossy setting {answer.reach} is faster."
+        return Recommendation(_joined(none, fallback, still), best)
     undecided = {id: verdict for id, verdict in lossy.items() if verdict and verdict.kind == "undecided"}
     promising = {
         id: verdict.prompts
@@ -434,6 +444,15 @@ class _Answer(NamedTuple):
         if verdict and verdict.kind in _KEPT:
             parts.append(verdict.kind if verdict.kind != "identical" else "identical texts")
         return ", ".join([self.names[id], *filter(None, parts)])
+
+    def apart(self, ids: Sequence[str]) -> str:
+        """Return that times of these runs are not held against the baseline's."""
+        named = self.names[ids[0]] if len(ids) == 1 else f"{len(ids)} settings"
+        were, their = ("was", "its") if len(ids) == 1 else ("were", "their")
+        return (
+            f"{named} {were} measured under other conditions than {self.short(self.baseline.id)}, so {their} speed is "
+            "not compared: measure them in one experiment."
+        )
 
     def lossless(self, best: str, *, alone: bool) -> str:
         """Return the fastest run that needs no margin. ``alone``: whether it is the whole answer."""

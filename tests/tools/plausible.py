@@ -99,7 +99,7 @@ def record(repository: Repository, run_id: str, generations: Sequence[Generation
     """What ``record_generation`` stores of each. It is called for the first, which begins the session in which all are
     measured; the others are stored in one transaction, for one by one they take ten times as long."""
     for done in generations[:1]:
-        repository.record_generation(run_id, done, conditions_of(PROVENANCE))
+        repository.record_generation(run_id, done, conditions_of(repository.run(run_id).provenance))
     recorded = repository.done_positions(run_id)
     if not (others := [done for done in generations if done.position not in recorded]):
         return

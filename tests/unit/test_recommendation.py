@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -52,13 +52,17 @@ def repository(tmp_path: Path) -> Repository:
 def compared(
     repository: Repository, runs: Mapping[DecodingConfig, tuple[int, float]], margin: float | None = 2.0,
     done: Mapping[DecodingConfig, int] = {}, outcome: str = "wrong", cpu: float | None = None,
+    elsewhere: Collection[DecodingConfig] = (),
 ) -> ComparedRuns:  # fmt: skip
     """Runs on the same prompts, each with how many of the first ones it does not solve, and its seconds an answer.
-    Those of ``done`` are under way with so many prompts. ``cpu``: the share of the time that the runs had."""
+    Those of ``done`` are under way with so many prompts. ``cpu``: the share of the time that the runs had. Those of
+    ``elsewhere`` had more threads."""
     sweep = SweepConfig(name="Known", limit=PROMPTS, seeds=(0,), decodings=tuple(runs))
     experiment = repository.create_experiment(sweep, enqueue=False)
     views = repository.experiment(experiment).runs
     for run in views:
+        conditions = {"threads": 4} if run.decoding in elsewhere else {}
+        repository.start_run(run.id, PROVENANCE | conditions)
         _measure(repository, run, *runs[run.decoding], done.get(run.decoding, PROMPTS), outcome, cpu)
     return compare(repository, [run.id for run in views], None, margin)
 
@@ -67,7 +71,6 @@ def _measure(
     repository: Repository, run: RunView, lost: int, seconds: float, done: int, outcome: str,
     cpu: float | None,
 ) -> None:  # fmt: skip
-    repository.start_run(run.id, PROVENANCE)
     problems = generators.held_out_long(PROMPTS)
     times = [seconds * (1 + 0.01 * ((7 * i + 3 * run.position) % (5 + run.position))) for i in range(done)]
     texts = [
@@ -115,6 +118,23 @@ def test_nothing_that_is_not_shown_to_be_faster_is_called_the_fastest(repository
         "Measure again on a quiet machine."
     )
     assert unclear.best == named(unclear, TARGET)
+
+
+def test_what_was_measured_under_other_conditions_is_not_called_slower(repository: Repository):
+    runs = {TARGET: (0, 4.0), SD: (0, 2.0), STRICT: (0, 1.0)}
+    all_apart = compared(repository, runs, 6.0, elsewhere=[SD, STRICT])
+    assert told(all_apart) == (
+        "Which setting is the fastest cannot be told. 2 settings were measured under other conditions than the target, "
+        "so their speed is not compared: measure them in one experiment."
+    )
+    assert all_apart.best is None
+    one = compared(repository, runs, 6.0, elsewhere=[STRICT])
+    assert told(one).startswith("Fastest without loss: SD · γ 5, 1.99 × the target")
+    assert told(one).endswith(
+        "FSD reducible · js ≤ 0.05 · γ 5 was measured under other conditions than the target, so its speed is not "
+        "compared: measure them in one experiment."
+    )
+    assert "No lossy setting" not in told(one)
 
 
 @pytest.mark.parametrize("all_slower", [True, False])

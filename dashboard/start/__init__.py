@@ -96,12 +96,14 @@ def own_answer(repository: Repository, experiments: Iterable[ExperimentView]) ->
         if (found := calibration_outcome(repository, e)) is None:
             continue
         config, outcome = found
-        it, setting = outcome.chosen, config.setting_of(outcome.chosen.decoding).id
+        it, setting, target = outcome.chosen, config.setting_of(outcome.chosen.decoding).id, outcome.target
+        own = f" (the target's own score is of all {target.prompts:,})" if target and target.prompts != it.prompts else ""
         return Answer(
             f"Measured here, {moment(e.created_at)}",
             headline(config, outcome),
             _figures(it, outcome.target) if it.sure else [],
-            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}; {pair_title(config.pair)}. "
+            f"By time per answer, on {count(it.prompts, 'fresh prompt')} of {config.task}{own}; "
+            f"{pair_title(config.pair)}. "
             "Ranges are of 95 %.",
             calibration_picture(config, outcome),
             [
